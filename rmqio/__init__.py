@@ -1,0 +1,1 @@
+"""Apache RocketMQ for Apache Beam, in Python."""

@@ -1,0 +1,199 @@
+"""Errors of rmqio: one base, and what a retry loop needs to know carried as flags on the class.
+
+`BrokerError` subclasses are the registry of response codes (source: ResponseCode.java and RemotingSysResponseCode.java
+of RocketMQ 5.5.0). A retry loop reads `retriable` and `stale_route`; it never lists codes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RmqioError(Exception):
+    """Base of every error that rmqio raises on purpose; anything else that escapes is a bug."""
+
+    retriable: ClassVar[bool] = False
+    """The same request may succeed later, or at another broker."""
+    stale_route: ClassVar[bool] = False
+    """The topic's route that we hold is out of date: look it up again first."""
+
+
+class LocalError(RmqioError, ValueError):
+    """Misuse on this side: a bad argument, an illegal name, a closed client. Nothing was sent."""
+
+
+class WireError(RmqioError):
+    """The peer's bytes break the protocol. The stream can no longer be trusted: the connection is closed."""
+
+
+class CorruptMessage(WireError):
+    """A stored message that cannot be decoded: truncated, bad CRC, unknown compression, too large when decompressed.
+
+    `topic`, `broker`, `queue_id` and `queue_offset` are its coordinates as far as known (else None or -1), `raw` its
+    bytes as received, and `next_offset` the first offset behind it where that is known (else None).
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        topic: str | None = None,
+        broker: str | None = None,
+        queue_id: int = -1,
+        queue_offset: int = -1,
+        raw: bytes = b"",
+        next_offset: int | None = None,
+    ) -> None:
+        self.reason = reason
+        self.topic, self.broker, self.queue_id, self.queue_offset = topic, broker, queue_id, queue_offset
+        self.raw = raw
+        self.next_offset = next_offset
+        where = f"topic {topic!r}, broker {broker!r}, queue {queue_id}, offset {queue_offset}"
+        super().__init__(f"stored message cannot be decoded: {reason} ({where})")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_corrupt_message, (
+            self.reason,
+            self.topic,
+            self.broker,
+            self.queue_id,
+            self.queue_offset,
+            self.raw,
+            self.next_offset,
+        )
+
+
+def _rebuild_corrupt_message(
+    reason: str,
+    topic: str | None,
+    broker: str | None,
+    queue_id: int,
+    queue_offset: int,
+    raw: bytes,
+    next_offset: int | None,
+) -> CorruptMessage:
+    return CorruptMessage(
+        reason,
+        topic=topic,
+        broker=broker,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        raw=raw,
+        next_offset=next_offset,
+    )
+
+
+class TransportError(RmqioError):
+    """The connection could not be made, or broke. What was in flight has an unknown outcome."""
+
+    retriable = True
+    stale_route = True
+
+
+class RequestTimeout(TransportError):
+    """No answer in time. The outcome is unknown: a repeated send may store the message twice."""
+
+
+class OffsetOutOfRange(RmqioError):
+    """The wanted offset is not in the queue: deleted by retention, or the topic was cut or made anew.
+
+    `wanted` is the offset asked for, `available` the range [minimum, next) that the broker holds.
+    """
+
+    def __init__(self, queue: object, wanted: int, minimum: int, maximum: int) -> None:
+        self.queue, self.wanted, self.minimum, self.maximum = queue, wanted, minimum, maximum
+        super().__init__(
+            f"{queue}: offset {wanted} is not available; the broker holds [{minimum}, {maximum}). "
+            + (
+                f"{minimum - wanted} messages were deleted by retention before they were read. "
+                if wanted < minimum
+                else "The topic was deleted and made anew, or the broker lost its tail. "
+            )
+            + "Set on_offset_out_of_range='earliest' or 'latest' to go on (the gap is counted), or choose another start."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return OffsetOutOfRange, (self.queue, self.wanted, self.minimum, self.maximum)
+
+
+class SerdeError(RmqioError):
+    """A body that does not deserialize, or an element that does not serialize. Goes to the error output."""
+
+
+class BrokerError(RmqioError):
+    """The broker or name server answered with a code other than success.
+
+    `code` is the response code, `remark` the server's text (may hold a Java exception), `request` what was asked.
+    """
+
+    name: ClassVar[str] = "UNKNOWN"
+    number: ClassVar[int] = -1
+
+    def __init__(self, code: int, remark: str | None, request: str) -> None:
+        self.code, self.remark, self.request = code, remark, request
+        text = f"{request}: code {code} {self.name}"
+        super().__init__(f"{text}: {remark}" if remark else text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return broker_error, (self.code, self.remark, self.request)
+
+
+_REGISTRY: dict[int, type[BrokerError]] = {}
+
+
+def _define(number: int, name: str, *, retriable: bool = False, stale_route: bool = False) -> type[BrokerError]:
+    title = "".join(part.capitalize() for part in name.split("_"))
+    namespace = {
+        "name": name,
+        "number": number,
+        "retriable": retriable,
+        "stale_route": stale_route,
+        "__doc__": f"Response code {number} {name}.",
+        "__module__": __name__,
+    }
+    cls = type(title, (BrokerError,), namespace)
+    _REGISTRY[number] = cls
+    return cls
+
+
+# SYSTEM_ERROR is retried although a send may have been stored: at least once, never lost (PROTOCOL: "usually no").
+SystemError_ = _define(1, "SYSTEM_ERROR", retriable=True)
+SystemBusy = _define(2, "SYSTEM_BUSY", retriable=True)
+RequestCodeNotSupported = _define(3, "REQUEST_CODE_NOT_SUPPORTED")
+TransactionFailed = _define(4, "TRANSACTION_FAILED")
+FlushDiskTimeout = _define(10, "FLUSH_DISK_TIMEOUT")
+SlaveNotAvailable = _define(11, "SLAVE_NOT_AVAILABLE")
+FlushSlaveTimeout = _define(12, "FLUSH_SLAVE_TIMEOUT")
+MessageIllegal = _define(13, "MESSAGE_ILLEGAL")
+ServiceNotAvailable = _define(14, "SERVICE_NOT_AVAILABLE", retriable=True, stale_route=True)
+VersionNotSupported = _define(15, "VERSION_NOT_SUPPORTED")
+# Java's producer retries NO_PERMISSION at another broker; a refused credential is refused everywhere, so we do not.
+NoPermission = _define(16, "NO_PERMISSION")
+TopicNotExist = _define(17, "TOPIC_NOT_EXIST", stale_route=True)
+TopicExistAlready = _define(18, "TOPIC_EXIST_ALREADY")
+PullNotFound = _define(19, "PULL_NOT_FOUND")
+PullRetryImmediately = _define(20, "PULL_RETRY_IMMEDIATELY", retriable=True)
+PullOffsetMoved = _define(21, "PULL_OFFSET_MOVED")
+QueryNotFound = _define(22, "QUERY_NOT_FOUND")
+SubscriptionParseFailed = _define(23, "SUBSCRIPTION_PARSE_FAILED")
+SubscriptionNotExist = _define(24, "SUBSCRIPTION_NOT_EXIST")
+SubscriptionNotLatest = _define(25, "SUBSCRIPTION_NOT_LATEST")
+SubscriptionGroupNotExist = _define(26, "SUBSCRIPTION_GROUP_NOT_EXIST")
+FilterDataNotExist = _define(27, "FILTER_DATA_NOT_EXIST")
+FilterDataNotLatest = _define(28, "FILTER_DATA_NOT_LATEST")
+InvalidParameter = _define(29, "INVALID_PARAMETER")
+NotInCurrentUnit = _define(205, "NOT_IN_CURRENT_UNIT", retriable=True)
+FlowControl = _define(215, "FLOW_CONTROL", retriable=True)
+NotLeaderForQueue = _define(501, "NOT_LEADER_FOR_QUEUE", retriable=True, stale_route=True)
+IllegalOperation = _define(604, "ILLEGAL_OPERATION")
+GoAway = _define(1500, "GO_AWAY", retriable=True, stale_route=True)
+
+
+def broker_error(code: int, remark: str | None, request: str) -> BrokerError:
+    """The error for a response code: the registered class, or `BrokerError` itself for an unknown code."""
+    return _REGISTRY.get(code, BrokerError)(code, remark, request)
+
+
+def registered_codes() -> dict[int, type[BrokerError]]:
+    """A copy of the registry: response code to class."""
+    return dict(_REGISTRY)

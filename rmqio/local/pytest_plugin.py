@@ -1,0 +1,24 @@
+"""The pytest fixture `rocketmq`: one broker for the whole session, started when the first test asks for it.
+
+pytest loads this module in every session of every project that has rmqio installed, so it imports nothing of ours
+before a test needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rmqio.local import LocalRocketMQ
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[LocalRocketMQ]:
+    """A started `LocalRocketMQ`, shared by the session: give every test a topic of its own, and do not kill it."""
+    from rmqio.local import LocalRocketMQ
+
+    with LocalRocketMQ() as broker:
+        yield broker

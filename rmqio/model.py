@@ -1,0 +1,340 @@
+"""Values: what is sent, what is received, and where it lives. Immutable, picklable, hashable where that makes sense.
+
+`Record` and `Message` are tuples because one is made for each message: a frozen dataclass of as many fields costs
+seven times as much to make.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rmqio.errors import CorruptMessage
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+SHARDING_KEY = "__SHARDINGKEY"
+DELAY = "DELAY"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker; RocketMQ's unit of order and of parallelism."""
+
+    topic: str
+    broker: str
+    """The broker's name (a master and its replicas share it), not an address."""
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"queue {self.topic}/{self.broker}/{self.queue_id}"
+
+
+class _MessageFields(NamedTuple):
+    body: bytes
+    topic: str | None
+    tags: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    sharding_key: str | None
+    delay_level: int | None
+    deliver_at_ms: int | None
+
+
+class Message(_MessageFields):
+    """A message to send.
+
+    Args:
+      body: the payload. Must not be empty (a broker answers an empty single send with an internal error).
+      topic: where to; None: the topic of the `WriteToRocketMQ` or of the send call.
+      tags: one tag; consumers filter on it.
+      keys: business keys, without white space; the broker indexes them.
+      properties: user properties. Names that RocketMQ reserves are refused when the message is encoded.
+      sharding_key: messages with the same key go to the same queue, by the rule that Java producers use.
+      delay_level: 1 to 18 (1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h).
+      deliver_at_ms: not visible before this Unix time in milliseconds; at most three days ahead.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        body: bytes,
+        *,
+        topic: str | None = None,
+        tags: str | None = None,
+        keys: tuple[str, ...] | list[str] = (),
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        sharding_key: str | None = None,
+        delay_level: int | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> Message:
+        return tuple.__new__(
+            cls, (body, topic, tags, tuple(keys), properties, sharding_key, delay_level, deliver_at_ms)
+        )
+
+    def replace(self, **changes: Any) -> Message:
+        """The same message with some fields changed."""
+        fields = self._asdict() | changes
+        return Message(fields.pop("body"), **fields)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mapping proxy does not pickle, and a named tuple would be rebuilt by position.
+        return _rebuild_message, (*self[:4], dict(self.properties), *self[5:])
+
+    def __hash__(self) -> int:
+        return hash((self[:4], tuple(sorted(self.properties.items())), self[5:]))
+
+
+def _rebuild_message(body: bytes, *rest: Any) -> Message:
+    return tuple.__new__(Message, (body, *rest))
+
+
+class Record(NamedTuple):
+    """A message as received, with every system column.
+
+    Properties, keys, tags and identifiers are decoded from `raw_properties` when asked for, not before.
+    """
+
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    """Position in its queue; dense, from the queue's start on."""
+    body: bytes
+    """Decompressed."""
+    born_timestamp_ms: int
+    """When the producer made it, by the producer's clock (Unix milliseconds)."""
+    store_timestamp_ms: int
+    """When the broker stored it, by the broker's clock (Unix milliseconds)."""
+    raw_properties: bytes
+    reconsume_times: int
+    sys_flag: int
+    flag: int
+    commit_log_offset: int
+    prepared_transaction_offset: int
+    raw_born_host: bytes
+    """Address (4 or 16 bytes) and port (4 bytes)."""
+    raw_store_host: bytes
+    body_crc: int
+    """CRC-32 of the body as stored (compressed), its top bit cleared."""
+    stored_size: int
+    """Bytes that the message takes in the commit log."""
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, RocketMQ's own included (KEYS, TAGS, UNIQ_KEY ...). Decoded at each call."""
+        return decode_properties(self.raw_properties)
+
+    def get_property(self, name: str) -> str | None:
+        """One property, or None."""
+        return find_property(self.raw_properties, name)
+
+    @property
+    def tags(self) -> str | None:
+        return find_property(self.raw_properties, TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        value = find_property(self.raw_properties, KEYS)
+        return tuple(value.split()) if value else ()
+
+    @property
+    def sharding_key(self) -> str | None:
+        return find_property(self.raw_properties, SHARDING_KEY)
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique id (UNIQ_KEY), or the offset message id where the producer gave none.
+
+        Members of a batch that a client sent without ids have none, so this falls back as Java's getMsgId does.
+        """
+        return find_property(self.raw_properties, UNIQ_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id: address, port and commit log offset in upper-case hexadecimal."""
+        return (self.raw_store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+    @property
+    def born_host(self) -> str:
+        """The producer's address, `ip:port`."""
+        return _host_text(self.raw_born_host)
+
+    @property
+    def store_host(self) -> str:
+        """The broker's address, `ip:port`."""
+        return _host_text(self.raw_store_host)
+
+
+def _host_text(raw: bytes) -> str:
+    address = ipaddress.ip_address(raw[:-4])
+    port = int.from_bytes(raw[-4:], "big")
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _split_properties(raw: bytes) -> Iterator[tuple[str, str]]:
+    for item in raw.decode("utf-8", "surrogateescape").split(PROPERTY_SEPARATOR):
+        name, found, value = item.partition(NAME_VALUE_SEPARATOR)
+        if found and name:
+            yield name, value
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """Properties from their stored form `name \\x01 value \\x02 ...`. Bytes that are not UTF-8 are kept as surrogates."""
+    return dict(_split_properties(raw))
+
+
+def find_property(raw: bytes, name: str) -> str | None:
+    """One property from the stored form, without decoding the others."""
+    wanted = name.encode() + b"\x01"
+    if raw.startswith(wanted):
+        begin = len(wanted)
+    else:
+        found = raw.find(b"\x02" + wanted)
+        if found < 0:
+            return None
+        begin = found + 1 + len(wanted)
+    end = raw.find(b"\x02", begin)
+    return (raw[begin:] if end < 0 else raw[begin:end]).decode("utf-8", "surrogateescape")
+
+
+class SendStatus(Enum):
+    """What the broker said of a stored message. All four mean stored; the last three, that safety was not confirmed."""
+
+    OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+class SendResult(NamedTuple):
+    """Where one message was stored.
+
+    For a delayed message `queue_offset` and `offset_message_id` point into the broker's system topic.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    message_id: str
+    """The unique id that the message carries (UNIQ_KEY)."""
+    offset_message_id: str
+    status: SendStatus = SendStatus.OK
+
+
+class PullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = "found"
+    NO_NEW_MESSAGE = "no new message"
+    """Nothing at or behind the offset."""
+    NO_MATCH = "no match"
+    """What was there did not pass the filter, or its file is gone: go on at `next_offset`."""
+    OFFSET_ILLEGAL = "offset illegal"
+    """The offset is outside of what the broker holds; `next_offset` is the broker's suggestion."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """The answer to one pull."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    """One past the newest message that is visible."""
+    records: list[Record]
+    corrupt: tuple[CorruptMessage, ...] = ()
+    """Messages of this answer that do not decode, with their coordinates; never skipped in silence."""
+    suggested_broker_id: int = 0
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """A filter that the broker evaluates: tags (`"a || b"`, `"*"`), or an SQL92 expression over properties."""
+
+    expression: str = "*"
+    sql: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        return not self.sql and self.expression.strip() in ("", "*")
+
+    @property
+    def tag_set(self) -> frozenset[str]:
+        """The tags asked for; empty for "all" and for SQL. The broker compares hashes: check again on arrival."""
+        if self.sql or self.is_all:
+            return frozenset()
+        return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
+
+
+READ_PERMISSION = 4
+WRITE_PERMISSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """How many queues of a topic one broker serves."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker: id 0 is the master."""
+
+    broker: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+    @property
+    def master(self) -> str | None:
+        return self.addresses.get(0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Where a topic lives, as a name server tells it."""
+
+    topic: str
+    queues: tuple[QueueData, ...]
+    brokers: Mapping[str, BrokerData]
+    order_conf: str | None = None
+
+    def readable(self) -> tuple[MessageQueue, ...]:
+        """Queues that can be read, sorted."""
+        return tuple(
+            MessageQueue(self.topic, data.broker, queue_id)
+            for data in sorted(self.queues, key=lambda d: d.broker)
+            if data.permission & READ_PERMISSION and data.broker in self.brokers
+            for queue_id in range(data.read_queues)
+        )
+
+    def writable(self) -> tuple[MessageQueue, ...]:
+        """Queues that can be written to: permitted, and their master is known. Sorted."""
+        return tuple(
+            MessageQueue(self.topic, data.broker, queue_id)
+            for data in sorted(self.queues, key=lambda d: d.broker)
+            if data.permission & WRITE_PERMISSION
+            and data.broker in self.brokers
+            and self.brokers[data.broker].master is not None
+            for queue_id in range(data.write_queues)
+        )

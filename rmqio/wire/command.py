@@ -1,0 +1,153 @@
+"""One command, request or answer, and its two header formats (RemotingCommand.java, RocketMQSerializable.java)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqio.errors import LocalError, WireError
+from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, Serialization
+
+_FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+
+
+@dataclass(slots=True)
+class Command:
+    """A request or an answer. Mutable only in that the connection gives it its `opaque`."""
+
+    code: int
+    ext: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: int = PYTHON
+    version: int = VERSION
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours: a server also sends requests of its own on the same socket."""
+        return bool(self.flag & CommandFlag.RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & CommandFlag.ONEWAY)
+
+    def __repr__(self) -> str:
+        # Neither field values (a signature, an access key) nor the body belong in a log.
+        kind = "answer" if self.is_response else "request"
+        return f"<{kind} code={self.code} opaque={self.opaque} fields={sorted(self.ext)} body={len(self.body)} B>"
+
+
+def encode_header(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
+    """The header's bytes, without the lengths that precede it."""
+    if serialization is Serialization.JSON:
+        return _encode_json(command)
+    return _encode_rocketmq(command)
+
+
+def decode_header(data: bytes, serialization: int) -> Command:
+    """The command that a header describes (its body is not in it). Raises `WireError`, never anything else."""
+    if serialization == Serialization.JSON:
+        return _decode_json(data)
+    if serialization == Serialization.ROCKETMQ:
+        return _decode_rocketmq(data)
+    raise WireError(f"unknown header serialization {serialization}; known are 0 (JSON) and 1 (ROCKETMQ)")
+
+
+def _encode_json(command: Command) -> bytes:
+    header: dict[str, Any] = {
+        "code": command.code,
+        "language": LANGUAGES[command.language],
+        "version": command.version,
+        "opaque": command.opaque,
+        "flag": command.flag,
+        "extFields": command.ext,
+    }
+    if command.remark is not None:
+        header["remark"] = command.remark
+    return json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _decode_json(data: bytes) -> Command:
+    try:
+        header = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise WireError(f"header is a JSON {type(header).__name__}, not an object")
+    ext = header.get("extFields") or {}
+    remark = header.get("remark")
+    language = header.get("language")
+    if not isinstance(ext, dict) or not (remark is None or isinstance(remark, str)):
+        raise WireError("header field extFields or remark has the wrong type")
+    return Command(
+        code=_json_int(header, "code"),
+        ext={key: value if isinstance(value, str) else _json_text(value) for key, value in ext.items()},
+        opaque=_json_int(header, "opaque"),
+        flag=_json_int(header, "flag"),
+        remark=remark,
+        language=LANGUAGES.index(language) if language in LANGUAGES else PYTHON,
+        version=_json_int(header, "version"),
+    )
+
+
+def _json_int(header: Mapping[str, Any], name: str) -> int:
+    value = header.get(name, 0)
+    if type(value) is not int:
+        raise WireError(f"header field {name} is {value!r:.40}, not a number")
+    return value
+
+
+def _json_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value)
+
+
+def _encode_rocketmq(command: Command) -> bytes:
+    if not -32768 <= command.code <= 32767:
+        raise LocalError(f"code {command.code} does not fit the ROCKETMQ header's 16 bits; use the JSON header")
+    remark = (command.remark or "").encode()
+    fixed = _FIXED.pack(command.code, command.language, command.version, command.opaque, command.flag, len(remark))
+    ext = bytearray()
+    for key, value in command.ext.items():
+        raw_key, raw_value = key.encode(), value.encode()
+        ext += _SHORT.pack(len(raw_key)) + raw_key + _INT.pack(len(raw_value)) + raw_value
+    return fixed + remark + _INT.pack(len(ext)) + bytes(ext)
+
+
+def _decode_rocketmq(data: bytes) -> Command:
+    try:
+        code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(data)
+        position = _FIXED.size
+        remark, position = _take(data, position, remark_length)
+        (ext_length,) = _INT.unpack_from(data, position)
+        position += 4
+        if ext_length < 0 or position + ext_length != len(data):
+            raise WireError(f"ROCKETMQ header: field length {ext_length} does not fit a header of {len(data)} bytes")
+        ext: dict[str, str] = {}
+        while position < len(data):
+            (key_length,) = _SHORT.unpack_from(data, position)
+            key, position = _take(data, position + 2, key_length)
+            (value_length,) = _INT.unpack_from(data, position)
+            value, position = _take(data, position + 4, value_length)
+            ext[key.decode()] = value.decode()
+        text = remark.decode() if remark else None
+    except struct.error as error:
+        raise WireError(f"ROCKETMQ header is cut short at {len(data)} bytes") from error
+    except UnicodeDecodeError as error:
+        raise WireError(f"ROCKETMQ header is not UTF-8: {error}") from error
+    return Command(code, ext, opaque=opaque, flag=flag, remark=text, language=language, version=version)
+
+
+def _take(data: bytes, position: int, length: int) -> tuple[bytes, int]:
+    end = position + length
+    if length < 0 or end > len(data):
+        raise WireError(f"ROCKETMQ header: a length of {length} at byte {position} exceeds {len(data)} bytes")
+    return data[position:end], end

@@ -1,0 +1,369 @@
+"""Requests as functions, answers as values. Field names and their quirks are those of RocketMQ's header classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rmqio.errors import WireError, broker_error
+from rmqio.model import (
+    BrokerData,
+    MessageFilter,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    QueueData,
+    SendStatus,
+    TopicRoute,
+)
+from rmqio.wire.codes import CommandFlag, PullFlag, RequestCode, ResponseCode
+from rmqio.wire.command import Command
+from rmqio.wire.stored import decode_records
+
+# ---- name server ----------------------------------------------------------------------------------------------------
+
+
+def get_route(topic: str) -> Command:
+    """Where a topic lives. The flag asks for standard JSON: without it, broker ids come as bare integer keys."""
+    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
+
+
+def parse_route(topic: str, answer: Command) -> TopicRoute:
+    """The route. Raises `TopicNotExist` or another `BrokerError`, `WireError` for a body that is not a route."""
+    expect_success(answer, f"route of topic {topic!r}")
+    body = _json_object(answer.body, "route")
+    try:
+        queues = tuple(
+            QueueData(str(q["brokerName"]), int(q["readQueueNums"]), int(q["writeQueueNums"]), int(q["perm"]))
+            for q in body.get("queueDatas") or ()
+        )
+        brokers = {
+            str(b["brokerName"]): BrokerData(
+                str(b["brokerName"]),
+                str(b.get("cluster") or ""),
+                {int(number): str(address) for number, address in (b.get("brokerAddrs") or {}).items()},
+            )
+            for b in body.get("brokerDatas") or ()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"route of topic {topic!r} is malformed: {error!r}") from error
+    return TopicRoute(topic, queues, brokers, order_conf=body.get("orderTopicConf"))
+
+
+def get_topic_list() -> Command:
+    """All topics of a name server."""
+    return Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+
+
+def parse_topic_list(answer: Command) -> list[str]:
+    """Topic names, sorted, RocketMQ's own included."""
+    expect_success(answer, "list of topics")
+    topics = _json_object(answer.body, "list of topics").get("topicList") or []
+    if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+        raise WireError("list of topics is malformed: topicList is not a list of strings")
+    return sorted(topics)
+
+
+def get_cluster_info() -> Command:
+    """All brokers that a name server knows."""
+    return Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def parse_cluster_info(answer: Command) -> list[BrokerData]:
+    """The brokers, sorted by name."""
+    expect_success(answer, "cluster info")
+    table = _json_object(answer.body, "cluster info").get("brokerAddrTable") or {}
+    try:
+        return [
+            BrokerData(name, str(b.get("cluster") or ""), {int(k): str(v) for k, v in b["brokerAddrs"].items()})
+            for name, b in sorted(table.items())
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"cluster info is malformed: {error!r}") from error
+
+
+# ---- offsets --------------------------------------------------------------------------------------------------------
+
+
+def get_max_offset(queue: MessageQueue) -> Command:
+    """One past the newest visible message. An unknown topic or queue answers 0 with success: check the route first."""
+    return Command(RequestCode.GET_MAX_OFFSET, _queue(queue))
+
+
+def get_min_offset(queue: MessageQueue) -> Command:
+    """The oldest offset that retention has left; same trap as `get_max_offset`."""
+    return Command(RequestCode.GET_MIN_OFFSET, _queue(queue))
+
+
+def search_offset(queue: MessageQueue, timestamp_ms: int) -> Command:
+    """The first offset stored at or after a time (by store time); the maximum offset when there is none."""
+    ext = _queue(queue) | {"timestamp": str(timestamp_ms), "boundaryType": "LOWER"}
+    return Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+
+
+def parse_offset(answer: Command, what: str) -> int:
+    """The number that an offset request asked for."""
+    expect_success(answer, what)
+    return _ext_int(answer, "offset", what)
+
+
+def query_group_offset(group: str, queue: MessageQueue) -> Command:
+    """A group's committed offset. Without `setZeroIfNotFound=false` a group never seen may be told 0."""
+    ext = _queue(queue) | {"consumerGroup": group, "setZeroIfNotFound": "false"}
+    return Command(RequestCode.QUERY_CONSUMER_OFFSET, ext)
+
+
+def parse_group_offset(answer: Command, group: str) -> int | None:
+    """The committed offset; None when the group has none."""
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    what = f"offset of group {group!r}"
+    expect_success(answer, what)
+    return _ext_int(answer, "offset", what)
+
+
+def commit_group_offset(group: str, queue: MessageQueue, offset: int) -> Command:
+    """Set a group's offset. The broker checks nothing: backwards and beyond the end are accepted alike."""
+    ext = _queue(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
+    return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+
+RESET_PENDING_REMARK = "Offset has been previously reset"
+
+
+def is_ignored_commit(answer: Command) -> bool:
+    """Whether a commit answered with success was in fact ignored, because an operator's reset is pending."""
+    return answer.code == ResponseCode.SUCCESS and (answer.remark or "").startswith(RESET_PENDING_REMARK)
+
+
+# ---- pull -----------------------------------------------------------------------------------------------------------
+
+
+def pull(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    max_messages: int,
+    message_filter: MessageFilter,
+    suspend_ms: int = 0,
+) -> Command:
+    """Messages from an offset on; `suspend_ms` > 0 lets the broker hold the request until a message comes.
+
+    The subscription is part of the request, so that no heartbeat as a consumer is needed (it would make the broker
+    share the topic's queues with us). Code 11, not 361: brokers can switch that one off.
+    """
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if suspend_ms > 0 else 0)
+    ext = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(max_messages),
+        "sysFlag": str(int(flags)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(suspend_ms),
+        "subscription": "*" if message_filter.is_all else message_filter.expression,
+        "subVersion": "0",
+        "expressionType": "SQL92" if message_filter.sql else "TAG",
+    }
+    return Command(RequestCode.PULL_MESSAGE, ext)
+
+
+_PULL_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
+    """What a pull from `offset` found. Raises `BrokerError`, `WireError`, and `CorruptMessage` for lost framing."""
+    status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]
+    what = f"pull of {queue} at {offset}"
+    if status is None:
+        raise broker_error(answer.code, answer.remark, what)
+    decoded = decode_records(
+        answer.body if status is PullStatus.FOUND else b"",
+        broker=queue.broker,
+        min_offset=offset,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+    )
+    return PullResult(
+        status=status,
+        next_offset=_ext_int(answer, "nextBeginOffset", what),
+        min_offset=_ext_int(answer, "minOffset", what),
+        max_offset=_ext_int(answer, "maxOffset", what),
+        records=decoded.records,
+        corrupt=decoded.corrupt,
+        suggested_broker_id=_ext_int(answer, "suggestWhichBrokerId", what),
+        remark=answer.remark,
+    )
+
+
+# ---- send -----------------------------------------------------------------------------------------------------------
+
+AUTO_CREATE_TOPIC = "TBW102"
+
+
+def send(
+    group: str,
+    queue: MessageQueue,
+    body: bytes,
+    *,
+    properties: str = "",
+    born_ms: int,
+    sys_flag: int = 0,
+    flag: int = 0,
+    batch: bool = False,
+    create_topic: bool = False,
+    topic_queues: int = 4,
+) -> Command:
+    """One message, or an encoded batch (`batch=True`: that field decides, not the code).
+
+    With `create_topic` a missing topic is made from the broker's template where the broker permits it; any other
+    template name makes it answer 17.
+    """
+    ext = {
+        "a": group,
+        "b": queue.topic,
+        "c": AUTO_CREATE_TOPIC if create_topic else "",
+        "d": str(topic_queues),
+        "e": str(queue.queue_id),
+        "f": str(sys_flag),
+        "g": str(born_ms),
+        "h": str(flag),
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "l": "16",
+        "m": "true" if batch else "false",
+        "n": queue.broker,
+    }
+    return Command(RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2, ext, body)
+
+
+_SEND_STATUS = {status.value: status for status in SendStatus}
+
+
+def parse_send(answer: Command, what: str) -> tuple[SendStatus, int, int, list[str]]:
+    """Status, queue id, first queue offset and offset message ids (one per message of a batch).
+
+    Codes 10, 11 and 12 are no failure: the message is stored, only its flush or copy was not confirmed in time.
+    """
+    status = _SEND_STATUS.get(answer.code)
+    if status is None:
+        raise broker_error(answer.code, answer.remark, what)
+    ids = answer.ext.get("msgId") or ""
+    return (
+        status,
+        _ext_int(answer, "queueId", what),
+        _ext_int(answer, "queueOffset", what),
+        ids.split(",") if ids else [],
+    )
+
+
+# ---- topics and membership ------------------------------------------------------------------------------------------
+
+
+def create_topic(
+    topic: str,
+    *,
+    read_queues: int = 4,
+    write_queues: int = 4,
+    permission: int = 6,
+    attributes: Mapping[str, str] | None = None,
+) -> Command:
+    """Create or change a topic on one broker. Attributes are set with a leading plus, as the broker demands."""
+    ext = {
+        "topic": topic,
+        "defaultTopic": AUTO_CREATE_TOPIC,
+        "readQueueNums": str(read_queues),
+        "writeQueueNums": str(write_queues),
+        "perm": str(permission),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": ",".join(f"+{name}={value}" for name, value in (attributes or {}).items()),
+    }
+    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+
+
+def delete_topic_in_broker(topic: str) -> Command:
+    """Delete a topic's queues on one broker."""
+    return Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+
+def delete_topic_in_name_server(topic: str) -> Command:
+    """Forget a topic's route at one name server."""
+    return Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+
+
+def reset_group_offset(group: str, queue: MessageQueue, offset: int) -> Command:
+    """An operator's reset of one queue: handed to the group's first puller, once; commits are ignored until then."""
+    ext = {
+        "topic": queue.topic,
+        "group": group,
+        "queueId": str(queue.queue_id),
+        "offset": str(offset),
+        "timestamp": "-1",
+        "isForce": "true",
+    }
+    return Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+
+
+def producer_heartbeat(client_id: str, groups: list[str]) -> Command:
+    """Tell a broker that producers of these groups are here. Never sent as a consumer."""
+    body = {
+        "clientID": client_id,
+        "producerDataSet": [{"groupName": group} for group in groups],
+        "consumerDataSet": [],
+        "heartbeatFingerprint": 0,
+        "withoutSub": False,
+    }
+    return Command(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+
+
+def refuse(request: Command) -> Command | None:
+    """Our answer to a request that the server sent us: none to a one-way one, else "not supported"."""
+    if request.is_oneway:
+        return None
+    return Command(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        opaque=request.opaque,
+        flag=CommandFlag.RESPONSE,
+        remark=f"request code {request.code} is not served by this client",
+    )
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+
+def expect_success(answer: Command, what: str) -> None:
+    """Raise the `BrokerError` of an answer's code unless it is success. The remark alone never is an error."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(answer.code, answer.remark, what)
+
+
+def _queue(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id)}
+
+
+def _ext_int(answer: Command, name: str, what: str) -> int:
+    try:
+        return int(answer.ext[name])
+    except (KeyError, ValueError) as error:
+        raise WireError(f"{what}: the answer's field {name} is missing or not a number") from error
+
+
+def _json_object(body: bytes, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{what}: the answer's body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise WireError(f"{what}: the answer's body is a JSON {type(value).__name__}, not an object")
+    return value
