@@ -1,1 +1,72 @@
-"""Apache RocketMQ for Apache Beam, in Python."""
+"""Apache RocketMQ for Apache Beam, in Python: read from it, write to it, on any runner.
+
+Public names resolve on first use (PEP 562), so that `import rmqio.runners.spark` alone pulls in nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqio.errors import RmqioError
+    from rmqio.model import Message, MessageQueue, Record, SendResult
+    from rmqio.options import ClientOptions, ReadOptions, WriteOptions
+    from rmqio.start import StartFrom, StopAt
+    from rmqio.transforms.descriptor import QueueDescriptor
+    from rmqio.transforms.errors_out import ReadFailure
+    from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
+    from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "RmqioError": "errors",
+    "Message": "model",
+    "MessageQueue": "model",
+    "Record": "model",
+    "SendResult": "model",
+    "ClientOptions": "options",
+    "ReadOptions": "options",
+    "WriteOptions": "options",
+    "StartFrom": "start",
+    "StopAt": "start",
+    "QueueDescriptor": "transforms",
+    "ReadAllFromRocketMQ": "transforms",
+    "ReadFailure": "transforms",
+    "ReadFromRocketMQ": "transforms",
+    "WriteToRocketMQ": "transforms",
+    "WriteToRocketMQResult": "transforms",
+}
+
+__all__ = [
+    "ClientOptions",
+    "Message",
+    "MessageQueue",
+    "QueueDescriptor",
+    "ReadAllFromRocketMQ",
+    "ReadFailure",
+    "ReadFromRocketMQ",
+    "ReadOptions",
+    "Record",
+    "RmqioError",
+    "SendResult",
+    "StartFrom",
+    "StopAt",
+    "WriteOptions",
+    "WriteToRocketMQ",
+    "WriteToRocketMQResult",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rmqio' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"rmqio.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

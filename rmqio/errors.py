@@ -109,7 +109,7 @@ class OffsetOutOfRange(RmqioError):
                 if wanted < minimum
                 else "The topic was deleted and made anew, or the broker lost its tail. "
             )
-            + "Set on_offset_out_of_range='earliest' or 'latest' to go on (the gap is counted), or choose another start."
+            + "Set on_offset_out_of_range='earliest' or 'latest' to go on (the gap is counted), or start elsewhere."
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -195,7 +195,7 @@ def _split_properties(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """Properties from their stored form `name \\x01 value \\x02 ...`. Bytes that are not UTF-8 are kept as surrogates."""
+    """Properties from their stored form `name \\x01 value \\x02 ...`. What is not UTF-8 is kept as surrogates."""
     return dict(_split_properties(raw))
 
 

@@ -58,13 +58,17 @@ def _positive(options: object, *names: str, zero: bool = False) -> None:
         value = getattr(options, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < (0 if zero else 1):
             least = 0 if zero else 1
-            raise LocalError(f"{type(options).__name__}.{name} is {value!r}; it must be a whole number of at least {least}")
+            raise LocalError(
+                f"{type(options).__name__}.{name} is {value!r}; it must be a whole number of at least {least}"
+            )
 
 
 def _one_of(options: object, name: str, *allowed: str) -> None:
     value = getattr(options, name)
     if value not in allowed:
-        raise LocalError(f"{type(options).__name__}.{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+        raise LocalError(
+            f"{type(options).__name__}.{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Fetched(NamedTuple):
     """The broker's end when it answered: `max_offset - next_offset` messages are left."""
     skipped: int = 0
     """Offsets in this range that the broker jumped over although no filter explains it (files removed by retention)."""
+    latency_ms: float = 0.0
+    """From sending the pull to decoding its answer."""
 
 
 class QueueReader(Protocol):
@@ -133,9 +135,7 @@ class Producer(Protocol):
         """The topic's writable queues, sorted. Raises `TopicNotExist`."""
         ...
 
-    def send(
-        self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
-    ) -> SendResult:
+    def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
         """Send one message and wait. Without a queue: by sharding key if it has one, else in turn.
 
         `message_id` becomes the unique id (UNIQ_KEY); None: a new random one.

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import re
 import socket
 import struct
 import time
@@ -42,8 +43,8 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON."""
-        return json.loads(self.body or b"{}")
+        """The body as JSON. Brokers' ids are written as integer keys in some answers, which is not JSON: mended here."""
+        return json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', self.body) or b"{}")
 
 
 def call(
@@ -65,7 +66,14 @@ def call(
         ext["AccessKey"], secret = credentials
         signed = "".join(ext[key] for key in sorted(ext)).encode()
         ext["Signature"] = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha1).digest()).decode()
-    head = {"code": code, "language": "PYTHON", "version": _VERSION_5_5_0, "opaque": opaque, "flag": 0, "extFields": ext}
+    head = {
+        "code": code,
+        "language": "PYTHON",
+        "version": _VERSION_5_5_0,
+        "opaque": opaque,
+        "flag": 0,
+        "extFields": ext,
+    }
     header = json.dumps(head).encode()
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout_s

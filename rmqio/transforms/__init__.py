@@ -1,0 +1,20 @@
+"""The Beam transforms. Importing this registers the coders of rmqio's types, so that none of them is ever pickled."""
+
+from __future__ import annotations
+
+from rmqio.transforms.coders import register_coders
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
+from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+
+register_coders()
+
+__all__ = [
+    "QueueDescriptor",
+    "ReadAllFromRocketMQ",
+    "ReadFailure",
+    "ReadFromRocketMQ",
+    "WriteToRocketMQ",
+    "WriteToRocketMQResult",
+]

@@ -1,6 +1,6 @@
 """Frames: bytes in, commands out, no I/O (NettyDecoder.java, RemotingCommand.java).
 
-    int32 length of what follows | int8 serialization, int24 header length | header | body
+int32 length of what follows | int8 serialization, int24 header length | header | body
 """
 
 from __future__ import annotations

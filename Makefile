@@ -1,0 +1,41 @@
+# Every target sets up what it needs in .venv, once: the stamp is newer than pyproject.toml.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
+EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
+
+.PHONY: help demo test test-fast bench lint clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
+	@$(PY) -m rmqio.pipelines.demo $(ARGS)
+
+test: $(STAMP)  ## lint, types and all tests, on a real broker that the tests start
+	@$(MAKE) --no-print-directory lint
+	@$(PY) -m pytest $(ARGS)
+
+test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
+	@$(PY) -m pytest -m 'not broker and not slow' $(ARGS)
+
+bench: $(STAMP)  ## side by side with Java's own client; prints tables
+	@$(PY) -m bench $(ARGS)
+
+lint: $(STAMP)  ## ruff and mypy
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(PY) -m tests.helpers.typecheck
+
+clean:  ## remove the virtual environment and what tools left
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

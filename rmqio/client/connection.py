@@ -1,0 +1,163 @@
+"""A connection to one address: opened on first use, opened again when it broke, safe across forks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+
+from rmqio.client.environment import Environment
+from rmqio.client.session import Call, OnDone, Session
+from rmqio.errors import GoAway, LocalError, RequestTimeout
+from rmqio.wire.command import Command
+
+_LOGGER = logging.getLogger("rmqio.client")
+
+IDLE_CHECK_S = 5.0
+"""After this time without traffic a socket is looked at before it is used: servers close idle ones after 120 s."""
+
+
+class Connection:
+    """One address. Thread-safe.
+
+    Each socket's life is a `Session`; calls stay with the session they were started on, new ones go to the current one.
+
+    Args:
+      address: `host:port`.
+      connect_timeout_ms: for making a connection.
+      write_timeout_ms: for handing a request to the operating system.
+      environment: clock and transport.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        connect_timeout_ms: int = 3_000,
+        write_timeout_ms: int = 3_000,
+        environment: Environment | None = None,
+    ) -> None:
+        self.address = address
+        self._connect_timeout_ms = connect_timeout_ms
+        self._write_timeout_ms = write_timeout_ms
+        self._environment = environment or Environment()
+        self._session: Session | None = None
+        self._sessions_opened = 0
+        self._requests_before = 0
+        self._is_closed = False
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        session = self._session
+        state = "closed" if self._is_closed else "idle" if session is None else session.state
+        in_flight, made = (0, 0) if session is None else (session.calls_in_flight, session.requests_made)
+        return (
+            f"<Connection {self.address} {state}, in flight {in_flight}, "
+            f"requests {self._requests_before + made}, opened {self._sessions_opened} times>"
+        )
+
+    @property
+    def session(self) -> Session | None:
+        """The current socket's session, if there is one."""
+        return self._session
+
+    def begin(self) -> bool:
+        """Whether requests can be started without waiting; if not, begins to connect. Never blocks (but for DNS).
+
+        Raises `TransportError` when the connection could not be made; the next call tries again.
+        """
+        self._check_process()
+        if not self._lock.acquire(blocking=False):
+            return False  # another thread is connecting
+        try:
+            return self._usable_session().connect(0)
+        finally:
+            self._lock.release()
+
+    def start(self, command: Command, on_done: OnDone | None = None) -> Call:
+        """Send a request; does not wait for its answer. See `start_all`."""
+        return self.start_all((command,), on_done)[0]
+
+    def start_all(self, commands: Sequence[Command], on_done: OnDone | None = None) -> list[Call]:
+        """Send requests with one write, connecting first if need be; does not wait for the answers.
+
+        Each command is given its `opaque`. Raises `LocalError` for a frame that is too large or a closed connection,
+        `TransportError` when it cannot connect (nothing was sent) or the write fails (outcome unknown).
+        `on_done(call)` runs in whichever thread completes the call; see `Session.start`.
+        """
+        return self._open().start(commands, self._write_timeout_ms, on_done)
+
+    def request(self, command: Command, timeout_ms: float) -> Command:
+        """Send a request and wait for its answer, whatever its code.
+
+        An answer GO_AWAY (the server is shutting down in order) makes it reconnect and send once more. Raises what
+        `start_all` and `Call.result` raise.
+        """
+        answer = self.start(command).result(timeout_ms)
+        if answer.code == GoAway.number:
+            answer = self.start(command).result(timeout_ms)
+        return answer
+
+    def pump(self, timeout_ms: float) -> bool:
+        """Read what is there and complete calls; whether anything happened in this time. Never raises."""
+        session = self._session
+        return session.pump(timeout_ms) if session is not None else False
+
+    def fileno(self) -> int:
+        """The current socket's descriptor to wait on, or -1."""
+        return -1 if self._session is None else self._session.fileno()
+
+    def close(self) -> None:
+        """Close for good; calls in flight fail. Idempotent."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _open(self) -> Session:
+        self._check_process()
+        if not self._lock.acquire(timeout=self._connect_timeout_ms / 1000):
+            raise RequestTimeout(f"cannot connect to {self.address}: another thread is still trying")
+        try:
+            session = self._usable_session()
+            if not session.is_connected and not session.connect(self._connect_timeout_ms):
+                error = RequestTimeout(f"cannot connect to {self.address} within {self._connect_timeout_ms} ms")
+                session.fail(error)
+                raise error
+            return session
+        finally:
+            self._lock.release()
+
+    def _usable_session(self) -> Session:
+        if self._is_closed:
+            raise LocalError(f"the connection to {self.address} is closed")
+        session = self._session
+        if session is not None and session.is_connected and self._is_old(session):
+            session.pump(0)  # finds the end of stream that a server's idle check left behind
+        if session is not None and not session.is_closed and not session.is_retiring:
+            return session
+        if session is not None:
+            self._requests_before += session.requests_made
+            self._session = None
+            if session.is_retiring:
+                session.close_when_idle()
+        transport = self._environment.connect(self.address, self._connect_timeout_ms)
+        session = Session(self.address, transport, clock=self._environment.clock)
+        self._session = session
+        self._sessions_opened += 1
+        _LOGGER.debug("connecting to %s", self.address)
+        return session
+
+    def _is_old(self, session: Session) -> bool:
+        return self._environment.clock() - session.last_used > IDLE_CHECK_S
+
+    def _check_process(self) -> None:
+        if self._pid == os.getpid():
+            return
+        self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
+        self._pid = os.getpid()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()  # in a child this frees the descriptor and leaves the parent's connection alone

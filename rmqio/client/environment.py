@@ -1,0 +1,29 @@
+"""What a client takes from outside: how to connect, the time, and chance. Tests pass their own."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqio.client.transport import Connect, connect_tcp
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The outside world of a client.
+
+    Args:
+      connect: opens a transport to `host:port`.
+      clock: monotonic seconds.
+      sleep: waits for so many seconds.
+      random: a number in [0, 1). Not Python's shared generator: forked workers would all draw the same numbers.
+      wall_clock: Unix time in seconds.
+    """
+
+    connect: Connect = connect_tcp
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random.SystemRandom().random
+    wall_clock: Callable[[], float] = time.time

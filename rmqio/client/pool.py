@@ -1,0 +1,55 @@
+"""Connections by address, made when they are first asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from rmqio.client.connection import Connection
+from rmqio.client.environment import Environment
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions
+
+
+class ConnectionPool:
+    """One `Connection` per address. Thread-safe; a forked child starts with the same addresses and no sockets."""
+
+    def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
+        self._options = options
+        self._environment = environment or Environment()
+        self._connections: dict[str, Connection] = {}
+        self._is_closed = False
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<ConnectionPool {state}, {list(self._connections.values())}>"
+
+    def connection(self, address: str) -> Connection:
+        """The connection to an address; not yet opened when it is new. Raises `LocalError` when the pool is closed."""
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        with self._lock:
+            if self._is_closed:
+                raise LocalError("the client is closed")
+            found = self._connections.get(address)
+            if found is None:
+                found = Connection(
+                    address,
+                    connect_timeout_ms=self._options.connect_timeout_ms,
+                    write_timeout_ms=self._options.request_timeout_ms,
+                    environment=self._environment,
+                )
+                self._connections[address] = found
+            return found
+
+    def close(self) -> None:
+        """Close every connection; calls in flight fail. Idempotent."""
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        with self._lock:
+            self._is_closed = True
+            connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close()

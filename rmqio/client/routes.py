@@ -1,0 +1,116 @@
+"""Routes of topics, kept for a while, from whichever name server answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from rmqio.client.environment import Environment
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.retry import call_with_retries
+from rmqio.errors import RmqioError, SystemError_, TopicNotExist, TransportError, broker_error
+from rmqio.model import MessageQueue, TopicRoute
+from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.command import Command
+
+_KINDS = ("%RETRY%", "%DLQ%")
+
+
+class Routes:
+    """Topic to route. Thread-safe. Topics are as users name them; the namespace is put on here and taken off again."""
+
+    def __init__(self, options: ClientOptions, pool: ConnectionPool, environment: Environment | None = None) -> None:
+        self._options = options
+        self._pool = pool
+        self._environment = environment or Environment()
+        self._known: dict[str, tuple[float, TopicRoute]] = {}
+        self._servers = list(options.name_servers)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Routes from {';'.join(self._servers)}, {len(self._known)} known>"
+
+    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """The topic's route, at most `options.route_refresh_ms` old; with `refresh` a new one.
+
+        An old one is better than none: when no name server can be reached and we hold one, that is given. Raises
+        `TopicNotExist`, `BrokerError` and `TransportError` (with the failures of all name servers).
+        """
+        held = self._known.get(topic)
+        if held is not None and not refresh and held[0] > self._environment.clock():
+            return held[1]
+        try:
+            route = call_with_retries(lambda: self._look_up(topic), self._options, self._environment)
+        except TopicNotExist:
+            self._known.pop(topic, None)
+            raise
+        except TransportError:
+            if held is None:
+                raise
+            route = held[1]
+        self._known[topic] = (self._environment.clock() + self._options.route_refresh_ms / 1000, route)
+        return route
+
+    def invalidate(self, topic: str) -> None:
+        """Look this topic up again at the next use. The old route is kept for the case that no name server answers."""
+        held = self._known.get(topic)
+        if held is not None:
+            self._known[topic] = (float("-inf"), held[1])
+
+    def has_queue(self, queue: MessageQueue) -> bool:
+        """Whether a queue can be read, asking again before the answer is no. Raises as `route`."""
+        return queue in self.route(queue.topic).readable() or queue in self.route(queue.topic, refresh=True).readable()
+
+    def master(self, topic: str, broker: str) -> str:
+        """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known."""
+        for refresh in (False, True):
+            data = self.route(topic, refresh=refresh).brokers.get(broker)
+            if data is not None and data.master is not None:
+                return data.master
+        raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
+
+    def ask(self, command: Command, what: str) -> Command:
+        """An answer of a name server: the last good one first, then the others in turn.
+
+        A server's error is returned, not raised, but for SYSTEM_ERROR, which means that it is not ready. Raises
+        `TransportError` when none answers.
+        """
+        failures: list[str] = []
+        last: RmqioError | None = None
+        for server in tuple(self._servers):
+            try:
+                answer = self._pool.connection(server).request(command, self._options.request_timeout_ms)
+            except TransportError as error:
+                last = error
+                failures.append(str(error))
+                continue
+            if answer.code == SystemError_.number:  # "name server not ready", right after its start: another may be
+                last = broker_error(answer.code, answer.remark, what)
+                failures.append(f"{server}: {last}")
+                continue
+            self._prefer(server)
+            return answer
+        raise TransportError(f"{what}: no name server answers: {'; '.join(failures)}") from last
+
+    def _look_up(self, topic: str) -> TopicRoute:
+        name = self.wire_name(topic)
+        found = requests.parse_route(name, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
+        return TopicRoute(topic, found.queues, found.brokers, found.order_conf)
+
+    def wire_name(self, name: str) -> str:
+        """A topic or group as the brokers know it: `namespace%name`, `%RETRY%namespace%name`."""
+        if not self._options.namespace:
+            return name
+        kind = next((prefix for prefix in _KINDS if name.startswith(prefix)), "")
+        prefix = f"{kind}{self._options.namespace}%"
+        return name if name.startswith(prefix) else prefix + name.removeprefix(kind)
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as its broker knows it."""
+        return queue._replace(topic=self.wire_name(queue.topic)) if self._options.namespace else queue
+
+    def _prefer(self, server: str) -> None:
+        if self._servers[0] != server:
+            self._servers = [server, *(other for other in self._servers if other != server)]

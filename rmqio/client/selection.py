@@ -1,0 +1,44 @@
+"""Which queue a message goes to, by the rules of Java's producers, so that both agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Q = TypeVar("Q")
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode`: 31-based over UTF-16 code units, in 32 bits, signed."""
+    value = 0
+    if text.isascii():
+        for byte in text.encode():
+            value = (31 * value + byte) & 0xFFFFFFFF
+    else:
+        raw = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(raw[::2], raw[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def queue_index_for_key(key: str, count: int) -> int:
+    """SelectMessageQueueByHash.java: the absolute hash modulo the number of queues."""
+    value = java_string_hash(key)
+    # Math.abs(Integer.MIN_VALUE) stays negative in Java; SelectMessageQueueByHash then takes the first queue.
+    return 0 if value == -(1 << 31) else abs(value) % count
+
+
+def queue_for_key(queues: Sequence[Q], key: str) -> Q:
+    """The queue of a sharding key among a topic's writable queues, which must be sorted as a route gives them."""
+    return queues[queue_index_for_key(key, len(queues))]
+
+
+def interleaved(queues: Sequence[tuple[str, str, int]]) -> list[int]:
+    """Positions of the queues in an order that changes the broker at each step as long as it can."""
+    turn: dict[str, int] = {}
+    ranked: list[tuple[int, int]] = []
+    for position, (_, broker, _) in enumerate(queues):
+        rank = turn.get(broker, 0)
+        turn[broker] = rank + 1
+        ranked.append((rank, position))
+    return [position for _, position in sorted(ranked)]

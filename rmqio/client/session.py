@@ -1,0 +1,377 @@
+"""The life of one socket: requests out, answers matched by `opaque`, by whichever thread is waiting.
+
+There is no reader thread. A thread that waits for its answer becomes the leader: it reads the socket and completes
+everybody's calls; the others sleep until the leader has something for them or steps down. A dedicated reader would cost
+a hand-over of the interpreter lock (up to 5 ms) for each answer, and would not survive a fork.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from rmqio.client.transport import Transport
+from rmqio.client.wakeup import Wakeup
+from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
+from rmqio.wire.command import Command
+from rmqio.wire.frame import FrameDecoder, encode_frame
+from rmqio.wire.requests import refuse
+
+_LOGGER = logging.getLogger("rmqio.client")
+
+RECEIVE_BYTES = 256 * 1024
+_REFUSAL_TIMEOUT_MS = 1_000
+_MAX_SILENT_TIMEOUTS = 2
+"""Requests that time out in a row, without a byte from the peer, until the socket is taken for dead and closed."""
+
+OnDone = Callable[["Call"], None]
+
+
+class Call:
+    """A request that is on its way."""
+
+    __slots__ = ("_answer", "_failure", "_on_done", "_session", "_started", "code", "opaque")
+
+    def __init__(self, session: Session, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
+        self._session = session
+        self._on_done = on_done
+        self._started = started
+        self._answer: Command | None = None
+        self._failure: RmqioError | None = None
+        self.code = code
+        self.opaque = opaque
+
+    def __repr__(self) -> str:
+        state = "answered" if self._answer else "failed" if self._failure else "in flight"
+        return f"<Call code={self.code} opaque={self.opaque} to {self._session.address} {state}>"
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` would not block."""
+        return self._answer is not None or self._failure is not None
+
+    @property
+    def age_ms(self) -> float:
+        """How long ago it was started."""
+        return (self._session.clock() - self._started) * 1000
+
+    def result(self, timeout_ms: float) -> Command:
+        """The answer, whatever its code, waited for from now on.
+
+        Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
+        answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
+        """
+        session = self._session
+        deadline = session.clock() + timeout_ms / 1000
+        while not self.is_done:
+            remaining_ms = (deadline - session.clock()) * 1000
+            if remaining_ms <= 0:
+                session.time_out(self, timeout_ms)
+                break
+            session.pump(remaining_ms, until=self)
+        if self._answer is not None:
+            return self._answer
+        failure = self._failure
+        assert failure is not None  # is_done, and no answer
+        if isinstance(failure, RequestTimeout):
+            raise failure
+        # A fresh error for each waiter: one instance raised in several threads would mix up its tracebacks.
+        raise TransportError(f"{failure}; outcome of request {self.code} unknown") from failure
+
+    def forget(self) -> None:
+        """Give up on the answer. Never blocks."""
+        self._session.forget(self)
+
+    def _finish(self, answer: Command | None, failure: RmqioError | None) -> None:
+        self._answer = answer
+        self._failure = failure
+
+
+class Session:
+    """One transport and the calls in flight on it; once failed or closed it stays so. Thread-safe."""
+
+    def __init__(self, address: str, transport: Transport, *, clock: Callable[[], float]) -> None:
+        self.address = address
+        self.clock = clock
+        self.late_answers = 0
+        """Answers that nobody waited for any more."""
+        self.requests_made = 0
+        self.is_retiring = False
+        """The server said GO_AWAY: new requests belong on a new session."""
+        self.last_used = clock()
+        self._transport = transport
+        self._decoder = FrameDecoder()
+        self._opaques = itertools.count(1)
+        self._pending: dict[int, Call] = {}
+        self._failure: RmqioError | None = None
+        self._connected = False
+        self._silent_timeouts = 0
+        self._last_received = 0.0
+        self._watchers: list[Wakeup] = []
+        self._is_reading = False
+        self._users = 0
+        self._make_locks()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.address} {self.state}, in flight {len(self._pending)}, made {self.requests_made}>"
+
+    @property
+    def state(self) -> str:
+        if self._failure is not None:
+            return "closed"
+        return "retiring" if self.is_retiring else "open" if self._connected else "connecting"
+
+    @property
+    def is_closed(self) -> bool:
+        self._check_process()
+        return self._failure is not None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected and self._failure is None
+
+    @property
+    def calls_in_flight(self) -> int:
+        return len(self._pending)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on for answers, or -1."""
+        return self._transport.fileno()
+
+    # ---- opening ----------------------------------------------------------------------------------------------------
+
+    def connect(self, timeout_ms: float) -> bool:
+        """Whether the transport is connected, waiting so long for it. Raises `TransportError` when it cannot be."""
+        if self._connected:
+            return True
+        self._enter()
+        try:
+            self._connected = self._transport.wait_connected(timeout_ms)
+        except TransportError as error:
+            self.fail(error)
+            raise
+        finally:
+            self._leave()
+        return self._connected
+
+    # ---- writing ----------------------------------------------------------------------------------------------------
+
+    def start(self, commands: Sequence[Command], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
+        """Send requests with one write.
+
+        `on_done` runs in the thread that read the answer or found the connection broken, with no lock of ours held; it
+        must not raise. It is not called for a call that its own waiter gave up (`result` in time, `forget`).
+
+        Raises `LocalError` for a frame that is too large (nothing was sent), `TransportError` (the session is dead).
+        """
+        now = self.clock()
+        calls = []
+        for command in commands:
+            command.opaque = next(self._opaques) & 0x7FFFFFFF
+            calls.append(Call(self, command.code, command.opaque, now, on_done))
+        data = b"".join([encode_frame(command) for command in commands])
+        self._enter(calls)
+        try:
+            self._write(data, timeout_ms)
+        except TransportError as error:
+            self.fail(error)
+            raise
+        finally:
+            self._leave()
+        self.last_used = now
+        return calls
+
+    def _write(self, data: bytes, timeout_ms: float) -> None:
+        if not self._write_lock.acquire(timeout=timeout_ms / 1000):
+            raise RequestTimeout(f"{self.address}: another write has not ended within {timeout_ms:.0f} ms")
+        try:
+            self._transport.send_all(data, timeout_ms)
+        finally:
+            self._write_lock.release()
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def pump(self, timeout_ms: float, *, until: Call | None = None) -> bool:
+        """Read once and complete calls, or wait while another thread does; whether anything happened in this time.
+
+        Returns at once when `until` is done. Never raises: what goes wrong fails the calls.
+        """
+        self._check_process()
+        with self._lock:
+            if self._failure is not None or (until is not None and until.is_done):
+                return True
+            if self._is_reading:
+                return self._stepped_down.wait(timeout_ms / 1000)
+            self._is_reading = True
+            self._users += 1
+        done: list[Call] = []
+        try:
+            return self._read_once(timeout_ms, done)
+        finally:
+            with self._lock:
+                self._is_reading = False
+                self._stepped_down.notify_all()
+            self._leave()
+            self._report(done)
+
+    def _read_once(self, timeout_ms: float, done: list[Call]) -> bool:
+        pushed: list[Command] = []
+        try:
+            data = self._transport.recv(RECEIVE_BYTES, timeout_ms)
+            if data is None:
+                return False
+            if not data:
+                raise TransportError(f"{self.address} closed the connection")
+            self._last_received = self.last_used = self.clock()
+            self._silent_timeouts = 0
+            self._decoder.receive_data(data)
+            while (command := self._decoder.next_command()) is not None:
+                # A server sends requests of its own on our socket, and their opaque may equal ours: the flag decides.
+                if command.is_response:
+                    self._take_answer(command, done)
+                else:
+                    pushed.append(command)
+        except (TransportError, WireError) as error:
+            self.fail(error)
+        for command in pushed:
+            self._refuse(command)
+        return True
+
+    def _take_answer(self, answer: Command, done: list[Call]) -> None:
+        if answer.code == GoAway.number:
+            self.is_retiring = True
+        call = self._pending.pop(answer.opaque, None)
+        if call is None:
+            self.late_answers += 1
+            return
+        call._finish(answer, None)
+        done.append(call)
+
+    def _refuse(self, command: Command) -> None:
+        answer = refuse(command)
+        if answer is None or self._failure is not None:
+            return
+        try:
+            self._write(encode_frame(answer), _REFUSAL_TIMEOUT_MS)
+        except TransportError as error:
+            self.fail(error)
+
+    def _report(self, done: Sequence[Call]) -> None:
+        if not done:
+            return
+        for watcher in tuple(self._watchers):
+            watcher.wake()
+        for call in done:
+            if call._on_done is not None:
+                call._on_done(call)
+        if self.is_retiring and not self._pending:
+            self.close()
+
+    # ---- giving up --------------------------------------------------------------------------------------------------
+
+    def forget(self, call: Call) -> None:
+        """Drop a call; its answer, if it still comes, is counted in `late_answers`."""
+        if self._pending.pop(call.opaque, None) is not None:
+            call._finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
+
+    def time_out(self, call: Call, timeout_ms: float) -> None:
+        """Fail a call for want of an answer. A peer that stays silent several times in a row is disconnected."""
+        if self._pending.pop(call.opaque, None) is None:
+            return
+        error = RequestTimeout(f"{self.address}: no answer to request {call.code} within {timeout_ms:.0f} ms")
+        call._finish(None, error)
+        if self._last_received < call._started:
+            self._silent_timeouts += 1
+            if self._silent_timeouts >= _MAX_SILENT_TIMEOUTS:
+                self.fail(TransportError(f"{self.address} has not answered {self._silent_timeouts} requests in a row"))
+
+    def fail(self, error: RmqioError) -> None:
+        """Close for ever and fail what is in flight. Idempotent, never raises or blocks."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = error
+            calls = self._fail_pending(error)
+            self._stepped_down.notify_all()
+            in_use = self._users > 0
+        if calls:
+            _LOGGER.info("connection to %s lost with %d calls in flight: %s", self.address, len(calls), error)
+        if in_use:
+            self._transport.shutdown()  # whoever is inside returns, and the last one out closes
+        else:
+            self._transport.close()
+        self._report(calls)
+
+    def close(self) -> None:
+        """Close; calls in flight fail. Idempotent."""
+        self._check_process()
+        self.fail(TransportError(f"connection to {self.address} was closed by this client"))
+
+    def close_when_idle(self) -> None:
+        """Close as soon as no call is in flight any more."""
+        self.is_retiring = True
+        if not self._pending:
+            self.close()
+
+    def watch(self, wakeup: Wakeup) -> None:
+        """Wake someone whenever another thread completes a call here."""
+        self._watchers.append(wakeup)
+
+    def unwatch(self, wakeup: Wakeup) -> None:
+        with suppress(ValueError):
+            self._watchers.remove(wakeup)
+
+    # ---- use counting and forks -------------------------------------------------------------------------------------
+
+    def _enter(self, calls: Sequence[Call] = ()) -> None:
+        self._check_process()
+        with self._lock:
+            if self._failure is not None:
+                raise TransportError(f"{self._failure}") from self._failure
+            self._users += 1
+            self.requests_made += len(calls)
+            for call in calls:
+                self._pending[call.opaque] = call
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users or self._failure is None:
+                return
+        self._transport.close()
+
+    def _make_locks(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._stepped_down = threading.Condition(self._lock)
+
+    def _check_process(self) -> None:
+        """In a forked child the socket is the parent's: free our copy of it, and read or write not one byte."""
+        if self._pid == os.getpid():
+            return
+        self._make_locks()  # another thread of the parent may have held them at the fork
+        self._is_reading, self._users = False, 0
+        self._watchers = []
+        self._transport.abandon()
+        error = TransportError(f"connection to {self.address} belongs to the parent process")
+        with self._lock:
+            self._failure = self._failure or error
+            self._fail_pending(error)
+
+    def _fail_pending(self, error: RmqioError) -> list[Call]:
+        # Whoever takes a call out of the table finishes it, and nobody else does.
+        calls = []
+        while self._pending:
+            _, call = self._pending.popitem()
+            call._finish(None, error)
+            calls.append(call)
+        return calls

@@ -1,0 +1,203 @@
+"""The byte stream under a connection: a protocol, and the real one over TCP.
+
+Operating system errors become `TransportError` and `RequestTimeout` here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rmqio.errors import RequestTimeout, TransportError
+from rmqio.options import parse_address
+
+
+class Transport(Protocol):
+    """A stream of bytes to one peer. One thread may read while another writes.
+
+    Times in milliseconds, 0: do not wait. Every method but `close` and `abandon` raises `TransportError`.
+    """
+
+    def wait_connected(self, timeout_ms: float) -> bool:
+        """Whether the connection is made; False: not within this time, ask again. Raises when it cannot be made."""
+        ...
+
+    def send_all(self, data: bytes, timeout_ms: float) -> None:
+        """Write everything. Raises `RequestTimeout` when that takes longer; a part may have been written."""
+        ...
+
+    def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
+        """What is there, at most `max_bytes`; None: nothing came in time; `b""`: the peer closed."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor to wait on; -1 for a transport that has none (it is then asked by `recv`)."""
+        ...
+
+    def shutdown(self) -> None:
+        """End both directions, so that another thread's `recv` or `send_all` returns. Idempotent, never raises."""
+        ...
+
+    def close(self) -> None:
+        """Free the descriptor; nobody is inside another method any more. Idempotent, never raises."""
+        ...
+
+    def abandon(self) -> None:
+        """Free the descriptor of a socket inherited by a fork, without ending the parent's connection. Never raises."""
+        ...
+
+
+Connect = Callable[[str, int], Transport]
+"""Address (`host:port`) and timeout in milliseconds to a transport, which may still be connecting."""
+
+
+@contextmanager
+def _mapped(doing: str, address: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise RequestTimeout(f"{doing} {address}: {error}") from error
+    except OSError as error:
+        raise TransportError(f"{doing} {address}: {error}") from error
+
+
+class TcpTransport:
+    """A TCP connection. The socket never blocks by itself; waiting is done with poll(2), which knows no limit of 1024.
+
+    A host with several addresses (`localhost`) is tried address by address.
+    """
+
+    def __init__(self, address: str, timeout_ms: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address = address
+        self._clock = clock
+        self._connect_deadline = clock() + timeout_ms / 1000
+        self._connect_timeout_ms = timeout_ms
+        self._connected = False
+        self._socket: socket.socket | None = None
+        host, port = parse_address(address)
+        with _mapped("cannot connect to", address):
+            self._candidates = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        self._try_next(OSError("the host has no address"))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._socket is None else "connected" if self._connected else "connecting"
+        return f"<TcpTransport {self._address} {state}>"
+
+    def wait_connected(self, timeout_ms: float) -> bool:
+        deadline = self._clock() + timeout_ms / 1000
+        while not self._connected:
+            now = self._clock()
+            remaining_ms = max(min(deadline, self._connect_deadline) - now, 0) * 1000
+            if not self._wait(select.POLLOUT, remaining_ms):
+                if self._clock() >= self._connect_deadline:
+                    self._drop_socket()
+                    raise RequestTimeout(
+                        f"cannot connect to {self._address}: no answer within {self._connect_timeout_ms} ms"
+                    )
+                return False
+            failure = self._connect_failure()
+            if failure is None:
+                self._connected = True
+            else:
+                self._try_next(failure)
+        return True
+
+    def send_all(self, data: bytes, timeout_ms: float) -> None:
+        deadline = self._clock() + timeout_ms / 1000
+        sock = self._open()
+        with _mapped("writing to", self._address), memoryview(data) as view:
+            sent = 0
+            while sent < len(view):
+                try:
+                    sent += sock.send(view[sent:])
+                except BlockingIOError:
+                    if not self._wait(select.POLLOUT, max(deadline - self._clock(), 0) * 1000):
+                        raise TimeoutError(f"{len(view) - sent} of {len(view)} bytes not taken in time") from None
+
+    def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
+        sock = self._open()
+        with _mapped("reading from", self._address):
+            try:
+                return sock.recv(max_bytes)
+            except BlockingIOError:
+                if timeout_ms <= 0 or not self._wait(select.POLLIN, timeout_ms):
+                    return None
+            try:
+                return sock.recv(max_bytes)
+            except BlockingIOError:
+                return None
+
+    def fileno(self) -> int:
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def shutdown(self) -> None:
+        try:
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # never connected, or the peer was first
+
+    def close(self) -> None:
+        self.shutdown()
+        self._drop_socket()
+
+    def abandon(self) -> None:
+        self._drop_socket()
+
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            raise TransportError(f"connection to {self._address} is closed")
+        return self._socket
+
+    def _connect_failure(self) -> OSError | None:
+        sock = self._open()
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            return OSError(code, os.strerror(code))
+        try:
+            if sock.getsockname() == sock.getpeername():
+                # While a broker on this machine is down, its port can be given to our own end: TCP then connects us to
+                # ourselves, and the broker cannot take its port back.
+                return ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there (connected to itself)")
+        except OSError as error:
+            return error
+        return None
+
+    def _try_next(self, failure: OSError) -> None:
+        self._drop_socket()
+        while self._candidates:
+            family, kind, protocol, _, target = self._candidates.pop(0)
+            try:
+                self._socket = socket.socket(family, kind, protocol)
+                self._socket.setblocking(False)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                code = self._socket.connect_ex(target)
+                if code not in (0, errno.EINPROGRESS):
+                    raise OSError(code, os.strerror(code))
+            except OSError as error:
+                self._drop_socket()
+                failure = error
+            else:
+                return
+        raise TransportError(f"cannot connect to {self._address}: {failure}") from failure
+
+    def _wait(self, event: int, timeout_ms: float) -> bool:
+        poll = select.poll()
+        poll.register(self._open(), event)
+        return bool(poll.poll(timeout_ms))
+
+    def _drop_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def connect_tcp(address: str, timeout_ms: int) -> Transport:
+    """Begin a TCP connection; it is made when `wait_connected` says so."""
+    return TcpTransport(address, timeout_ms)

@@ -1,0 +1,134 @@
+"""`python -m rmqio.local`: a RocketMQ name server and broker until Ctrl-C.
+
+The name server's address is the one line on standard output, for scripts; all else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from rmqio.errors import RmqioError
+from rmqio.local.broker import LocalRocketMQ
+from rmqio.local.errors import LocalBrokerError
+
+_POLL_S = 0.5
+
+
+class _Interrupted(BaseException):
+    """A signal that asks us to stop; not an Exception, so that nothing on the way swallows it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGINT or SIGTERM. Exit status: 0 when stopped so, 128 + signal if it was not up yet, 1 on failure."""
+    given = _parser().parse_args(arguments)
+    stop = threading.Event()
+    up = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough: the second would break the orderly end
+        if not up:
+            raise _Interrupted(number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    try:
+        rocketmq = LocalRocketMQ(
+            name=given.name,
+            name_server_port=given.port,
+            broker_port=given.broker_port,
+            broker_config=dict(given.broker_config),
+            name_server_config=dict(given.name_server_config),
+            broker_heap_mb=given.heap,
+            data_dir=given.data_dir,
+            tls=given.tls,
+        )
+        with rocketmq:
+            for topic, queues in given.topic:
+                rocketmq.create_topic(topic, queues)
+            up = True
+            _say(f"broker {rocketmq.broker} is up, data and logs in {rocketmq.data_dir}; Ctrl-C stops both")
+            print(rocketmq.name_server, flush=True)
+            while not stop.wait(_POLL_S):
+                _require_running(rocketmq)
+            _say("stopping" + (" (the broker writes its state, about ten seconds)" if given.data_dir else ""))
+    except _Interrupted as interrupted:
+        _say("interrupted before it was up")
+        return 128 + interrupted.number
+    except RmqioError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rmqio.local",
+        description="Start a RocketMQ 5.5.0 name server and broker on free loopback ports, print the name server's "
+        "address, and stop both on Ctrl-C. The first start downloads 98 MB from your Maven mirror or Beam's repository.",
+    )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        type=_topic,
+        metavar="NAME[:QUEUES]",
+        help="create this topic, with 4 queues unless said otherwise; may be repeated",
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="keep topics and messages there (default: a temporary folder)"
+    )
+    parser.add_argument("--port", type=int, help="the name server's port (default: a free one)")
+    parser.add_argument("--broker-port", type=int, metavar="PORT", help="the broker's; it takes PORT - 2 as well")
+    parser.add_argument(
+        "--heap", type=int, default=1024, metavar="MB", help="largest heap of the broker (default: 1024)"
+    )
+    parser.add_argument("--name", default="broker-a", help="the broker's name (default: broker-a)")
+    parser.add_argument("--tls", action="store_true", help="also speak TLS, with a self-signed certificate")
+    for option, server in (("--broker-config", "broker"), ("--name-server-config", "name server")):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            type=_property,
+            metavar="KEY=VALUE",
+            help=f"a property of RocketMQ's {server}, for example "
+            + ("autoCreateTopicEnable=true" if server == "broker" else "scanNotActiveBrokerInterval=5000")
+            + "; may be repeated",
+        )
+    return parser
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, colon, queues = text.partition(":")
+    if not name or (colon and not (queues.isascii() and queues.isdigit() and int(queues) > 0)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME:QUEUES with at least one queue")
+    return name, int(queues) if colon else 4
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _require_running(rocketmq: LocalRocketMQ) -> None:
+    if rocketmq.pid("broker") is None or rocketmq.pid("name_server") is None:
+        raise LocalBrokerError(f"a process has ended by itself: {rocketmq!r}\n{rocketmq.logs()}")
+
+
+def _say(text: str) -> None:
+    print(f"rmqio.local: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""`LocalRocketMQ`: a name server and a broker of RocketMQ 5.5.0 as a context manager."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from rmqio.errors import LocalError
+from rmqio.local import _probe as probe
+from rmqio.local import ready
+from rmqio.local.config import Config
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.install import Installation, Settings, install
+from rmqio.local.ports import LOOPBACK, free_port, require_free
+from rmqio.local.process import JavaProcess
+from rmqio.local.watchdog import Watchdog
+
+Part = Literal["broker", "name_server", "all"]
+
+_TERMINATE_TIMEOUT_S: Final = 60.0
+_TOPIC_TIMEOUT_S: Final = 30.0
+_PORT_ATTEMPTS: Final = 5
+# Above this the broker refuses every write with code 14; no setting raises it (CleanCommitLogService caps them at 0.9).
+_DISK_LIMIT: Final = 0.90
+
+
+class LocalRocketMQ:
+    """A RocketMQ 5.5.0 name server and broker, running on this machine for as long as the `with` block.
+
+    They listen on the loopback interface only, on free ports unless given (the broker also on `broker_port - 2`); the
+    broker's HA port, which RocketMQ would bind to all interfaces, is not opened. When this process ends, by SIGKILL
+    too, they are killed. Several instances run side by side; one instance belongs to one thread at a time.
+
+    `broker_config` and `name_server_config` are RocketMQ's own properties and win over our defaults. Beware that
+    RocketMQ ignores unknown ones silently. Defaults of ours that differ from RocketMQ's: topics are not created by
+    sending to them (`autoCreateTopicEnable=False`), SQL92 filters are on, TLS is off unless `tls` (then with a
+    self-signed certificate, beside plain text).
+    `data_dir` keeps topics and messages for the next instance; without it a temporary folder is removed at the end.
+    `broker_heap_mb` is the heap's maximum. `java_options` are further options of the broker's JVM.
+    `credentials` (access key, secret key) sign `create_topic`, for a broker with access control.
+    `start_timeout_s` bounds each wait for a start, downloads not included.
+
+    The first start downloads 98 MB, see `rmqio.local.fetch`. Errors: LocalError for bad arguments, LocalBrokerError
+    when Java, the artefacts, a port or the broker itself are the matter.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "broker-a",
+        name_server_port: int | None = None,
+        broker_port: int | None = None,
+        broker_config: Config | None = None,
+        name_server_config: Config | None = None,
+        broker_heap_mb: int = 1024,
+        data_dir: str | os.PathLike[str] | None = None,
+        tls: bool = False,
+        java_options: Sequence[str] = (),
+        credentials: tuple[str, str] | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        self._settings = Settings(
+            name=name,
+            broker_config=dict(broker_config or {}),
+            name_server_config=dict(name_server_config or {}),
+            broker_heap_mb=broker_heap_mb,
+            tls=tls,
+            java_options=tuple(java_options),
+        )
+        self._ports = (name_server_port, broker_port)
+        self._given_dir = None if data_dir is None else Path(data_dir).absolute()
+        self._credentials = credentials
+        self._start_timeout_s = start_timeout_s
+        self._data_dir: Path | None = None
+        self._watchdog: Watchdog | None = None
+        self._installation: Installation | None = None
+        self._owner = os.getpid()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if self._installation is None:
+            return f"<LocalRocketMQ {self._settings.name}, not started>"
+        here = self._installation
+        return f"<LocalRocketMQ {self._settings.name} at {self.name_server}: {here.name_server!r}, {here.broker!r}>"
+
+    @property
+    def name(self) -> str:
+        """The broker's name in routes."""
+        return self._settings.name
+
+    @property
+    def name_server(self) -> str:
+        """The name server's address, "127.0.0.1:port"."""
+        return f"{LOOPBACK}:{self._here.name_server_port}"
+
+    @property
+    def broker(self) -> str:
+        """The broker's address, "127.0.0.1:port"; clients find it through the name server."""
+        return f"{LOOPBACK}:{self._here.broker_port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder with the store, the configuration files and the logs."""
+        return self._here.data_dir
+
+    def pid(self, part: Literal["broker", "name_server"] = "broker") -> int | None:
+        """The process id, or None if that part is not running."""
+        return self._parts(part)[0].pid
+
+    def logs(self) -> str:
+        """The end of the logs of both."""
+        return "\n".join(process.tail() for process in self._parts("all"))
+
+    def start(self) -> None:
+        """Fetch what is missing, start both, and return when both answer and the broker is registered.
+
+        On any failure nothing is left running. Raises LocalBrokerError if started already.
+        """
+        if self._installation is not None:
+            raise LocalBrokerError(f"already started: {self!r}")
+        for attempt in range(_PORT_ATTEMPTS):
+            try:
+                self._install()
+                for process in self._parts("all"):
+                    process.start()
+                self._wait_until_up("starting")
+            except BaseException as error:
+                # Somebody else took a free port between our look and Java's bind: take others, if the choice is ours.
+                lost = isinstance(error, LocalBrokerError) and "Address already in use" in str(error)
+                self._stop(graceful=False)
+                if not lost or None not in self._ports or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def stop(self) -> None:
+        """Stop both and, if the data folder is temporary, remove it. Idempotent.
+
+        With a `data_dir` the broker is asked to end (about ten seconds), so that consumer offsets are written down.
+        """
+        if self._owner == os.getpid():  # a forked child has the object, but the processes are not its to stop
+            self._stop(graceful=self._given_dir is not None)
+
+    def kill(self, part: Part = "broker") -> None:
+        """SIGKILL, as a crash would: nothing is flushed, connections break. `restart` brings it back."""
+        for process in self._parts(part):
+            process.kill()
+
+    def pause(self, part: Part = "broker") -> None:
+        """SIGSTOP, as a machine that hangs: connections stay open and nobody answers."""
+        for process in self._parts(part):
+            process.pause()
+
+    def resume(self, part: Part = "broker") -> None:
+        """SIGCONT after `pause`."""
+        for process in self._parts(part):
+            process.resume()
+
+    def restart(self, part: Part = "broker") -> None:
+        """Start `part` again on the same ports and data folder, and return when both answer.
+
+        What still runs is asked to end first (the broker takes about ten seconds: `kill` it before if its manner of
+        ending does not matter). A name server that comes back knows no broker until that registers again, within 10 s.
+        """
+        here = self._here
+        for process in self._parts(part):
+            process.terminate(_TERMINATE_TIMEOUT_S)
+            if process is here.name_server:
+                require_free(here.name_server_port, "name server")
+            else:
+                require_free(here.broker_port, "broker")
+                require_free(here.broker_port - 2, "broker")
+            process.start()
+        self._wait_until_up("restarting")
+
+    def create_topic(
+        self,
+        name: str,
+        queues: int = 4,
+        *,
+        perm: int = 6,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic, or change the one of that name, and return when the name server's route shows it.
+
+        `perm` is RocketMQ's: 4 read, 2 write, 6 both. `attributes` are the topic's, for example
+        {"message.type": "DELAY"} or {"queue.type": "BatchCQ"}. Raises LocalBrokerError if the broker refuses.
+        """
+        fields = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "true" if order else "false",
+        }
+        if attributes:
+            fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
+        self._admin(self.broker, probe.UPDATE_AND_CREATE_TOPIC, fields, f"create topic {name!r}")
+        self._wait(
+            lambda: ready.route_check(self.name_server, name, self.name, queues=queues), f"creating topic {name!r}"
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages, and return when it has no route. No effect if there is none."""
+        fields = {"topic": name}
+        self._admin(self.broker, probe.DELETE_TOPIC_IN_BROKER, fields, f"delete topic {name!r}")
+        self._admin(self.name_server, probe.DELETE_TOPIC_IN_NAMESRV, fields, f"delete topic {name!r}")
+        self._wait(lambda: ready.no_route_check(self.name_server, name), f"deleting topic {name!r}")
+
+    @property
+    def _here(self) -> Installation:
+        if self._installation is None:
+            raise LocalBrokerError("this LocalRocketMQ is not started: use it as a context manager or call start()")
+        return self._installation
+
+    def _parts(self, part: Part) -> list[JavaProcess]:
+        here = self._here
+        parts = {"name_server": [here.name_server], "broker": [here.broker], "all": [here.name_server, here.broker]}
+        if part not in parts:
+            raise LocalError(f"part={part!r}: it is 'broker', 'name_server' or 'all'")
+        return parts[part]
+
+    def _install(self) -> None:
+        given_name_server_port, given_broker_port = self._ports
+        name_server_port = free_port() if given_name_server_port is None else given_name_server_port
+        broker_port = free_port(below=(2,)) if given_broker_port is None else given_broker_port
+        require_free(name_server_port, "name server")
+        require_free(broker_port, "broker")
+        require_free(broker_port - 2, "broker's second port, broker_port - 2")
+        if self._given_dir is None:
+            data_dir = Path(tempfile.mkdtemp(prefix="rmqio-local-"))
+            self._data_dir = data_dir
+        else:
+            data_dir = self._given_dir
+            try:
+                data_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LocalBrokerError(f"the data folder {data_dir} cannot be made: {error.strerror}") from error
+        _require_space(data_dir)
+        self._watchdog = Watchdog(self._data_dir)
+        self._installation = install(self._settings, data_dir, self._watchdog, name_server_port, broker_port)
+
+    def _wait_until_up(self, what: str) -> None:
+        self._wait(lambda: ready.name_server_check(self.name_server), f"{what} (name server {self.name_server})")
+        self._wait(
+            lambda: ready.broker_check(self.name_server, self.name, self.broker), f"{what} (broker {self.broker})"
+        )
+
+    def _wait(self, check: ready.Check, what: str) -> None:
+        ready.wait_until(check, self._parts("all"), what=what, timeout_s=self._start_timeout_s)
+
+    def _admin(self, address: str, code: int, fields: Mapping[str, str], what: str) -> None:
+        try:
+            answer = probe.call(address, code, fields, credentials=self._credentials, timeout_s=_TOPIC_TIMEOUT_S)
+        except (OSError, ValueError) as error:
+            raise LocalBrokerError(f"{what}: {address} does not answer ({error})") from error
+        if answer.code != probe.SUCCESS:
+            raise LocalBrokerError(f"{what}: {address} refuses with code {answer.code}: {answer.remark}")
+
+    def _stop(self, *, graceful: bool) -> None:
+        if self._installation is not None:
+            for process in (self._installation.broker, self._installation.name_server):
+                process.terminate(_TERMINATE_TIMEOUT_S) if graceful else process.kill()
+            self._installation = None
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+        if self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+
+def _require_space(folder: Path) -> None:
+    usage = shutil.disk_usage(folder)
+    used = usage.used / (usage.used + usage.free)
+    if used > _DISK_LIMIT:
+        raise LocalBrokerError(
+            f"the disk of {folder} is {used:.0%} full, and RocketMQ refuses to write above {_DISK_LIMIT:.0%}, which no "
+            "setting raises: free some space, or choose a folder on another disk with data_dir="
+        )

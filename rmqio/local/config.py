@@ -1,0 +1,136 @@
+"""Configuration files of the local name server and broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import quoteattr
+
+from rmqio.errors import LocalError
+from rmqio.local.ports import LOOPBACK
+
+CLUSTER: Final = "DefaultCluster"
+
+# What LocalRocketMQ itself relies on; each has an argument of its own where it can be chosen at all.
+_RESERVED: Final = {
+    "brokerName": "name=",
+    "brokerClusterName": "nothing, it is fixed",
+    "listenPort": "broker_port= or name_server_port=",
+    "namesrvAddr": "name_server_port=",
+    "storePathRootDir": "data_dir=",
+    "rocketmqHome": "data_dir=",
+}
+
+Value = str | int | float | bool
+Config = Mapping[str, Value]
+
+
+def broker_properties(*, name: str, name_server: str, port: int, ha_port: int, store: Path, extra: Config) -> Config:
+    """The broker's properties: ours, then the user's `extra`, which win except for what we rely on.
+
+    Raises LocalError if `extra` names a reserved property.
+    """
+    ours: dict[str, Value] = {
+        "brokerClusterName": CLUSTER,
+        "brokerName": name,
+        "brokerId": 0,
+        "brokerRole": "ASYNC_MASTER",
+        "flushDiskType": "ASYNC_FLUSH",
+        "namesrvAddr": name_server,
+        "listenPort": port,
+        "haListenPort": ha_port,  # of no effect unless the user asks for the original HA service
+        "bindAddress": LOOPBACK,
+        "brokerIP1": LOOPBACK,
+        "brokerIP2": LOOPBACK,
+        "storePathRootDir": str(store),
+        # A topic that is misspelt is an error here, as on brokers that are run with care, and not a new topic.
+        "autoCreateTopicEnable": False,
+        "enablePropertyFilter": True,  # SQL92 filters
+        "timerWheelEnable": True,  # messages delivered at a time of their own
+        # A name server that was restarted knows no broker until the broker registers again; 10 s is the least it takes.
+        "registerNameServerPeriod": 10_000,
+        # Delete old files as late as the broker allows. (It refuses writes above 90 %, which nothing can raise.)
+        "diskMaxUsedSpaceRatio": 95,
+    }
+    return _merged(ours, extra, "broker_config")
+
+
+def name_server_properties(*, port: int, home: Path, extra: Config) -> Config:
+    """The name server's properties; `extra` as for the broker."""
+    ours: dict[str, Value] = {
+        "listenPort": port,
+        "bindAddress": LOOPBACK,
+        "kvConfigPath": str(home / "kvConfig.json"),
+        "configStorePath": str(home / "namesrv.properties"),
+    }
+    return _merged(ours, extra, "name_server_config")
+
+
+def uses_ha(extra: Config) -> bool:
+    """Whether the user's broker properties ask for replication, for which the HA port must be opened after all."""
+    return any(key in extra for key in ("haListenPort", "enableControllerMode", "enableDLegerCommitLog")) or (
+        extra.get("brokerRole") == "SLAVE"
+    )
+
+
+def to_properties(config: Config) -> str:
+    """A Java properties file: Latin-1, with everything else and all that has a meaning there escaped."""
+    return "".join(f"{_escape(key)}={_escape(_text(value))}\n" for key, value in config.items())
+
+
+def logback_xml(file: Path) -> str:
+    """Logging for one process: one file of at most 3 x 20 MB, written at once so that a crash leaves its reason.
+
+    RocketMQ's own configuration has thirty appenders and prints 300 lines about them when it starts.
+    """
+    name = quoteattr(str(file))[1:-1]
+    return f"""<configuration>
+  <statusListener class="org.apache.rocketmq.logging.ch.qos.logback.core.status.NopStatusListener"/>
+  <appender name="file" class="org.apache.rocketmq.logging.ch.qos.logback.core.rolling.RollingFileAppender">
+    <file>{name}</file>
+    <rollingPolicy class="org.apache.rocketmq.logging.ch.qos.logback.core.rolling.FixedWindowRollingPolicy">
+      <fileNamePattern>{name}.%i</fileNamePattern><minIndex>1</minIndex><maxIndex>2</maxIndex>
+    </rollingPolicy>
+    <triggeringPolicy class="org.apache.rocketmq.logging.ch.qos.logback.core.rolling.SizeBasedTriggeringPolicy">
+      <maxFileSize>20MB</maxFileSize>
+    </triggeringPolicy>
+    <encoder><pattern>%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c %t - %m%n</pattern><charset>UTF-8</charset></encoder>
+  </appender>
+  <appender name="console" class="org.apache.rocketmq.logging.ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%m%n</pattern><charset>UTF-8</charset></encoder>
+  </appender>
+  <logger name="RocketmqConsole" level="INFO" additivity="false"><appender-ref ref="console"/></logger>
+  <logger name="RocketmqRemoting" level="WARN"/>
+  <logger name="RocketmqTraffic" level="WARN"/>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+def _merged(ours: Config, extra: Config, argument: str) -> Config:
+    for key in extra:
+        if key in _RESERVED:
+            raise LocalError(f"{argument} cannot set {key!r}: use {_RESERVED[key]}")
+    return {**ours, **extra}
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escape(text: str) -> str:
+    special = {
+        "\\": "\\\\",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "=": "\\=",
+        ":": "\\:",
+        "#": "\\#",
+        "!": "\\!",
+        " ": "\\ ",
+    }
+    units = text.encode("utf-16-be")
+    characters = (chr(int.from_bytes(units[i : i + 2], "big")) for i in range(0, len(units), 2))
+    return "".join(special.get(c) or (c if c.isascii() and c.isprintable() else f"\\u{ord(c):04x}") for c in characters)

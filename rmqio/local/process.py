@@ -1,0 +1,113 @@
+"""One Java process of ours: its command, its log, and the signals that fault tests need."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.java import Java
+from rmqio.local.watchdog import Watchdog
+
+_TAIL_LINES: Final = 30
+
+
+class JavaProcess:
+    """Starts, signals and reaps one JVM; can be started again after it ended. Its files are in `folder`."""
+
+    def __init__(self, title: str, folder: Path, watchdog: Watchdog, command: Sequence[str]) -> None:
+        self.title = title
+        self.output, self.log = folder / "output.txt", folder / "log.txt"
+        self._folder, self._watchdog, self._command = folder, watchdog, command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    def __repr__(self) -> str:
+        state = "not running" if self.pid is None else f"pid {self.pid}{', paused' if self._paused else ''}"
+        return f"<{self.title}, {state}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs; None before, and once it has ended."""
+        if self._process is None:
+            return None
+        if self._process.poll() is not None:
+            self._watchdog.forget(self._process.pid)
+            self._process = None
+            self._paused = False
+            return None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it. Raises LocalBrokerError if it runs already or the command cannot be executed."""
+        if self.pid is not None:
+            raise LocalBrokerError(f"the {self.title} is running already (pid {self.pid})")
+        self._process = self._watchdog.spawn(self._command, cwd=self._folder, output=self.output)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its port and its connections, and answers nothing."""
+        self._signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """SIGCONT; no effect unless paused."""
+        self._signal(signal.SIGCONT)
+        self._paused = False
+
+    def kill(self) -> None:
+        """SIGKILL, paused or not, and wait until it is gone. No effect if it is not running."""
+        if self.pid is not None and self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self.pid is None  # reaped and forgotten
+
+    def terminate(self, timeout_s: float) -> None:
+        """SIGTERM, so that it writes down what it has in memory; SIGKILL if that takes longer than `timeout_s`."""
+        if self.pid is not None and self._process is not None:
+            self.resume()
+            self._process.terminate()
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                pass
+            self.kill()
+
+    def tail(self) -> str:
+        """The end of what it printed and logged, for an error message."""
+        parts = []
+        for path in (self.log, self.output):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+            if lines:
+                parts.append("\n".join([f"--- the end of {path}:", *lines[-_TAIL_LINES:]]))
+        return "\n".join(parts) or "(it left no log)"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is None or self._process is None:
+            raise LocalBrokerError(f"the {self.title} is not running: start it with restart()")
+        self._process.send_signal(number)
+
+
+def java_options(java: Java, *, heap_mb: int, throughput: bool) -> list[str]:
+    """Options of the JVM: a bounded heap, and access to what RocketMQ and its libraries open by reflection.
+
+    `throughput` is for the broker: the collector of RocketMQ's own start scripts and full compilation. The name server
+    answers a request now and then, and is better off small and quickly up.
+    """
+    options = [f"-Xmx{heap_mb}m", "-XX:-OmitStackTraceInFastThrow", "-Dfile.encoding=UTF-8"]
+    options += ["-XX:+UseG1GC"] if throughput else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    if java.major >= 9:
+        options += [
+            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+            *(
+                f"--add-opens=java.base/{name}=ALL-UNNAMED"
+                for name in ("java.lang", "java.nio", "java.util", "sun.nio.ch")
+            ),
+        ]
+    if java.major >= 22:
+        options.append("--enable-native-access=ALL-UNNAMED")  # RocksDB and Netty; a warning without
+    if java.major >= 23:
+        options.append("--sun-misc-unsafe-memory-access=allow")  # Netty and Guava; a warning without
+    return options

@@ -1,0 +1,92 @@
+"""When is a local name server or broker up? When it answers in its own protocol, not when its port is open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from rmqio.local import _probe as probe
+from rmqio.local.config import CLUSTER
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.process import JavaProcess
+
+_POLL_S: Final = 0.05
+_CALL_TIMEOUT_S: Final = 3.0
+
+Check = Callable[[], str | None]
+"""Returns None when all is well, or what is still missing."""
+
+
+def wait_until(check: Check, processes: Sequence[JavaProcess], *, what: str, timeout_s: float) -> None:
+    """Poll `check` until it is content. Raises LocalBrokerError, with the end of the logs, if one of `processes` ends
+    meanwhile or the time is over.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (missing := check()) is not None:
+        for process in processes:
+            if process.pid is None:
+                raise LocalBrokerError(f"the {process.title} ended while {what}\n{process.tail()}")
+        if time.monotonic() > deadline:
+            tails = "\n".join(process.tail() for process in processes)
+            raise LocalBrokerError(f"{what}: not done after {timeout_s:g} s: {missing}\n{tails}")
+        time.sleep(_POLL_S)
+
+
+def name_server_check(name_server: str) -> str | None:
+    """The name server answers a route request; any answer will do, since there may be no topic yet."""
+    try:
+        probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, _route_fields("TBW102"), timeout_s=_CALL_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    return None
+
+
+def broker_check(name_server: str, name: str, broker: str) -> str | None:
+    """The broker answers on its port, and the name server lists it under `name` with that address."""
+    try:
+        answer = probe.call(name_server, probe.GET_BROKER_CLUSTER_INFO, timeout_s=_CALL_TIMEOUT_S)
+        cluster = answer.json() if answer.code == probe.SUCCESS else {}
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    listed = cluster.get("brokerAddrTable", {}).get(name, {}).get("brokerAddrs", {})
+    if name not in cluster.get("clusterAddrTable", {}).get(CLUSTER, []) or broker not in listed.values():
+        return f"the broker {name} has not registered at the name server {name_server}"
+    try:
+        # Asked last: before it has registered, it answers with exceptions. With access control on, with a refusal.
+        probe.call(broker, probe.GET_BROKER_RUNTIME_INFO, timeout_s=_CALL_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return f"the broker at {broker} does not answer ({error})"
+    return None
+
+
+def route(name_server: str, topic: str) -> dict[str, Any] | None:
+    """The topic's route at the name server, or None if it has none. Raises OSError or ValueError as `probe.call`."""
+    fields = _route_fields(topic)
+    answer = probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, fields, timeout_s=_CALL_TIMEOUT_S)
+    return dict(answer.json()) if answer.code == probe.SUCCESS else None
+
+
+def route_check(name_server: str, topic: str, broker_name: str, *, queues: int) -> str | None:
+    """The name server's route gives the topic `queues` queues on the broker."""
+    try:
+        found = route(name_server, topic) or {}
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    for entry in found.get("queueDatas", []):
+        if entry["brokerName"] == broker_name and entry["readQueueNums"] == entry["writeQueueNums"] == queues:
+            return None
+    return f"the name server's route of topic {topic!r} does not show {queues} queues on {broker_name}"
+
+
+def no_route_check(name_server: str, topic: str) -> str | None:
+    """The name server knows no route of the topic."""
+    try:
+        return None if route(name_server, topic) is None else f"topic {topic!r} still has a route"
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+
+
+def _route_fields(topic: str) -> dict[str, str]:
+    # Without this field a name server writes integer keys, which is not JSON.
+    return {"topic": topic, "acceptStandardJsonOnly": "true"}

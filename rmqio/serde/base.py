@@ -1,0 +1,138 @@
+"""The contract of deserializers and serializers, and the helpers that the ones here share.
+
+Either is a callable with its configuration parsed once in the constructor: picklable, equal by value, without state
+between calls. A failure is a `SerdeError` that says what is wrong and where, and never quotes the body: the error
+output may go to a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from rmqio.errors import SerdeError
+from rmqio.model import Message, Record
+
+T = TypeVar("T")
+E = TypeVar("E")
+T_co = TypeVar("T_co", covariant=True)
+E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class Deserializer(Protocol[T_co]):
+    """Makes an element of a record, for `ReadFromRocketMQ`. Sees the whole record: keys, tags and properties too."""
+
+    @property
+    def output_type(self) -> Any:
+        """What it makes, as a type hint for Beam."""
+        ...
+
+    def __call__(self, record: Record) -> T_co:
+        """The element. Raises `SerdeError`, upon which the record goes to the error output."""
+        ...
+
+
+class Serializer(Protocol[E_contra]):
+    """Makes a message of an element, for `WriteToRocketMQ`."""
+
+    def __call__(self, element: E_contra) -> Message:
+        """The message, without a topic unless the serializer chooses one.
+
+        Raises `SerdeError`, upon which the element goes to the output `failed`.
+        """
+        ...
+
+
+def output_type_of(deserializer: Callable[[Record], object]) -> Any:
+    """The type hint of what a deserializer makes; `Any` for a plain callable that does not say."""
+    return getattr(deserializer, "output_type", Any)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyDeserializer(Generic[T]):
+    """Adapts a function of the body alone, `bytes -> T`. Whatever it raises becomes a `SerdeError` with that cause.
+
+    Args:
+      function: must be picklable (at module level), as everything that Beam ships to a worker.
+      output_type: the type hint of what it returns.
+    """
+
+    function: Callable[[bytes], T]
+    output_type: Any = Any
+
+    def __call__(self, record: Record) -> T:
+        try:
+            return self.function(record.body)
+        except SerdeError:
+            raise
+        except Exception as error:
+            raise undecodable(record, f"{_name(self.function)} raised {type(error).__name__}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BodySerializer(Generic[E]):
+    """Adapts a function to the body alone, `element -> bytes`. Whatever it raises becomes a `SerdeError`."""
+
+    function: Callable[[E], bytes]
+
+    def __call__(self, element: E) -> Message:
+        try:
+            body = self.function(element)
+        except SerdeError:
+            raise
+        except Exception as error:
+            raise unencodable(element, f"{_name(self.function)} raised {type(error).__name__}") from error
+        return message_of(element, body)
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def undecodable(record: Record, why: str) -> SerdeError:
+    """The error for a record: its coordinates, size and the reason, not its content."""
+    return SerdeError(
+        f"{record.queue}, offset {record.queue_offset}: body of {len(record.body)} bytes does not deserialize: {why}"
+    )
+
+
+def unencodable(element: object, why: str) -> SerdeError:
+    """The error for an element: its type and the reason, not its content."""
+    return SerdeError(f"element of type {type(element).__qualname__} does not serialize: {why}")
+
+
+def message_of(element: object, body: object, *, keys: Sequence[str] = (), tags: str | None = None) -> Message:
+    """A message of a serialized element. An empty body is refused: the broker answers it with an internal error."""
+    if not isinstance(body, bytes):
+        raise unencodable(element, f"the body is of type {type(body).__qualname__}, not bytes")
+    if not body:
+        raise unencodable(element, "the body is empty, and RocketMQ takes no message without one")
+    return Message(body, keys=tuple(keys), tags=tags)
+
+
+def field_text(element: object, field: str, value: object) -> str:
+    """The value of a field as text. Raises `SerdeError` unless it is text or a whole number.
+
+    Other types are refused because languages disagree on their text (`True` or `true`, `1e-05` or `1.0E-5`), so that
+    the consumer of a key would not find it again.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise unencodable(element, f"field {field!r} is of type {type(value).__qualname__}, not text or a whole number")
+    try:
+        text = str(value)
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise unencodable(element, f"field {field!r} holds a lone surrogate, which is not UTF-8 text") from error
+    except ValueError as error:
+        raise unencodable(element, f"field {field!r} has more digits than Python converts to text") from error
+    return text
+
+
+def key_text(element: object, field: str, value: object) -> str:
+    """As `field_text`, for a key or a tag: without the characters that separate properties."""
+    text = field_text(element, field, value)
+    if "\x01" in text or "\x02" in text:
+        raise unencodable(element, f"field {field!r} holds a separator of RocketMQ's properties (code 1 or 2)")
+    return text

@@ -1,0 +1,133 @@
+"""Bodies as JSON (RFC 8259): UTF-8, and no NaN or infinity on either side, which other languages' parsers refuse.
+
+Inside this package `import json` is the standard library's: imports are absolute.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, Record
+from rmqio.serde.base import key_text, message_of, undecodable, unencodable
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number does not fit a double")
+    return value
+
+
+# One for all: it has no configuration, and the C scanner inside does not pickle.
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDeserializer:
+    """The body as JSON: dict, list, str, int, float, bool or None.
+
+    Of repeated names in an object the last one counts, as in most parsers.
+
+    Args:
+      output_type: the type hint for Beam, where more is known than `Any`. Not checked against the values.
+
+    A call raises `SerdeError` for what is not UTF-8 or not JSON, NaN and Infinity included, for a number that fits no
+    double, a whole number of more than 4,300 digits (Python's limit) and nesting deeper than Python's recursion limit.
+    """
+
+    output_type: Any = Any
+
+    def __call__(self, record: Record) -> Any:
+        try:
+            # Not json.loads(bytes): that guesses UTF-16 and lets surrogates pass.
+            return _DECODER.decode(record.body.decode())
+        except UnicodeDecodeError as error:
+            raise undecodable(record, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+        except json.JSONDecodeError as error:
+            raise undecodable(record, f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+        except RecursionError as error:
+            raise undecodable(record, "JSON nested too deeply") from error
+        except ValueError as error:  # ours above, and Python's limit on digits; neither quotes the body
+            raise undecodable(record, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSerializer:
+    """An element as JSON: compact, UTF-8, characters unescaped.
+
+    Args:
+      deterministic: names of objects in sorted order, so that equal elements make equal bodies.
+      key_fields: fields of the element (a dict) whose values become the message's keys, by which brokers and tools
+        find it. Text without white space, or whole numbers; a missing field or None is refused.
+      tag_field: the field that becomes the tag; without a tag where it is missing or None.
+
+    A call raises `SerdeError` for types that JSON has not, NaN and infinity, circular references, lone surrogates and
+    nesting deeper than Python's recursion limit. Tuples become arrays, and names that are numbers, booleans or None
+    become text, as in the standard library.
+    """
+
+    deterministic: bool = False
+    key_fields: Sequence[str] = ()
+    tag_field: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key_fields, str):
+            raise LocalError(f"key_fields is {self.key_fields!r}; it must be several names: ({self.key_fields!r},)")
+        object.__setattr__(self, "key_fields", tuple(self.key_fields))
+
+    def __call__(self, element: Any) -> Message:
+        try:
+            text = _ENCODERS[self.deterministic].encode(element)
+            body = text.encode()
+        except UnicodeEncodeError as error:
+            raise unencodable(element, "a lone surrogate is not UTF-8 text") from error
+        except RecursionError as error:
+            raise unencodable(element, "nested too deeply for JSON") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise unencodable(element, _reason(error)) from error
+        if not self.key_fields and self.tag_field is None:
+            return message_of(element, body)
+        if not isinstance(element, dict):
+            raise unencodable(element, "keys and tags are taken from the fields of a dict")
+        return message_of(element, body, keys=self._keys(element), tags=self._tag(element))
+
+    def _keys(self, element: dict[str, Any]) -> list[str]:
+        keys = []
+        for field in self.key_fields:
+            if element.get(field) is None:
+                raise unencodable(element, f"field {field!r}, which is to be a key, is missing")
+            text = key_text(element, field, element[field])
+            if text.split() != [text]:
+                raise unencodable(element, f"field {field!r} is empty or holds white space, which separates keys")
+            keys.append(text)
+        return keys
+
+    def _tag(self, element: dict[str, Any]) -> str | None:
+        if self.tag_field is None or element.get(self.tag_field) is None:
+            return None
+        # An empty tag is no tag: the broker drops it.
+        return key_text(element, self.tag_field, element[self.tag_field]) or None
+
+
+_ENCODERS: Final = {
+    deterministic: json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=deterministic)
+    for deterministic in (False, True)
+}
+
+
+def _reason(error: Exception) -> str:
+    # Later versions of Python put the value into the text; a value is content, so only what is known is said.
+    if isinstance(error, TypeError):
+        return "a value or a name in it is of a type that JSON has not, or names of mixed types cannot be sorted"
+    if "ircular" in str(error):
+        return "it contains itself"
+    return "NaN, infinity or a whole number of too many digits is not JSON"

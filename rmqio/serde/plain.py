@@ -1,0 +1,94 @@
+"""Bodies as they are, and bodies as text."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, Record
+from rmqio.serde.base import message_of, undecodable, unencodable
+
+Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape"]
+
+
+def _check_codec(encoding: str, errors: str) -> None:
+    try:
+        "".encode(encoding)  # unlike codecs.lookup, this refuses codecs that are not of text
+    except LookupError as error:
+        raise LocalError(f"encoding {encoding!r} is not a text encoding that Python knows; e.g. 'utf-8'") from error
+    try:
+        codecs.lookup_error(errors)
+    except LookupError as error:
+        raise LocalError(f"errors {errors!r} is no error handler of Python's codecs; e.g. 'strict'") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BytesDeserializer:
+    """The body, decompressed, and nothing else of the record."""
+
+    @property
+    def output_type(self) -> Any:
+        return bytes
+
+    def __call__(self, record: Record) -> bytes:
+        return record.body
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSerializer:
+    """Bytes become the body. Raises `SerdeError` for other types and for an empty body."""
+
+    def __call__(self, element: bytes) -> Message:
+        return message_of(element, element)
+
+
+@dataclass(frozen=True, slots=True)
+class StringDeserializer:
+    """The body as text.
+
+    Args:
+      encoding: a text encoding of Python's.
+      errors: what to do with bytes that are not text: "strict" raises `SerdeError`; the others are those of
+        `bytes.decode` and change the text.
+
+    Raises:
+      LocalError: the encoding or the error handler does not exist.
+    """
+
+    encoding: str = "utf-8"
+    errors: Errors = "strict"
+
+    def __post_init__(self) -> None:
+        _check_codec(self.encoding, self.errors)
+
+    @property
+    def output_type(self) -> Any:
+        return str
+
+    def __call__(self, record: Record) -> str:
+        try:
+            return record.body.decode(self.encoding, self.errors)
+        except UnicodeError as error:
+            raise undecodable(record, f"not {self.encoding} text") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StringSerializer:
+    """Text becomes the body. Arguments as `StringDeserializer`. Raises `SerdeError` for what is not text, or empty."""
+
+    encoding: str = "utf-8"
+    errors: Errors = "strict"
+
+    def __post_init__(self) -> None:
+        _check_codec(self.encoding, self.errors)
+
+    def __call__(self, element: str) -> Message:
+        if not isinstance(element, str):
+            raise unencodable(element, "not text (str)")
+        try:
+            body = element.encode(self.encoding, self.errors)
+        except UnicodeError as error:
+            raise unencodable(element, f"holds characters that {self.encoding} has not") from error
+        return message_of(element, body)

@@ -1,0 +1,25 @@
+"""Doubles of RocketMQ, for rmqio's tests and for those of its users.
+
+`InMemoryCluster` with `InMemoryClientFactory` stands in for a cluster without sockets, `FakeBroker` speaks the
+remoting protocol on loopback ports and misbehaves as told (`faults`), `ScriptedTransport` plays bytes to one
+connection, and `ManualClock` makes time pass.
+"""
+
+from rmqio.testing import faults
+from rmqio.testing.broker import NAME_SERVER, FakeBroker
+from rmqio.testing.clock import Clock, ManualClock
+from rmqio.testing.cluster import InMemoryCluster
+from rmqio.testing.memory import InMemoryClientFactory
+from rmqio.testing.transport import ScriptedNetwork, ScriptedTransport
+
+__all__ = [
+    "NAME_SERVER",
+    "Clock",
+    "FakeBroker",
+    "InMemoryClientFactory",
+    "InMemoryCluster",
+    "ManualClock",
+    "ScriptedNetwork",
+    "ScriptedTransport",
+    "faults",
+]

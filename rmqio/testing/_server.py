@@ -1,0 +1,246 @@
+"""A loopback TCP server in one thread: listeners, connections, timers, frames."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rmqio.errors import WireError
+from rmqio.wire.command import Command
+from rmqio.wire.frame import FrameDecoder
+
+_LOGGER = logging.getLogger(__name__)
+_READ_BYTES = 1 << 18
+
+OnCommand = Callable[["Connection", Command], None]
+
+
+class Connection:
+    """One accepted connection. Used by the server's thread only."""
+
+    def __init__(self, server: LoopbackServer, sock: socket.socket, on_command: OnCommand, role: str) -> None:
+        self.role = role
+        self._server = server
+        self._socket = sock
+        self._on_command = on_command
+        self._decoder = FrameDecoder()
+        self._out = bytearray()
+        self._closing = False
+        self.is_open = True
+
+    def send(self, data: bytes) -> None:
+        """Write as much as goes now, and the rest as it can be taken."""
+        if self.is_open:
+            self._out += data
+            self.flush()
+
+    def close_when_written(self) -> None:
+        self._closing = True
+        self.flush()
+
+    def read(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._decoder.receive_data(data)
+        try:
+            while self.is_open and not self._closing and (command := self._decoder.next_command()) is not None:
+                self._on_command(self, command)
+        except WireError:
+            self.close()  # as a server does: no answer, the socket is closed
+
+    def flush(self) -> None:
+        if not self.is_open:
+            return
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._closing and not self._out:
+            self.close()
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        self._server.watch(self._socket, events, self)
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._server.forget(self._socket, self)
+            self._socket.close()
+
+
+class LoopbackServer:
+    """The thread. Its methods may be called from any thread unless they say otherwise; they act in the server's."""
+
+    def __init__(self, name: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._listeners: dict[str, socket.socket] = {}
+        self._connections: set[Connection] = set()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close everything and end the thread. Idempotent."""
+        if self._thread.is_alive():
+            self.call(self._mark_stopped)
+            self._thread.join(10)
+        else:
+            self._release()
+
+    def listen(self, role: str, on_command: OnCommand, port: int = 0) -> int:
+        """Accept connections for a role; gives the port."""
+        listener = socket.create_server(("127.0.0.1", port), backlog=64)
+        listener.setblocking(False)
+        self._listeners[role] = listener
+        self.call(lambda: self._selector.register(listener, selectors.EVENT_READ, (listener, role, on_command)))
+        return int(listener.getsockname()[1])
+
+    def close_role(self, role: str) -> None:
+        """Stop accepting for a role and close its connections; returns when that is done."""
+        done = threading.Event()
+
+        def act() -> None:
+            listener = self._listeners.pop(role, None)
+            if listener is not None:
+                self._selector.unregister(listener)
+                listener.close()
+            self._close_connections(role)
+            done.set()
+
+        self.call(act)
+        done.wait(10)
+
+    def close_connections(self, role: str | None = None) -> None:
+        """Close the connections of a role, or all; returns when that is done."""
+        done = threading.Event()
+
+        def act() -> None:
+            self._close_connections(role)
+            done.set()
+
+        self.call(act)
+        done.wait(10)
+
+    def push(self, role: str, data: bytes) -> int:
+        """Write to every connection of a role; gives how many there are."""
+        connections = [connection for connection in tuple(self._connections) if connection.role == role]
+
+        def act() -> None:
+            for connection in connections:
+                connection.send(data)
+
+        self.call(act)
+        return len(connections)
+
+    def count_connections(self, role: str) -> int:
+        return sum(connection.role == role for connection in tuple(self._connections))
+
+    def call(self, action: Callable[[], object], delay_s: float = 0.0) -> None:
+        """Run something in the server's thread, soon or after a delay."""
+        with self._lock:
+            heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), action))
+        self.wake()
+
+    def wake(self) -> None:
+        with suppress(OSError):  # full: it will wake anyway; closed: there is nobody to wake
+            self._wake_writer.send(b"!")
+
+    def watch(self, sock: socket.socket, events: int, connection: Connection) -> None:
+        if self._selector.get_key(sock).events != events:
+            self._selector.modify(sock, events, connection)
+
+    def forget(self, sock: socket.socket, connection: Connection) -> None:
+        self._selector.unregister(sock)
+        self._connections.discard(connection)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                for key, events in self._selector.select(self._next_timeout()):
+                    self._serve(key.data, events)
+                self._run_timers()
+        except Exception:
+            _LOGGER.exception("the fake broker's thread failed; its clients will see a closed connection")
+            raise
+        finally:
+            self._release()
+
+    def _serve(self, target: object, events: int) -> None:
+        if target is None:
+            with suppress(BlockingIOError):
+                self._wake_reader.recv(4096)
+        elif isinstance(target, Connection):
+            if events & selectors.EVENT_WRITE:
+                target.flush()
+            if events & selectors.EVENT_READ and target.is_open:
+                target.read()
+        elif isinstance(target, tuple):
+            self._accept(*target)
+
+    def _accept(self, listener: socket.socket, role: str, on_command: OnCommand) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, sock, on_command, role)
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _next_timeout(self) -> float | None:
+        with self._lock:
+            return max(self._timers[0][0] - time.monotonic(), 0.0) if self._timers else None
+
+    def _run_timers(self) -> None:
+        while True:
+            with self._lock:
+                if not self._timers or self._timers[0][0] > time.monotonic():
+                    return
+                action = heapq.heappop(self._timers)[2]
+            action()
+
+    def _close_connections(self, role: str | None) -> None:
+        for connection in tuple(self._connections):
+            if role in (None, connection.role):
+                connection.close()
+
+    def _mark_stopped(self) -> None:
+        self._stopped = True
+
+    def _release(self) -> None:
+        for connection in tuple(self._connections):
+            connection.close()
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()

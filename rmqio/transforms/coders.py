@@ -1,0 +1,339 @@
+"""Beam coders of the values that travel between stages: explicit, deterministic, without pickle.
+
+Importing this module registers them with Beam, which would otherwise infer a RowCoder for the named tuples. A value
+encodes as a fixed head of big-endian numbers, lengths among them, followed by its texts and bytes. The first byte is
+the layout's version. Decoding raises `WireError` for anything that is not exactly one value; encoding a value whose
+fields have wrong types raises `LocalError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar, Final, TypeVar
+
+from apache_beam.coders import Coder, registry
+
+from rmqio.errors import LocalError, WireError
+from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
+from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
+from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
+from rmqio.transforms.write_failures import FailedMessage
+
+C = TypeVar("C", bound="ValueCoder")
+
+# Lone surrogates (a property that was not UTF-8) are text too, and must survive.
+_UTF8: Final = ("utf-8", "surrogatepass")
+_ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError)
+_DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
+
+
+class ValueCoder(Coder):  # type: ignore[misc]
+    """Base of the coders here: without parameters, so equal when of one class."""
+
+    value_type: ClassVar[type]
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return self.value_type
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def _cannot_encode(self, value: object, error: Exception) -> LocalError:
+        return LocalError(f"not a {self.value_type.__name__} with fields of its types: {value!r:.200} ({error})")
+
+    def _not_one(self, reason: object) -> WireError:
+        return WireError(f"these bytes are not one encoded {self.value_type.__name__}: {reason}")
+
+
+class RecordCoder(ValueCoder):
+    """86 bytes and the topic, broker, body, properties and hosts."""
+
+    value_type = Record
+    _HEAD: Final = struct.Struct(">BiqqqiiiqqIiHHIIBB")
+
+    def encode(self, value: Record) -> bytes:
+        try:
+            (
+                topic, broker, queue_id, queue_offset, body, born, store, properties, reconsumed, sys_flag, flag,
+                commit_log_offset, prepared, born_host, store_host, crc, stored_size,
+            ) = value  # fmt: skip
+            topic_bytes = topic.encode(*_UTF8)
+            broker_bytes = broker.encode(*_UTF8)
+            head = self._HEAD.pack(
+                1, queue_id, queue_offset, born, store, reconsumed, sys_flag, flag, commit_log_offset, prepared, crc,
+                stored_size, len(topic_bytes), len(broker_bytes), len(body), len(properties), len(born_host),
+                len(store_host),
+            )  # fmt: skip
+            return b"".join((head, topic_bytes, broker_bytes, body, properties, born_host, store_host))
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> Record:
+        try:
+            (
+                version, queue_id, queue_offset, born, store, reconsumed, sys_flag, flag, commit_log_offset, prepared,
+                crc, stored_size, topic_size, broker_size, body_size, properties_size, born_size, store_size,
+            ) = self._HEAD.unpack_from(encoded)  # fmt: skip
+            broker_at = 86 + topic_size
+            body_at = broker_at + broker_size
+            properties_at = body_at + body_size
+            born_at = properties_at + properties_size
+            store_at = born_at + born_size
+            if store_at + store_size != len(encoded) or version != 1:
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            # What Record's constructor does, without its keyword handling.
+            return tuple.__new__(
+                Record,
+                (
+                    str(encoded[86:broker_at], *_UTF8),
+                    str(encoded[broker_at:body_at], *_UTF8),
+                    queue_id,
+                    queue_offset,
+                    encoded[body_at:properties_at],
+                    born,
+                    store,
+                    encoded[properties_at:born_at],
+                    reconsumed,
+                    sys_flag,
+                    flag,
+                    commit_log_offset,
+                    prepared,
+                    encoded[born_at:store_at],
+                    encoded[store_at:],
+                    crc,
+                    stored_size,
+                ),
+            )
+        except _DECODE_ERRORS as error:
+            raise self._not_one(error) from error
+
+    def estimate_size(self, value: Record) -> int:
+        return 120 + len(value.body) + len(value.raw_properties)
+
+
+class MessageQueueCoder(ValueCoder):
+    """7 bytes, topic and broker."""
+
+    value_type = MessageQueue
+    _HEAD: Final = struct.Struct(">BiH")
+
+    def encode(self, value: MessageQueue) -> bytes:
+        try:
+            topic = value.topic.encode(*_UTF8)
+            return self._HEAD.pack(1, value.queue_id, len(topic)) + topic + value.broker.encode(*_UTF8)
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> MessageQueue:
+        try:
+            version, queue_id, topic_size = self._HEAD.unpack_from(encoded)
+            end = self._HEAD.size + topic_size
+            if version != 1 or end > len(encoded):
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            return MessageQueue(str(encoded[self._HEAD.size : end], *_UTF8), str(encoded[end:], *_UTF8), queue_id)
+        except _DECODE_ERRORS as error:
+            raise self._not_one(error) from error
+
+
+class SendResultCoder(ValueCoder):
+    """20 bytes, topic, broker and the two ids."""
+
+    value_type = SendResult
+    _HEAD: Final = struct.Struct(">BBiqHHH")
+    _STATUS: Final = {status.value: status for status in SendStatus}
+
+    def encode(self, value: SendResult) -> bytes:
+        try:
+            (topic, broker, queue_id), queue_offset, message_id, offset_message_id, status = value
+            texts = (topic.encode(*_UTF8), broker.encode(*_UTF8), message_id.encode(*_UTF8))
+            head = self._HEAD.pack(1, status.value, queue_id, queue_offset, *map(len, texts))
+            return b"".join((head, *texts, offset_message_id.encode(*_UTF8)))
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> SendResult:
+        try:
+            version, status, queue_id, queue_offset, topic_size, broker_size, id_size = self._HEAD.unpack_from(encoded)
+            broker_at = self._HEAD.size + topic_size
+            id_at = broker_at + broker_size
+            offset_id_at = id_at + id_size
+            if version != 1 or offset_id_at > len(encoded) or status not in self._STATUS:
+                raise self._not_one(f"version {version}, status {status}, {len(encoded)} bytes")
+            return SendResult(
+                MessageQueue(
+                    str(encoded[self._HEAD.size : broker_at], *_UTF8), str(encoded[broker_at:id_at], *_UTF8), queue_id
+                ),
+                queue_offset,
+                str(encoded[id_at:offset_id_at], *_UTF8),
+                str(encoded[offset_id_at:], *_UTF8),
+                self._STATUS[status],
+            )
+        except _DECODE_ERRORS as error:
+            raise self._not_one(error) from error
+
+
+class MessageCoder(ValueCoder):
+    """Version, a byte of flags for what is absent, the body, then texts. Properties in the order of their names."""
+
+    value_type = Message
+    _HEAD: Final = struct.Struct(">BBqqIII")
+
+    def encode(self, value: Message) -> bytes:
+        try:
+            body, topic, tags, keys, properties, sharding_key, delay_level, deliver_at_ms = value
+            present = (
+                (topic is not None)
+                | (tags is not None) << 1
+                | (sharding_key is not None) << 2
+                | (delay_level is not None) << 3
+                | (deliver_at_ms is not None) << 4
+            )
+            texts = [text for text in (topic, tags, sharding_key) if text is not None]
+            texts += keys
+            if properties:
+                for item in sorted(properties.items()):
+                    texts += item
+            head = self._HEAD.pack(
+                1, present, delay_level or 0, deliver_at_ms or 0, len(body), len(keys), len(properties)
+            )
+            return b"".join((head, body, pack_texts(texts))) if texts else head + body
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> Message:
+        try:
+            version, present, delay_level, deliver_at_ms, body_size, key_count, count = self._HEAD.unpack_from(encoded)
+            body_end = self._HEAD.size + body_size
+            if version != 1 or present > 31 or body_end > len(encoded):
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            texts = iter(unpack_texts(encoded, body_end, (present & 7).bit_count() + key_count + 2 * count))
+            return Message(
+                encoded[self._HEAD.size : body_end],
+                topic=next(texts) if present & 1 else None,
+                tags=next(texts) if present & 2 else None,
+                sharding_key=next(texts) if present & 4 else None,
+                keys=tuple(next(texts) for _ in range(key_count)),
+                properties={next(texts): next(texts) for _ in range(count)},
+                delay_level=delay_level if present & 8 else None,
+                deliver_at_ms=deliver_at_ms if present & 16 else None,
+            )
+        except _DECODE_ERRORS as error:
+            raise self._not_one(error) from error
+
+    def estimate_size(self, value: Message) -> int:
+        return 100 + len(value.body)
+
+
+class FailedMessageCoder(ValueCoder):
+    """Version, flags and the message's size; the message; then texts."""
+
+    value_type = FailedMessage
+    _HEAD: Final = struct.Struct(">BBI")
+
+    def encode(self, value: FailedMessage) -> bytes:
+        try:
+            message = b"" if value.message is None else _MESSAGE.encode(value.message)
+            present = (value.message is not None) | (value.topic is not None) << 1
+            head = self._HEAD.pack(1, present, len(message))
+            return b"".join((head, message, pack_texts([value.element, value.topic or "", value.error, value.reason])))
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> FailedMessage:
+        try:
+            version, present, size = self._HEAD.unpack_from(encoded)
+            end = self._HEAD.size + size
+            if version != 1 or present > 3 or bool(present & 1) != bool(size) or end > len(encoded):
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            message = _MESSAGE.decode(encoded[self._HEAD.size : end]) if present & 1 else None
+            element, topic, error, reason = unpack_texts(encoded, end, 4)
+            return FailedMessage(message, element, topic if present & 2 else None, error, reason)
+        except _DECODE_ERRORS as failure:
+            raise self._not_one(failure) from failure
+
+
+class ReadFailureCoder(ValueCoder):
+    """Version, coordinates, times and the body's size; the body; then texts."""
+
+    value_type = ReadFailure
+    _HEAD: Final = struct.Struct(">BqqqqI")
+
+    def encode(self, value: ReadFailure) -> bytes:
+        try:
+            head = self._HEAD.pack(
+                1, value.queue_id, value.queue_offset, value.born_timestamp_ms, value.store_timestamp_ms, len(value.body)
+            )
+            texts = (value.topic, value.broker, value.message_id, value.keys, value.tags, value.error, value.reason)
+            return b"".join((head, value.body, pack_texts(texts)))
+        except _ENCODE_ERRORS as error:
+            raise self._cannot_encode(value, error) from error
+
+    def decode(self, encoded: bytes) -> ReadFailure:
+        try:
+            version, queue_id, queue_offset, born, store, size = self._HEAD.unpack_from(encoded)
+            end = self._HEAD.size + size
+            if version != 1 or end > len(encoded):
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            topic, broker, message_id, keys, tags, error, reason = unpack_texts(encoded, end, 7)
+            body = encoded[self._HEAD.size : end]
+            return ReadFailure(
+                topic, broker, queue_id, queue_offset, message_id, keys, tags, born, store, error, reason, body
+            )
+        except _DECODE_ERRORS as failure:
+            raise self._not_one(failure) from failure
+
+
+def pack_texts(texts: list[str] | tuple[str, ...]) -> bytes:
+    """Texts, each behind its size in UTF-8."""
+    parts: list[bytes] = []
+    for text in texts:
+        raw = text.encode(*_UTF8)
+        parts += (len(raw).to_bytes(4, "big"), raw)
+    return b"".join(parts)
+
+
+def unpack_texts(encoded: bytes, position: int, count: int) -> list[str]:
+    """Exactly `count` texts, up to the end. Raises ValueError."""
+    texts: list[str] = []
+    total = len(encoded)
+    if position + 4 * count > total:  # before a hostile count makes us loop
+        raise ValueError(f"{count} texts do not fit into {total - position} bytes")
+    for _ in range(count):
+        begin = position + 4
+        position = begin + int.from_bytes(encoded[begin - 4 : begin], "big")
+        if position > total:
+            raise ValueError("a text is cut off")
+        texts.append(str(encoded[begin:position], *_UTF8))
+    if position != total:
+        raise ValueError(f"{total - position} bytes are left over")
+    return texts
+
+
+_MESSAGE: Final = MessageCoder()
+
+_CODERS: Final[tuple[tuple[type, type[Coder]], ...]] = (
+    (Record, RecordCoder),
+    (Message, MessageCoder),
+    (MessageQueue, MessageQueueCoder),
+    (SendResult, SendResultCoder),
+    (FailedMessage, FailedMessageCoder),
+    (ReadFailure, ReadFailureCoder),
+    (QueueDescriptor, QueueDescriptorCoder),
+    (QueueRange, QueueRangeCoder),
+)
+
+
+def register_coders() -> None:
+    """Make Beam use these coders for our types. Idempotent."""
+    for value_type, coder in _CODERS:
+        registry.register_coder(value_type, coder)
+
+
+register_coders()

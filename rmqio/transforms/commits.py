@@ -1,0 +1,78 @@
+"""Group offsets: committed when a bundle is final, by absolute position, never backwards.
+
+They tell operators and later pipelines how far the group has got. Recovery never depends on them: a broker keeps a
+commit in memory for up to five seconds, and the runner has the position in its own state.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+
+from rmqio.errors import RmqioError
+from rmqio.model import MessageQueue
+from rmqio.seams import ClientFactory
+from rmqio.transforms.shared import shared_client
+
+_LOGGER = logging.getLogger(__name__)
+_WARN_EVERY_S = 60.0
+
+
+@dataclass
+class _Table:
+    """What this process has committed for one group."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    offsets: dict[MessageQueue, int] = field(default_factory=dict)
+    times: dict[MessageQueue, float] = field(default_factory=dict)
+    done: int = 0
+    failed: int = 0
+    warned_at: float = float("-inf")
+
+
+_tables: dict[tuple[ClientFactory, str], _Table] = {}
+
+
+def _table(factory: ClientFactory, group: str) -> _Table:
+    return _tables.setdefault((factory, group), _Table())
+
+
+def commit_position(factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+    """The finalizer's callback. Picklable as a partial; a failure is logged and counted, the next commit repairs it."""
+    table = _table(factory, group)
+    with table.lock:
+        try:
+            client = shared_client(factory)
+            known = table.offsets.get(queue)
+            if known is None:
+                known = client.committed_offset(group, queue)
+            if known is None or offset > known:
+                client.commit_offset(group, queue, offset)
+                table.done += 1
+                known = offset
+            table.offsets[queue] = known
+            table.times[queue] = time.monotonic()
+        except RmqioError as error:
+            table.failed += 1
+            if time.monotonic() - table.warned_at > _WARN_EVERY_S:
+                table.warned_at = time.monotonic()
+                _LOGGER.warning("offset %d of %s was not committed for group %s: %s", offset, queue, group, error)
+
+
+def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offset: int, interval_ms: int) -> bool:
+    """Whether there is something to commit and the last commit of the queue is `interval_ms` ago."""
+    table = _table(factory, group)
+    if offset <= table.offsets.get(queue, -1):
+        return False
+    return (time.monotonic() - table.times.get(queue, float("-inf"))) * 1000 >= interval_ms
+
+
+def take_counts(factory: ClientFactory, group: str) -> tuple[int, int]:
+    """Commits done and failed since the last call; finalizers run outside of a bundle, where metrics do not count."""
+    table = _table(factory, group)
+    with table.lock:
+        counts = table.done, table.failed
+        table.done = table.failed = 0
+    return counts

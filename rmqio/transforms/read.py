@@ -1,0 +1,315 @@
+"""`ReadFromRocketMQ` and `ReadAllFromRocketMQ`: configuration and wiring; the reading is in `read_fn`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.display import DisplayDataItem
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageFilter, MessageQueue, Record
+from rmqio.options import ClientOptions, ReadOptions
+from rmqio.seams import ClientFactory
+from rmqio.start import StartFrom, StopAt
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, Subscription, WatchFn
+from rmqio.transforms.errors_out import ReadFailure, dead_letter
+from rmqio.transforms.read_fn import ERRORS_TAG, BoundedReadFn, ReadConfig, UnboundedReadFn
+from rmqio.transforms.shared import shared_client
+from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def read_client_options(name_server: str | None, options: ReadOptions) -> ClientOptions:
+    """The client's part of the read options. Raises `LocalError` when no name server is known."""
+    return ClientOptions(
+        name_servers=name_server or options.name_server,  # type: ignore[arg-type]  # None: NAMESRV_ADDR
+        request_timeout_ms=options.request_timeout_ms,
+        route_refresh_ms=options.name_server_poll_interval_ms,
+        heartbeat_ms=options.broker_heartbeat_interval_ms,
+        pull_batch=options.pull_batch,
+        pull_depth=options.pull_depth,
+    )
+
+
+class _Read(beam.PTransform):  # type: ignore[misc]
+    """What both reads have in common."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | None,
+        consumer_group: str | None,
+        start: StartFrom | None,
+        stop: StopAt | None,
+        tags: str | None,
+        sql_filter: str | None,
+        deserializer: Callable[[Record], Any] | None,
+        timestamp: TimestampPolicy,
+        batches: bool,
+        dead_letter_topic: str | None,
+        options: ReadOptions | None,
+        client_factory: ClientFactory | None,
+    ) -> None:
+        super().__init__()
+        options = options or ReadOptions()
+        group = consumer_group or options.consumer_group
+        start = start or (StartFrom.group_offsets("latest") if group else StartFrom.latest())
+        if not isinstance(start, StartFrom):
+            raise LocalError(f"start is {start!r}; it must be made by StartFrom, e.g. StartFrom.earliest()")
+        if stop is not None and not isinstance(stop, StopAt):
+            raise LocalError(f"stop is {stop!r}; it must be made by StopAt, e.g. StopAt.latest()")
+        if start.kind == "group_offsets" and not group:
+            raise LocalError("start=StartFrom.group_offsets(...) needs consumer_group")
+        if tags is not None and sql_filter is not None:
+            raise LocalError("tags and sql_filter exclude each other; put the tag into the SQL: TAGS = 'a'")
+        if sql_filter is not None and not sql_filter.strip():
+            raise LocalError("sql_filter is empty; leave it out to read everything")
+        if deserializer is not None and not callable(deserializer):
+            raise LocalError(f"deserializer is {deserializer!r}; it must be callable with a Record")
+        expression = sql_filter if sql_filter is not None else (tags or options.tags or "*")
+        self._config = ReadConfig(
+            factory=client_factory or _remoting_factory(read_client_options(name_server, options)),
+            group=group,
+            start=start,
+            stop=stop,
+            message_filter=MessageFilter(expression, sql=sql_filter is not None),
+            deserializer=deserializer,
+            timestamp_of=timestamp_function(timestamp),
+            options=options,
+            batches=batches,
+            errors_to_output=dead_letter_topic is not None,
+        )
+        self._dead_letter_topic = dead_letter_topic
+        self._error_handler: Any = None
+
+    def with_error_handler(self, error_handler: Any) -> Any:
+        """Send what does not decode to Beam's `ErrorHandler` as `ReadFailure`; None: let it fail the pipeline."""
+        self._error_handler = error_handler
+        return self
+
+    @property
+    def _element_type(self) -> Any:
+        deserializer = self._config.deserializer
+        one: Any = Record if deserializer is None else getattr(deserializer, "output_type", Any)
+        return list[one] if self._config.batches else one
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._config.stop is not None or self._config.options.max_num_records is not None
+
+    def _discovery(self, subscription: Subscription) -> DiscoveryConfig:
+        config = self._config
+        return DiscoveryConfig(
+            subscription=subscription,
+            factory=config.factory,
+            group=config.group,
+            start=config.start,
+            stop=config.stop,
+            max_num_records=config.options.max_num_records,
+            interval_ms=config.options.discovery_interval_ms,
+            new_queue_start=config.options.new_queue_start,
+        )
+
+    def _read_queues(self, descriptors: Any) -> Any:
+        handled = self._error_handler is not None or self._dead_letter_topic is not None
+        config = self._config
+        if handled:
+            config = dataclasses.replace(config, errors_to_output=True)
+        fn = BoundedReadFn(config) if self._is_bounded else UnboundedReadFn(config)
+        read = beam.ParDo(fn).with_output_types(self._element_type)
+        if not handled:
+            return descriptors | "Read queues" >> read
+        outputs = descriptors | "Read queues" >> read.with_outputs(ERRORS_TAG, main="records")
+        failures = outputs[ERRORS_TAG] | "Failures" >> beam.Map(_same).with_output_types(ReadFailure)
+        if self._error_handler is not None:
+            self._error_handler.add_error_pcollection(failures)
+        if self._dead_letter_topic is not None:
+            self._write_dead_letters(failures)
+        return outputs["records"] | "Records" >> beam.Map(_same).with_output_types(self._element_type)
+
+    def _write_dead_letters(self, failures: Any) -> None:
+        from rmqio.transforms.write import WriteToRocketMQ
+
+        letters = failures | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
+        _ = letters | "Write dead letters" >> WriteToRocketMQ(
+            self._dead_letter_topic, client_factory=self._config.factory
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        config = self._config
+        items = {
+            "start": config.start.kind,
+            "stop": config.stop.kind if config.stop else None,
+            "consumer_group": config.group,
+            "filter": config.message_filter.expression,
+            "dead_letter_topic": self._dead_letter_topic,
+        }
+        return {key: DisplayDataItem(value).drop_if_none() for key, value in items.items()}
+
+
+class ReadFromRocketMQ(_Read):
+    """Read messages of RocketMQ topics.
+
+    Args:
+      topic: a topic, several, a compiled regular expression over topic names, or `MessageQueue`s.
+      name_server: `host:port`, several separated by semicolons; None: the environment variable NAMESRV_ADDR.
+      consumer_group: whose offsets are the start (`StartFrom.group_offsets`) and are committed.
+      start: where to start in a queue that this pipeline has not read yet; by default the group's offsets (latest
+        where it has none), without a group latest. Ignored on restart from a runner's checkpoint.
+      stop: where to stop; makes the read bounded. None: without end.
+      tags: `"a || b"`; the broker filters, and we check again, since it compares hashes only.
+      sql_filter: an SQL92 expression over properties; the broker must have `enablePropertyFilter=true`.
+      deserializer: `Record` to anything, raising `SerdeError`; None: the `Record` itself.
+      timestamp: event time: "born" (producer's clock), "store" (broker's), a property with Unix milliseconds, or a
+        function of the `Record` that returns Unix milliseconds.
+      batches: emit lists of elements as they were pulled, stamped with the earliest timestamp; several times cheaper
+        where the next step can take them.
+      dead_letter_topic: write what does not decode there, with its coordinates as properties. Without it and without
+        `.with_error_handler(...)` it fails the pipeline.
+      options: `ReadOptions`.
+      client_factory: another way to make clients, for tests.
+
+    Returns: PCollection of `Record`, or of what the deserializer makes; in the global window.
+
+    Delivery: every offset exactly once within the runner's own state, in order per queue and bundle; a retried
+    bundle is read again. Offsets lost on the broker stop the pipeline unless `on_offset_out_of_range` says otherwise.
+
+    Raises: `LocalError` when it is built; while it runs `BrokerError`, `TransportError`, `OffsetOutOfRange`.
+    """
+
+    def __init__(
+        self,
+        topic: Any = None,
+        *,
+        name_server: str | None = None,
+        consumer_group: str | None = None,
+        start: StartFrom | None = None,
+        stop: StopAt | None = None,
+        tags: str | None = None,
+        sql_filter: str | None = None,
+        deserializer: Callable[[Record], Any] | None = None,
+        timestamp: TimestampPolicy = "born",
+        batches: bool = False,
+        dead_letter_topic: str | None = None,
+        options: ReadOptions | None = None,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        super().__init__(
+            name_server=name_server,
+            consumer_group=consumer_group,
+            start=start,
+            stop=stop,
+            tags=tags,
+            sql_filter=sql_filter,
+            deserializer=deserializer,
+            timestamp=timestamp,
+            batches=batches,
+            dead_letter_topic=dead_letter_topic,
+            options=options,
+            client_factory=client_factory,
+        )
+        self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
+
+    def expand(self, pbegin: Any) -> Any:
+        watch = not self._is_bounded and self._config.options.discovery_interval_ms > 0
+        if watch and _is_in_process(pbegin.pipeline):
+            _LOGGER.warning(
+                "the in-process runner finishes what precedes a read before it reads: queues that are added to %s "
+                "while this runs will not be read",
+                self._subscription,
+            )
+            watch = False
+        config = self._discovery(self._subscription)
+        discover = WatchFn(config) if watch else DiscoverFn(config)
+        descriptors = (
+            pbegin
+            | "Start" >> beam.Impulse()
+            | "Discover queues" >> beam.ParDo(discover).with_output_types(QueueDescriptor)
+        )
+        return self._read_queues(descriptors)
+
+    def display_data(self) -> dict[str, Any]:
+        return super().display_data() | {"topic": DisplayDataItem(str(self._subscription))}
+
+
+class ReadAllFromRocketMQ(_Read):
+    """Read the topics and queues that arrive as elements: names, `MessageQueue`s or `QueueDescriptor`s.
+
+    A `QueueDescriptor` may carry its own start and stop. Other arguments as `ReadFromRocketMQ`; the read is bounded
+    when `stop` is given (each element's stop is resolved when it arrives), otherwise without end. Topics are looked
+    up once, on arrival. Equal elements are read twice.
+    """
+
+    def __init__(
+        self,
+        *,
+        name_server: str | None = None,
+        consumer_group: str | None = None,
+        start: StartFrom | None = None,
+        stop: StopAt | None = None,
+        tags: str | None = None,
+        sql_filter: str | None = None,
+        deserializer: Callable[[Record], Any] | None = None,
+        timestamp: TimestampPolicy = "born",
+        batches: bool = False,
+        dead_letter_topic: str | None = None,
+        options: ReadOptions | None = None,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        super().__init__(
+            name_server=name_server,
+            consumer_group=consumer_group,
+            start=start,
+            stop=stop,
+            tags=tags,
+            sql_filter=sql_filter,
+            deserializer=deserializer,
+            timestamp=timestamp,
+            batches=batches,
+            dead_letter_topic=dead_letter_topic,
+            options=options,
+            client_factory=client_factory,
+        )
+        if self._config.options.max_num_records is not None:
+            raise LocalError("max_num_records has no meaning for ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
+
+    def expand(self, pcoll: Any) -> Any:
+        fn = _DescribeFn(self._config.factory)
+        descriptors = pcoll | "To queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor)
+        return self._read_queues(descriptors)
+
+
+class _DescribeFn(beam.DoFn):  # type: ignore[misc]
+    """An element of `ReadAllFromRocketMQ` to descriptors."""
+
+    def __init__(self, factory: ClientFactory) -> None:
+        self._factory = factory
+
+    def process(self, element: str | MessageQueue | QueueDescriptor) -> Iterable[QueueDescriptor]:
+        if isinstance(element, QueueDescriptor):
+            return [element]
+        queues = Subscription.of(element).find_queues(shared_client(self._factory))
+        return [QueueDescriptor(queue) for queue in queues]
+
+
+def _same(element: Any) -> Any:
+    return element
+
+
+def _remoting_factory(options: ClientOptions) -> ClientFactory:
+    from rmqio.client.factory import RemotingClientFactory
+
+    return RemotingClientFactory(options)
+
+
+_IN_PROCESS_RUNNERS: Sequence[str] = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
+
+
+def _is_in_process(pipeline: Any) -> bool:
+    return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS

@@ -1,0 +1,313 @@
+"""The splittable DoFn that reads one queue."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.errors import OffsetOutOfRange, SerdeError
+from rmqio.model import MessageFilter, Record
+from rmqio.options import ReadOptions
+from rmqio.seams import ClientFactory, Fetched
+from rmqio.start import StartFrom, StopAt
+from rmqio.transforms.commits import commit_position, is_commit_due, take_counts
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.errors_out import failure_of_corrupt, failure_of_record
+from rmqio.transforms.metrics import ReadMetrics
+from rmqio.transforms.readers import Readers, Slot
+from rmqio.transforms.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
+from rmqio.transforms.shared import backlog, note_backlog, shared_client
+from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
+
+ERRORS_TAG = "errors"
+_RESUME_DELAY = Duration(micros=10_000)
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """What the transform was told, checked and picklable."""
+
+    factory: ClientFactory
+    group: str | None
+    start: StartFrom
+    stop: StopAt | None
+    message_filter: MessageFilter
+    deserializer: Any
+    timestamp_of: TimestampOf
+    options: ReadOptions
+    batches: bool = False
+    errors_to_output: bool = False
+
+
+class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
+    """Reads one queue. Use `BoundedReadFn` or `UnboundedReadFn`: Beam must know which when a pipeline is built.
+
+    Initial restriction: the start and stop strategies, resolved to offsets against the broker, once. On resume,
+    restore or retry they are not asked again.
+
+    Splitting: not at first: a queue is read in order. While running, a bounded range may be cut at a fraction.
+
+    Checkpoint and resume: a bundle ends itself after `max_records_per_bundle`, `max_bundle_ms`, or when the queue is
+    exhausted and the one wait that a bundle makes is over; portable runners never ask for it.
+
+    Progress and size: offsets done and left; bytes by the mean size of the messages seen.
+
+    Watermark: follows the newest timestamp of the queue less `max_out_of_orderness_ms`; a queue that has been read to
+    its end for `idle_timeout_ms` follows the clock.
+
+    When reading stops: at the stop offset or the record limit; never in an endless read.
+
+    Delivery: each offset exactly once in the runner's own state. The group's offset is committed when the bundle is
+    final, only to be looked at.
+    """
+
+    def __init__(self, config: ReadConfig) -> None:
+        self._config = config
+        self._readers: Readers | None = None
+        self._metrics = ReadMetrics()
+
+    # -- restriction provider: also called where no `setup` has run ---------------------------------------------------
+
+    def initial_restriction(self, element: QueueDescriptor) -> QueueRange:
+        config, options = self._config, self._config.options
+        client = shared_client(config.factory)
+        start = (element.start or config.start).resolve(
+            element.queue,
+            client,
+            group=config.group,
+            on_out_of_range=options.on_offset_out_of_range,
+            on_timestamp_after_end=options.on_timestamp_after_end,
+        )
+        stop_at = element.stop or config.stop
+        if stop_at is None:
+            return QueueRange(start, None, element.limit)
+        stop = stop_at.resolve(element.queue, client)
+        return QueueRange(start, max(start, stop if stop is not None else start), element.limit)
+
+    def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
+        return QueueRangeTracker(restriction)
+
+    def restriction_coder(self) -> QueueRangeCoder:
+        return QueueRangeCoder()
+
+    def restriction_size(self, element: QueueDescriptor, restriction: QueueRange) -> float:
+        """Bytes that are left, as far as is known."""
+        known = backlog(self._config.factory, element.queue)
+        end = known.end if restriction.stop is None else restriction.stop
+        return max(0, end - restriction.start) * known.message_bytes
+
+    def truncate(self, element: QueueDescriptor, restriction: QueueRange) -> QueueRange | None:
+        """On drain an endless read stops where it is: what the broker holds is not lost by that."""
+        return restriction if restriction.stop is not None else None
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        self._readers = Readers(
+            self._config.factory, self._config.message_filter, poll_timeout_ms=self._config.options.poll_timeout_ms
+        )
+
+    def start_bundle(self) -> None:
+        assert self._readers is not None
+        self._readers.start_bundle()
+
+    def teardown(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+            self._readers = None
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, element: QueueDescriptor, finalizer: Any, tracker: Any, estimator: QueueWatermark, window: Any
+    ) -> Iterator[Any]:
+        readers = self._readers
+        assert readers is not None
+        options, queue = self._config.options, element.queue
+        restriction = tracker.current_restriction()
+        if restriction.is_done:
+            return
+        slot = readers.slot(queue, restriction.start)
+        position, left, emitted = restriction.start, restriction.limit, 0
+        deadline = time.monotonic() + options.max_bundle_ms / 1000
+        windows = (window,)
+        finished = False
+        while not finished:
+            try:
+                fetched = slot.reader.poll()
+            except OffsetOutOfRange as error:
+                claim = self._skip_to(error, restriction)
+                if not tracker.try_claim(claim):
+                    break
+                position = claim.last_offset + 1
+                slot.reader.seek(position)
+                finished = tracker.current_restriction().stop == position
+                continue
+            if fetched is None:
+                if readers.await_data(slot):
+                    continue
+                break
+            cut = _cut(fetched, tracker.current_restriction().stop, left)
+            claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
+            # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.
+            while cut.next_offset > position and not tracker.try_claim(claim):
+                cut = _cut(fetched, tracker.current_restriction().stop, left)
+                claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
+            if cut.next_offset <= position:
+                break
+            position = cut.next_offset
+            emitted += len(cut.records)
+            yield from self._emit(cut, estimator, windows)
+            readers.emitted()
+            self._note(slot, cut, fetched)
+            if left is not None:
+                left -= len(cut.records)
+            finished = left == 0 or tracker.current_restriction().stop == position
+            if emitted >= options.max_records_per_bundle or time.monotonic() > deadline:
+                break
+        self._follow_clock(slot, estimator)
+        self._commit(queue, position, finalizer, finished)
+        if finished:
+            readers.release(queue)
+        else:
+            tracker.defer_remainder(_RESUME_DELAY)
+
+    def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange) -> Claim:
+        policy = self._config.options.on_offset_out_of_range
+        target = error.minimum if policy == "earliest" else error.maximum
+        if policy == "fail" or target <= error.wanted:
+            # Beyond the end there is nothing ahead to go on at, whatever the policy: the topic was made anew.
+            raise error
+        target = target if restriction.stop is None else min(target, restriction.stop)
+        self._metrics.offsets_skipped.inc(target - error.wanted)
+        return Claim(target - 1, 0, error.maximum)
+
+    def _emit(self, cut: Fetched, estimator: QueueWatermark, windows: tuple[Any, ...]) -> Iterator[Any]:
+        config = self._config
+        timestamp_of, deserializer = config.timestamp_of, config.deserializer
+        newest = None
+        batch: list[Any] = []
+        oldest = None
+        last_ms, stamp = None, MIN_TIMESTAMP
+        for record in cut.records:
+            try:
+                milliseconds = timestamp_of(record)
+                value = record if deserializer is None else deserializer(record)
+            except SerdeError as error:
+                yield self._failed(failure_of_record(record, error), error, record.store_timestamp_ms, windows)
+                continue
+            if newest is None or milliseconds > newest:
+                newest = milliseconds
+            if config.batches:
+                batch.append(value)
+                oldest = milliseconds if oldest is None else min(oldest, milliseconds)
+                continue
+            if milliseconds != last_ms:
+                last_ms, stamp = milliseconds, beam_timestamp(milliseconds)
+            yield WindowedValue(value, stamp, windows)
+        if batch and oldest is not None:
+            yield WindowedValue(batch, beam_timestamp(oldest), windows)
+        for corrupt in cut.corrupt:
+            yield self._failed(failure_of_corrupt(corrupt), corrupt, int(time.time() * 1000), windows)
+        if newest is not None:
+            estimator.advance(newest - config.options.max_out_of_orderness_ms)
+
+    def _failed(self, failure: Any, error: Exception, timestamp_ms: int, windows: tuple[Any, ...]) -> Any:
+        self._metrics.decode_failures.inc()
+        if not self._config.errors_to_output:
+            raise error
+        stamped = WindowedValue(failure, beam_timestamp(timestamp_ms), windows)
+        return beam.pvalue.TaggedOutput(ERRORS_TAG, stamped)
+
+    def _note(self, slot: Slot, cut: Fetched, fetched: Fetched) -> None:
+        metrics, queue = self._metrics, slot.reader.queue
+        count = len(cut.records)
+        size = sum(map(_stored_size, cut.records))
+        metrics.records_read.inc(count)
+        metrics.bytes_read.inc(size)
+        if fetched.skipped:
+            metrics.offsets_skipped.inc(fetched.skipped)
+        if fetched.latency_ms:
+            metrics.pull_latency_ms.update(int(fetched.latency_ms))
+        metrics.set_lag(queue, max(0, fetched.max_offset - cut.next_offset))
+        note_backlog(self._config.factory, queue, fetched.max_offset, size / count if count else None)
+
+    def _follow_clock(self, slot: Slot, estimator: QueueWatermark) -> None:
+        idle_ms = self._readers.idle_ms(slot) if self._readers else None
+        options = self._config.options
+        if idle_ms is not None and idle_ms >= options.idle_timeout_ms:
+            estimator.advance(int(time.time() * 1000) - options.max_out_of_orderness_ms)
+            self._metrics.set_lag(slot.reader.queue, 0)
+
+    def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
+        config = self._config
+        if config.group is None or not config.options.commit_offsets:
+            return
+        interval_ms = 0 if finished else config.options.offset_commit_interval_ms
+        if is_commit_due(config.factory, config.group, queue, position, interval_ms):
+            finalizer.register(functools.partial(commit_position, config.factory, config.group, queue, position))
+        done, failed = take_counts(config.factory, config.group)
+        if done:
+            self._metrics.commits.inc(done)
+        if failed:
+            self._metrics.commit_failures.inc(failed)
+
+
+def _stored_size(record: Record) -> int:
+    return record.stored_size
+
+
+def _cut(fetched: Fetched, stop: int | None, limit: int | None) -> Fetched:
+    """What of an answer lies before the stop and within the limit."""
+    if stop is not None and fetched.next_offset > stop:
+        fetched = fetched._replace(
+            records=list(itertools.takewhile(lambda r: r.queue_offset < stop, fetched.records)),
+            corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < stop),
+            next_offset=stop,
+        )
+    if limit is not None and len(fetched.records) >= limit:
+        records = fetched.records[:limit]
+        end = records[-1].queue_offset + 1
+        fetched = fetched._replace(
+            records=records, corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < end), next_offset=end
+        )
+    return fetched
+
+
+class BoundedReadFn(ReadQueueFn):
+    """Reads one queue up to a stop that is known when the pipeline starts."""
+
+    def process(  # type: ignore[override]
+        self,
+        element: QueueDescriptor,
+        # Must stand before the restriction: Beam's invoker passes the tracker by position.
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 (Beam's way to declare it)
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterable[Any]:
+        return self._read(element, finalizer, tracker, estimator, window)
+
+
+class UnboundedReadFn(ReadQueueFn):
+    """Reads one queue without end."""
+
+    @beam.DoFn.unbounded_per_element()
+    def process(  # type: ignore[override]
+        self,
+        element: QueueDescriptor,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterable[Any]:
+        return self._read(element, finalizer, tracker, estimator, window)

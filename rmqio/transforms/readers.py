@@ -1,0 +1,116 @@
+"""The open readers of one DoFn instance, and when it may wait.
+
+The in-process runner is one thread that takes a bundle's queues strictly in turn and ignores resume delays: an idle
+queue that returned at once would be called thousands of times a second, and one that waited alone would hold up the
+busy ones. So all queues' polls are outstanding together, and at most one wait a bundle is made, on all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.seams import ClientFactory, QueueReader
+from rmqio.transforms.shared import shared_client
+
+_STALE_S = 30.0
+_ANSWER_WAIT_MS = 200
+"""How long to wait for the answer to a pull that the broker is not holding; a healthy one takes milliseconds."""
+
+
+@dataclass
+class Slot:
+    """One queue's reader and what this instance remembers of it."""
+
+    reader: QueueReader
+    used_at: float
+    bundles: int = 0
+    """Bundles that this queue has been part of."""
+    at_end_since: float | None = None
+
+
+class Readers:
+    """Made in `setup`, closed in `teardown`; used by one thread."""
+
+    def __init__(
+        self,
+        factory: ClientFactory,
+        message_filter: MessageFilter,
+        *,
+        poll_timeout_ms: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._factory = factory
+        self._filter = message_filter
+        self._poll_timeout_ms = poll_timeout_ms
+        self._monotonic = monotonic
+        self._slots: dict[MessageQueue, Slot] = {}
+        self._may_wait = True
+        self._answer_budget_ms = poll_timeout_ms
+
+    def start_bundle(self) -> None:
+        """A new bundle may wait once; readers whose queues went to another instance are closed."""
+        self._may_wait = True
+        self._answer_budget_ms = self._poll_timeout_ms
+        now = self._monotonic()
+        for queue in [q for q, slot in self._slots.items() if now - slot.used_at > _STALE_S]:
+            self.release(queue)
+
+    def slot(self, queue: MessageQueue, offset: int) -> Slot:
+        """The queue's reader, positioned at an offset."""
+        slot = self._slots.get(queue)
+        if slot is None:
+            reader = shared_client(self._factory).open_reader(queue, offset, message_filter=self._filter)
+            slot = self._slots[queue] = Slot(reader, self._monotonic())
+        elif slot.reader.position != offset:
+            slot.reader.seek(offset)
+            slot.at_end_since = None
+        slot.used_at = self._monotonic()
+        slot.bundles += 1
+        return slot
+
+    def await_data(self, slot: Slot) -> bool:
+        """Wait for the slot's queue as long as the bundle permits; whether polling it again makes sense.
+
+        An answer that is on its way is awaited. At the end of the queue the one wait of the bundle is made, on all
+        queues at once, and only when all of them are known here: on a queue's first visit the others have no reader.
+        """
+        client = shared_client(self._factory)
+        if not slot.reader.is_at_end:
+            wait_ms = min(_ANSWER_WAIT_MS, self._answer_budget_ms)
+            if client.wait([slot.reader], wait_ms):
+                return True
+            # A broker that does not answer may cost a bundle its budget once, not once a queue.
+            self._answer_budget_ms -= wait_ms
+            return False
+        if not self._may_wait or slot.bundles < 2:
+            return slot.reader.is_ready
+        self._may_wait = False
+        client.wait([s.reader for s in self._slots.values()], self._poll_timeout_ms)
+        return slot.reader.is_ready
+
+    def emitted(self) -> None:
+        """Something was emitted: end the bundle soon instead of waiting in it, so that it gets flushed."""
+        self._may_wait = False
+
+    def idle_ms(self, slot: Slot) -> float | None:
+        """For how long the slot's queue has been read to its end; None when it is not."""
+        if not slot.reader.is_at_end or slot.reader.is_ready:
+            slot.at_end_since = None
+            return None
+        now = self._monotonic()
+        if slot.at_end_since is None:
+            slot.at_end_since = now
+        return (now - slot.at_end_since) * 1000
+
+    def release(self, queue: MessageQueue) -> None:
+        """The queue is done, or gone to another instance."""
+        slot = self._slots.pop(queue, None)
+        if slot is not None:
+            slot.reader.close()
+
+    def close(self) -> None:
+        for queue in list(self._slots):
+            self.release(queue)

@@ -1,0 +1,152 @@
+"""What is left to read of one queue, and the tracker that hands it out: every offset exactly once.
+
+Beam's own trackers do not fit: OffsetRestrictionTracker over an endless range calls itself bounded and lets a runner
+split it at half of 2^63; UnsplittableRestrictionTracker refuses even the checkpoint, so the remainder is lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from apache_beam.coders import Coder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+
+from rmqio.errors import WireError
+
+_LAYOUT = struct.Struct(">Bqqq")
+_VERSION = 1
+
+
+class QueueRange(NamedTuple):
+    """Offsets [start, stop) of one queue."""
+
+    start: int
+    stop: int | None = None
+    """None: without end."""
+    limit: int | None = None
+    """At most this many records more (`max_num_records`); None: no limit."""
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.stop is not None or self.limit is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left to read."""
+        return (self.stop is not None and self.start >= self.stop) or self.limit == 0
+
+
+class Claim(NamedTuple):
+    """What `try_claim` takes: everything up to and including an offset."""
+
+    last_offset: int
+    records: int = 0
+    """How many records that is; fewer than offsets where a filter left gaps."""
+    broker_end: int | None = None
+    """One past the newest message, as the broker last said: the base of progress."""
+
+
+class QueueRangeTracker(RestrictionTracker):  # type: ignore[misc]
+    """Tracks the claims over one `QueueRange`.
+
+    Claims ascend. A checkpoint (fraction 0) is always granted unless nothing is left; another fraction only where the
+    end is known, and never under a record limit, which cannot be divided by offsets.
+    """
+
+    def __init__(self, restriction: QueueRange) -> None:
+        self._range = restriction
+        self._next = restriction.start
+        self._taken = 0
+        self._broker_end: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<QueueRangeTracker {self._range} next={self._next} taken={self._taken}>"
+
+    def current_restriction(self) -> QueueRange:
+        """The range as it is now: a split takes its tail away."""
+        return self._range
+
+    def try_claim(self, position: Claim) -> bool:
+        """Take everything up to `position.last_offset`; False, and nothing taken, when that is no longer ours.
+
+        Raises ValueError for a claim behind an earlier one.
+        """
+        offset = position.last_offset
+        if offset < self._next:
+            raise ValueError(f"claim of offset {offset}, but everything below {self._next} is claimed already")
+        if self._range.stop is not None and offset >= self._range.stop:
+            return False
+        if self._range.limit is not None and self._taken + position.records > self._range.limit:
+            return False
+        self._next = offset + 1
+        self._taken += position.records
+        if position.broker_end is not None:
+            self._broker_end = position.broker_end
+        return True
+
+    def _left(self) -> QueueRange:
+        limit = None if self._range.limit is None else self._range.limit - self._taken
+        return QueueRange(self._next, self._range.stop, limit)
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[QueueRange, QueueRange] | None:
+        """Primary and residual; None when it cannot be split there."""
+        left = self._left()
+        if left.is_done:
+            return None
+        if fraction_of_remainder <= 0:
+            split = self._next
+        elif left.stop is None or left.limit is not None:
+            return None
+        else:
+            split = self._next + max(1, int((left.stop - self._next) * fraction_of_remainder))
+            if split >= left.stop:
+                return None
+        residual = left._replace(start=split)
+        # What is primary is done at its stop; its limit went with the residual, if there was one.
+        self._range = QueueRange(self._range.start, split)
+        return self._range, residual
+
+    def check_done(self) -> None:
+        """Raise ValueError when process() returned although something is left: it would be lost."""
+        if not self._left().is_done:
+            raise ValueError(f"offsets from {self._next} on of {self._range} were neither read nor deferred")
+
+    def is_bounded(self) -> bool:
+        return self._range.is_bounded
+
+    def current_progress(self) -> RestrictionProgress:
+        """Offsets done and left; of an endless range, left as of the broker's last answer."""
+        done = self._next - self._range.start
+        end = self._range.stop if self._range.stop is not None else self._broker_end
+        return RestrictionProgress(completed=float(done), remaining=float(max(0, (end or self._next) - self._next)))
+
+
+class QueueRangeCoder(Coder):  # type: ignore[misc]
+    """25 bytes: version, start, stop and limit (-1: none)."""
+
+    def encode(self, value: QueueRange) -> bytes:
+        stop = -1 if value.stop is None else value.stop
+        limit = -1 if value.limit is None else value.limit
+        return _LAYOUT.pack(_VERSION, value.start, stop, limit)
+
+    def decode(self, encoded: bytes) -> QueueRange:
+        try:
+            version, start, stop, limit = _LAYOUT.unpack(encoded)
+        except struct.error as error:
+            raise WireError(f"a queue range takes {_LAYOUT.size} bytes, not {len(encoded)}") from error
+        if version != _VERSION:
+            raise WireError(f"a queue range of version {version}; this rmqio reads version {_VERSION}")
+        return QueueRange(start, None if stop < 0 else stop, None if limit < 0 else limit)
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return QueueRange
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))

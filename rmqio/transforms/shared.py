@@ -1,0 +1,83 @@
+"""What the workers of one process share: a client per factory, and what is known of each queue.
+
+Connections survive neither a fork nor a pickle, so they are made here, on first use, by the process that uses them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+from rmqio.model import MessageQueue
+from rmqio.seams import ClientFactory, QueueClient
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, ClientFactory], QueueClient] = {}
+_backlogs: dict[tuple[ClientFactory, MessageQueue], Backlog] = {}
+
+_FRESH_S = 2.0
+_DEFAULT_MESSAGE_BYTES = 1024.0
+
+
+def shared_client(factory: ClientFactory) -> QueueClient:
+    """This process's client of a factory; equal factories share one. Lives until the process ends."""
+    key = (os.getpid(), factory)
+    with _lock:
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = factory.queue_client()
+        return client
+
+
+def close_shared_clients() -> None:
+    """Close the clients that this process has made. The next use makes new ones."""
+    with _lock:
+        mine = [key for key in _clients if key[0] == os.getpid()]
+        clients = [_clients.pop(key) for key in mine]
+        _backlogs.clear()
+    for client in clients:
+        client.close()
+
+
+def _forget_after_fork() -> None:
+    # The parent's sockets and lock are not ours to touch.
+    global _lock
+    _lock = threading.Lock()
+    _clients.clear()
+    _backlogs.clear()
+
+
+atexit.register(close_shared_clients)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+@dataclass
+class Backlog:
+    """The end of a queue and its mean message size, as last seen by this process."""
+
+    end: int
+    message_bytes: float
+    seen_at: float
+
+
+def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_bytes: float | None) -> None:
+    """Remember what a pull's answer told."""
+    known = _backlogs.get((factory, queue))
+    mean = known.message_bytes if known else _DEFAULT_MESSAGE_BYTES
+    if message_bytes is not None:
+        mean = message_bytes if known is None else 0.8 * mean + 0.2 * message_bytes
+    _backlogs[factory, queue] = Backlog(end, mean, time.monotonic())
+
+
+def backlog(factory: ClientFactory, queue: MessageQueue) -> Backlog:
+    """What is known of a queue; asks the broker when that is more than two seconds old."""
+    known = _backlogs.get((factory, queue))
+    if known is None or time.monotonic() - known.seen_at > _FRESH_S:
+        end = shared_client(factory).max_offset(queue)
+        note_backlog(factory, queue, end, None)
+        known = _backlogs[factory, queue]
+    return known

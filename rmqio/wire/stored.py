@@ -1,0 +1,416 @@
+"""Stored messages: the body of a pull's answer to `Record`s.
+
+Java's client stops at the first message that it cannot decode and still moves on behind all of them. Here nothing is
+left out in silence: a message whose bounds are known but whose content is broken becomes a `CorruptMessage` in the
+result, and bytes that cannot be cut into messages at all raise one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from rmqio.errors import CorruptMessage
+from rmqio.model import Record, find_property
+from rmqio.wire.batch import BatchMember, decode_batch
+from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
+
+DEFAULT_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+"""The topic's length takes two bytes instead of one."""
+MAGIC_BLANK: Final = 0xCBD43194
+"""The rest of a commit log file is empty. Never sent to clients."""
+
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+NEED_UNWRAP: Final = 0x40
+INNER_BATCH: Final = 0x80
+_INNER_BATCH_BITS: Final = NEED_UNWRAP | INNER_BATCH
+_UNUSUAL: Final = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6 | NEED_UNWRAP | INNER_BATCH
+
+# size, magic, body CRC, queue, flag, queue offset, commit log offset, system flag, born time and host, store time and
+# host, reconsume times, prepared transaction offset, body size: all that comes before the body, with IPv4 hosts.
+_HEADER: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
+_HEADER_SIZE: Final = _HEADER.size
+_SIZE_AND_MAGIC: Final = struct.Struct(">iI")
+_BEFORE_HOSTS: Final = struct.Struct(">iIIiiqqiq")
+_INT64: Final = struct.Struct(">q")
+_BEFORE_BODY: Final = struct.Struct(">iqi")
+_INT16: Final = struct.Struct(">h")
+
+_LARGEST_INNER_BATCH: Final = 32767
+
+
+class Decoded(NamedTuple):
+    """What a pull's body held."""
+
+    records: list[Record]
+    corrupt: tuple[CorruptMessage, ...]
+    """Messages that do not decode, in their order, each with its coordinates and its bytes."""
+
+
+@dataclass(slots=True)
+class _Pull:
+    """What the slow path needs to know of the call."""
+
+    data: bytes
+    broker: str
+    min_offset: int
+    max_body_bytes: int
+    check_crc: bool
+    topic: str | None
+    queue_id: int
+    records: list[Record] = field(default_factory=list)
+    corrupt: list[CorruptMessage] = field(default_factory=list)
+
+
+def decode_records(
+    data: bytes | memoryview,
+    *,
+    broker: str,
+    min_offset: int = 0,
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    check_crc: bool = True,
+    topic: str | None = None,
+    queue_id: int | None = None,
+) -> Decoded:
+    """All messages of a pull's body, in their order.
+
+    A message that is an inner batch is unwrapped: member i has the queue offset of the wrapper plus i, its own flag,
+    body and properties, its own size in the batch as `stored_size`, the CRC of its body, and all else of the wrapper.
+
+    Args:
+      data: concatenated stored messages.
+      broker: for the coordinates of the records.
+      min_offset: the offset that was asked for. The broker returns an inner batch from its base on, so that members
+        below are dropped; other messages are not looked at.
+      max_body_bytes: what one stored message may take when decompressed; an inner batch, all members together.
+      check_crc: whether to check body CRCs.
+      topic: for the coordinates of errors only, where the message itself does not tell.
+      queue_id: likewise.
+
+    Raises:
+      CorruptMessage: the bytes cannot be cut into messages: cut off, a size out of bounds, or an unknown magic.
+    """
+    if not isinstance(data, bytes):
+        data = bytes(data)
+    pull = _Pull(data, broker, min_offset, max_body_bytes, check_crc, topic, -1 if queue_id is None else queue_id)
+    append, unpack, new, crc32 = pull.records.append, _HEADER.unpack_from, tuple.__new__, zlib.crc32
+    size = len(data)
+    last_header = size - _HEADER_SIZE
+    position = 0
+    # The end of a message is its topic's length, the topic, the properties' length, the properties. All messages of a
+    # pull have one topic, so the bytes of the last one are compared instead of decoded.
+    topic_text = topic
+    topic_bytes, unpack_tail, tail_size = _tail(topic)
+    while position < size:
+        if position <= last_header:
+            (
+                total,
+                magic,
+                crc,
+                queue,
+                flag,
+                queue_offset,
+                commit_log_offset,
+                sys_flag,
+                born,
+                born_host,
+                stored,
+                store_host,
+                reconsumed,
+                prepared,
+                body_size,
+            ) = unpack(data, position)
+            body_start = position + 88
+            body_end = body_start + body_size
+            properties_start = body_end + tail_size
+            end = position + total
+            if (
+                magic == 0xDAA320A7
+                and not sys_flag & 0xF1
+                and body_size >= 0
+                and properties_start <= end <= size
+                and unpack_tail(data, body_end) == (topic_bytes, end - properties_start)
+            ):
+                body = data[body_start:body_end]
+                if not check_crc or crc32(body) & 0x7FFFFFFF == crc:
+                    append(
+                        new(
+                            Record,
+                            (
+                                topic_text,
+                                broker,
+                                queue,
+                                queue_offset,
+                                body,
+                                born,
+                                stored,
+                                data[properties_start:end],
+                                reconsumed,
+                                sys_flag,
+                                flag,
+                                commit_log_offset,
+                                prepared,
+                                born_host,
+                                store_host,
+                                crc,
+                                total,
+                            ),
+                        )
+                    )
+                    position = end
+                    continue
+        # Anything unusual, and anything wrong.
+        position = _decode_carefully(pull, position)
+        if pull.topic != topic_text:
+            topic_text = pull.topic
+            topic_bytes, unpack_tail, tail_size = _tail(topic_text)
+    return Decoded(pull.records, tuple(pull.corrupt))
+
+
+@lru_cache(maxsize=256)
+def _tail(topic: str | None) -> tuple[bytes, Callable[[bytes, int], tuple[Any, ...]], int]:
+    """A topic as messages of version 1 hold it, and how to read as many bytes and the properties' size behind it."""
+    try:
+        encoded = (topic or "").encode()
+    except UnicodeEncodeError:
+        encoded = b""
+    if not 0 < len(encoded) < 256:
+        return b"no match", struct.Struct(">1sh").unpack_from, 3
+    topic_bytes = bytes([len(encoded)]) + encoded
+    tail = struct.Struct(f">{len(topic_bytes)}sh")
+    return topic_bytes, tail.unpack_from, tail.size
+
+
+@lru_cache(maxsize=256)
+def _topic_text(encoded: bytes) -> str:
+    """One string object for all records of a topic."""
+    return encoded.decode()
+
+
+class _Fields(NamedTuple):
+    """A stored message cut into its fields."""
+
+    crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    commit_log_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: bytes
+    store_timestamp_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: bytes
+    properties: bytes
+    size: int
+
+
+def _decode_carefully(pull: _Pull, position: int) -> int:
+    """Decodes one message of any kind into `pull`, or tells what is wrong with it. Returns the position behind it."""
+    data = pull.data
+    left = len(data) - position
+    if left < _SIZE_AND_MAGIC.size:
+        raise _framing_error(pull, position, f"cut off: {left} bytes are left")
+    total: int
+    total, magic = _SIZE_AND_MAGIC.unpack_from(data, position)
+    if magic == MAGIC_BLANK:
+        raise _framing_error(pull, position, "the magic of the blank end of a commit log file")
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise _framing_error(pull, position, f"unknown magic 0x{magic:08X}")
+    if total < _smallest(magic):
+        raise _framing_error(pull, position, f"size {total} is less than any message takes")
+    if total > left:
+        raise _framing_error(pull, position, f"cut off: a message of {total} bytes, {left} bytes are left")
+    end = position + total
+    _, _, _, queue_id, _, queue_offset, _, sys_flag, _ = _BEFORE_HOSTS.unpack_from(data, position)
+    inner = sys_flag & _INNER_BATCH_BITS == _INNER_BATCH_BITS
+    next_offset = None if inner else queue_offset + 1
+    try:
+        fields = _cut(data, position, end, magic)
+        pull.topic = _topic_text(fields.topic)
+        if inner and (number := _inner_count(fields.properties)) is not None:
+            next_offset = queue_offset + number
+        if pull.check_crc and zlib.crc32(fields.body) & 0x7FFFFFFF != fields.crc:
+            raise BodyError(f"CRC of the body is {zlib.crc32(fields.body) & 0x7FFFFFFF}, stored is {fields.crc}")
+        if inner:
+            _unwrap(pull, fields)
+        else:
+            body = fields.body
+            if sys_flag & COMPRESSED:
+                body = decompress(body, sys_flag, limit=pull.max_body_bytes)
+            pull.records.append(_record(pull, fields, body))
+    except (BodyError, UnicodeDecodeError) as error:
+        reason = str(error) if isinstance(error, BodyError) else f"topic is not UTF-8: {error}"
+        corrupt = CorruptMessage(
+            reason,
+            topic=pull.topic,
+            broker=pull.broker,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            raw=data[position:end],
+            next_offset=next_offset,
+        )
+        corrupt.__cause__ = error
+        pull.corrupt.append(corrupt)
+    return end
+
+
+def _smallest(magic: int) -> int:
+    return _HEADER_SIZE + (1 if magic == MAGIC_V1 else 2) + _INT16.size
+
+
+def _framing_error(pull: _Pull, position: int, reason: str) -> CorruptMessage:
+    """For bytes behind which nothing can be trusted. Coordinates only if magic and their fields are there."""
+    data = pull.data
+    queue_id, queue_offset = pull.queue_id, -1
+    if len(data) - position >= _BEFORE_HOSTS.size:
+        _, magic, _, found_queue_id, _, found_queue_offset, *_ = _BEFORE_HOSTS.unpack_from(data, position)
+        if magic in (MAGIC_V1, MAGIC_V2):
+            queue_id, queue_offset = found_queue_id, found_queue_offset
+    return CorruptMessage(
+        f"{reason} (at byte {position} of {len(data)})",
+        topic=pull.topic,
+        broker=pull.broker,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        raw=data[position:],
+    )
+
+
+def _cut(data: bytes, position: int, end: int, magic: int) -> _Fields:
+    """Cuts the message in data[position:end], which has room for the smallest header, into its fields."""
+    _, _, crc, queue_id, flag, queue_offset, commit_log_offset, sys_flag, born = _BEFORE_HOSTS.unpack_from(
+        data, position
+    )
+    born_host_at = position + _BEFORE_HOSTS.size
+    stored_at = born_host_at + (20 if sys_flag & BORN_HOST_V6 else 8)
+    store_host_at = stored_at + _INT64.size
+    reconsumed_at = store_host_at + (20 if sys_flag & STORE_HOST_V6 else 8)
+    body_at = reconsumed_at + _BEFORE_BODY.size
+    topic_length_size = 1 if magic == MAGIC_V1 else 2
+    if body_at + topic_length_size + _INT16.size > end:
+        raise BodyError(f"size {end - position} is less than its fields take")
+    (stored,) = _INT64.unpack_from(data, stored_at)
+    reconsumed, prepared, body_size = _BEFORE_BODY.unpack_from(data, reconsumed_at)
+    body_end = body_at + body_size
+    if body_size < 0 or body_end + topic_length_size + _INT16.size > end:
+        raise BodyError(f"body of {body_size} bytes in a message of {end - position}")
+    topic_at = body_end + topic_length_size
+    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
+    properties_at = topic_end + _INT16.size
+    if properties_at > end:
+        raise BodyError(f"topic of {topic_end - topic_at} bytes goes beyond the message")
+    (properties_size,) = _INT16.unpack_from(data, topic_end)
+    if properties_at + properties_size != end:
+        raise BodyError(f"properties of {properties_size} bytes where the message has {end - properties_at}")
+    return _Fields(
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        commit_log_offset,
+        sys_flag,
+        born,
+        data[born_host_at:stored_at],
+        stored,
+        data[store_host_at:reconsumed_at],
+        reconsumed,
+        prepared,
+        data[body_at:body_end],
+        data[topic_at:topic_end],
+        data[properties_at:end],
+        end - position,
+    )
+
+
+def _record(pull: _Pull, fields: _Fields, body: bytes) -> Record:
+    return Record(
+        topic=_topic_text(fields.topic),
+        broker=pull.broker,
+        queue_id=fields.queue_id,
+        queue_offset=fields.queue_offset,
+        body=body,
+        born_timestamp_ms=fields.born_timestamp_ms,
+        store_timestamp_ms=fields.store_timestamp_ms,
+        raw_properties=fields.properties,
+        reconsume_times=fields.reconsume_times,
+        sys_flag=fields.sys_flag,
+        flag=fields.flag,
+        commit_log_offset=fields.commit_log_offset,
+        prepared_transaction_offset=fields.prepared_transaction_offset,
+        raw_born_host=fields.born_host,
+        raw_store_host=fields.store_host,
+        body_crc=fields.crc,
+        stored_size=fields.size,
+    )
+
+
+def _inner_count(properties: bytes) -> int | None:
+    """How many queue offsets an inner batch takes, by its wrapper; None if it does not say so credibly."""
+    text = find_property(properties, "INNER_NUM")
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 5:
+        return None
+    number = int(text)
+    return number if 1 <= number <= _LARGEST_INNER_BATCH else None
+
+
+def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
+    """Adds the members of an inner batch to `pull`. A member that does not decompress is corrupt by itself."""
+    encoded, sys_flag, room = wrapper.body, wrapper.sys_flag, pull.max_body_bytes
+    members_compressed = bool(sys_flag & COMPRESSED)
+    if members_compressed and (len(encoded) < 4 or int.from_bytes(encoded[:4], "big") > len(encoded)):
+        # Flags are set once for the batch. The broker takes batches of compressed members; Java's client would read a
+        # batch compressed as a whole. The magic of no compression reads as the size of a first member: not ambiguous.
+        encoded = decompress(encoded, sys_flag, limit=room)
+        members_compressed = False
+    members = decode_batch(encoded)
+    announced = find_property(wrapper.properties, "INNER_NUM")
+    if not members or (announced is not None and _inner_count(wrapper.properties) != len(members)):
+        raise BodyError(f"inner batch of {len(members)} members, announced are {announced}")
+    for index in range(max(0, pull.min_offset - wrapper.queue_offset), len(members)):
+        member = members[index]
+        body = member.body
+        if members_compressed:
+            try:
+                body = decompress(body, sys_flag, limit=room)
+            except BodyError as error:
+                pull.corrupt.append(_corrupt_member(pull, wrapper, member, index, error))
+                # A bomb has used up the room for all: otherwise each of thousands could cost as much time again.
+                room = 0 if isinstance(error, BodyTooLarge) else room
+                continue
+            room -= len(body)
+        pull.records.append(
+            _record(pull, wrapper, body)._replace(
+                queue_offset=wrapper.queue_offset + index,
+                flag=member.flag,
+                raw_properties=member.properties,
+                body_crc=zlib.crc32(member.body) & 0x7FFFFFFF,
+                stored_size=22 + len(member.body) + len(member.properties),
+            )
+        )
+
+
+def _corrupt_member(pull: _Pull, wrapper: _Fields, member: BatchMember, index: int, error: BodyError) -> CorruptMessage:
+    offset = wrapper.queue_offset + index
+    corrupt = CorruptMessage(
+        f"member {index} of an inner batch: {error}",
+        topic=pull.topic,
+        broker=pull.broker,
+        queue_id=wrapper.queue_id,
+        queue_offset=offset,
+        raw=member.body,
+        next_offset=offset + 1,
+    )
+    corrupt.__cause__ = error
+    return corrupt
