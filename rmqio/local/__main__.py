@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rmqio.local",
         description="Start a RocketMQ 5.5.0 name server and broker on free loopback ports, print the name server's "
-        "address, and stop both on Ctrl-C. The first start downloads 98 MB from your Maven mirror or Beam's repository.",
+        "address, and stop both on Ctrl-C. The first start downloads 98 MB.",
     )
     parser.add_argument(
         "--topic",

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-GET_BROKER_RUNTIME_INFO: Final = 28
 UPDATE_AND_CREATE_TOPIC: Final = 17
 GET_ROUTEINFO_BY_TOPIC: Final = 105
 GET_BROKER_CLUSTER_INFO: Final = 106
 DELETE_TOPIC_IN_BROKER: Final = 215
 DELETE_TOPIC_IN_NAMESRV: Final = 216
-DELETE_EXPIRED_COMMITLOG: Final = 329
+GET_TOPIC_CONFIG: Final = 351
 
 SUCCESS: Final = 0
 TOPIC_NOT_EXIST: Final = 17
@@ -43,7 +42,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. Brokers' ids are written as integer keys in some answers, which is not JSON: mended here."""
+        """The body as JSON. Some answers have broker ids as integer keys, which is not JSON: mended here."""
         return json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', self.body) or b"{}")
 
 

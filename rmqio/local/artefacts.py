@@ -6,6 +6,8 @@ coordinates are group:artifact:version[:packaging[:classifier]] and the packagin
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -105,6 +107,15 @@ def dump_lock(lock: Lock) -> str:
     ]
     head = f'{{\n"name": {json.dumps(lock.name)},\n"roots": {json.dumps(list(lock.roots))},\n"artefacts": [\n'
     return head + ",\n".join(lines) + "\n]\n}\n"
+
+
+def is_verified(artefact: Artefact, path: Path) -> bool:
+    """Whether `path` holds exactly what the lock names; False if it cannot be read."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size == artefact.size:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == artefact.sha256
+    return False
 
 
 def _artefact(entry: dict[str, Any]) -> Artefact:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 
-from rmqio.local.artefacts import Artefact
+from rmqio.local.artefacts import Artefact, is_verified
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.maven import REPOSITORY_VARIABLE, Repository
 
@@ -22,7 +24,8 @@ _ATTEMPTS: Final = 4
 _FIRST_PAUSE_S: Final = 0.5
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, and between two pieces
 _CHUNK: Final = 128 * 1024
-_TRY_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Overload and the like; and 416, after which the part is dropped.
+_TRY_AGAIN: Final = frozenset({408, 416, 425, 429, 500, 502, 503, 504})
 
 
 class Stopped(Exception):
@@ -30,11 +33,18 @@ class Stopped(Exception):
 
 
 class _Broken(Exception):
-    """This attempt failed, another one may succeed."""
+    """This attempt failed, another one may succeed. `drop`: what was fetched so far is of no use."""
+
+    def __init__(self, reason: str, *, drop: bool = False) -> None:
+        super().__init__(reason)
+        self.drop = drop
 
 
 class Downloader:
-    """Downloads from one repository into one cache; `download` may be called from several threads."""
+    """Downloads from one repository into one cache; `download` may be called from several threads.
+
+    `progress` is told of bytes as they come in, and of negative numbers when some have to be fetched again.
+    """
 
     def __init__(
         self,
@@ -51,9 +61,8 @@ class Downloader:
         self._progress = progress
         self._first_pause_s = first_pause_s
         self._session = requests.Session()
-        adapter = HTTPAdapter(pool_maxsize=connections)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
         self._session.headers.update(dict(repository.headers))
         # Jars are compressed already, and a transparent encoding would make ranges and sizes lie.
         self._session.headers["Accept-Encoding"] = "identity"
@@ -74,13 +83,13 @@ class Downloader:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(part) as file:
-                # Another process may have put it there while we waited for the lock.
-                if not _is(artefact, target):
-                    self._fill(file, artefact)
-                    os.replace(part, target)
-                else:
-                    part.unlink(missing_ok=True)
+                # Another process may have put it in place while we waited for the lock.
+                if is_verified(artefact, target):
+                    part.unlink()
                     self._progress(artefact.size)
+                else:
+                    self._complete(file, artefact)
+                    os.replace(part, target)
         except OSError as error:
             raise LocalBrokerError(
                 f"{target} cannot be written ({error.strerror or error}): free some space, "
@@ -88,128 +97,109 @@ class Downloader:
             ) from error
         return target
 
-    def _fill(self, file: IO[bytes], artefact: Artefact) -> None:
-        """Complete `file`, which may hold the beginning already, and verify it."""
+    def _complete(self, file: io.BufferedRandom, artefact: Artefact) -> None:
+        """Fetch into `file` what it lacks, and verify the whole."""
         failure = ""
         for attempt in range(_ATTEMPTS):
-            if attempt and self._stop.wait(self._first_pause_s * 2 ** (attempt - 1)):
+            if self._stop.wait(self._first_pause_s * 2 ** (attempt - 1) if attempt else 0):
                 raise Stopped
             start = file.seek(0, os.SEEK_END)
-            if start > artefact.size:
-                file.truncate(start := 0)
             self._progress(start)
             try:
                 if start < artefact.size:
                     self._append(file, artefact, start)
                 self._verify(file, artefact, resumed=start > 0)
-            except (
-                requests.ConnectionError,
-                requests.Timeout,
-                requests.exceptions.ChunkedEncodingError,
-                _Broken,
-            ) as error:
-                failure = str(error)
-                self._progress(-file.tell())
-            else:
                 return
+            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+                failure, drop = str(error), False
+            except _Broken as error:
+                failure, drop = str(error), error.drop
+            except requests.RequestException as error:
+                raise LocalBrokerError(f"{artefact.coordinates} from {self._repository}: {error}") from error
+            self._progress(-file.seek(0, os.SEEK_END))
+            if drop:
+                file.truncate(0)
         raise LocalBrokerError(
             f"{artefact.coordinates} could not be fetched from {self._repository} in {_ATTEMPTS} attempts: {failure}. "
-            f"Is there a network? Behind a firewall, name your mirror in {REPOSITORY_VARIABLE} or in Maven's settings.xml. "
-            "What was fetched is kept; the next start goes on from there"
+            f"Is there a network? Behind a firewall, name your mirror in {REPOSITORY_VARIABLE} or in Maven's "
+            "settings.xml. What was fetched is kept; the next start goes on from there"
         )
 
-    def _append(self, file: IO[bytes], artefact: Artefact, start: int) -> None:
-        for size, chunk in self._chunks(artefact, start):
+    def _append(self, file: io.BufferedRandom, artefact: Artefact, start: int) -> None:
+        for offset, chunk in self._pieces(artefact, start):
             if self._stop.is_set():
                 raise Stopped
-            if size < start:  # the server ignored the range and sends the whole file
+            if offset < start:  # the server ignores ranges and sends the whole file
                 self._progress(-start)
-                file.truncate(start := 0)
-            file.seek(0, os.SEEK_END)
-            file.write(chunk)
+                file.truncate(0)
+                start = 0
+            file.write(chunk)  # the file is in append mode
             self._progress(len(chunk))
-            if file.tell() > artefact.size:
-                raise self._wrong(artefact, f"more than {artefact.size} bytes")
+            if file.seek(0, os.SEEK_END) > artefact.size:
+                break  # no need for more of what is wrong already
         file.flush()
 
-    def _chunks(self, artefact: Artefact, start: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the file, each with the offset at which the first of them belongs."""
+    def _pieces(self, artefact: Artefact, start: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of the file, each with the offset of the first of them: `start`, or 0 if it cannot be had from there."""
         url = f"{self._repository.url}/{artefact.coordinates.path}"
         if url.startswith("file:"):
             try:
                 yield 0, Path(unquote(urlsplit(url).path)).read_bytes()
             except OSError as error:
                 raise LocalBrokerError(
-                    f"{artefact.coordinates} is not in {self._repository}: {error.strerror}"
+                    f"{artefact.coordinates} cannot be read from {self._repository}: {error.strerror}"
                 ) from error
             return
         headers = {"Range": f"bytes={start}-"} if start else {}
         with self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
-            status = response.status_code
-            if status in _TRY_AGAIN or status == requests.codes.requested_range_not_satisfiable:
-                raise _Broken(f"HTTP status {status}")
-            if status in (401, 403, 407):
-                raise LocalBrokerError(
-                    f"{self._repository} refused {artefact.coordinates} with HTTP status {status}: give its credentials as "
-                    f"<server> in Maven's settings.xml, or in {REPOSITORY_VARIABLE} as user:password@"
-                )
-            if status not in (200, 206):
-                raise LocalBrokerError(
-                    f"{self._repository} has no {artefact.coordinates} (HTTP status {status} for {url}): "
-                    f"name a complete Maven repository in {REPOSITORY_VARIABLE}"
-                )
-            offset = start if status == 206 else 0
+            self._check_status(response.status_code, artefact)
+            offset = start if response.status_code == requests.codes.partial_content else 0
             for chunk in response.iter_content(_CHUNK):
                 yield offset, chunk
 
-    def _verify(self, file: IO[bytes], artefact: Artefact, *, resumed: bool) -> None:
+    def _check_status(self, status: int, artefact: Artefact) -> None:
+        if status in _TRY_AGAIN:
+            raise _Broken(f"HTTP status {status}", drop=status == requests.codes.requested_range_not_satisfiable)
+        if status in (401, 403, 407):
+            raise LocalBrokerError(
+                f"{self._repository} refuses {artefact.coordinates} with HTTP status {status}: give its credentials as "
+                f"<server> in Maven's settings.xml, or in {REPOSITORY_VARIABLE} as user:password@"
+            )
+        if status not in (200, 206):
+            raise LocalBrokerError(
+                f"{self._repository} has no {artefact.coordinates} (HTTP status {status} for "
+                f"{artefact.coordinates.path}): name a complete Maven repository in {REPOSITORY_VARIABLE}"
+            )
+
+    def _verify(self, file: io.BufferedRandom, artefact: Artefact, *, resumed: bool) -> None:
         size = file.seek(0, os.SEEK_END)
         if size < artefact.size:
             raise _Broken(f"the connection ended after {size} of {artefact.size} bytes")
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest == artefact.sha256:
+        if size == artefact.size and digest == artefact.sha256:
             return
+        if resumed:  # what an earlier run left may be at fault: the whole file anew decides
+            raise _Broken(f"the continued file has SHA-256 {digest}", drop=True)
         file.truncate(0)
-        if resumed:  # the part on disk may have been damaged: the whole file decides
-            file.seek(0)
-            self._progress(-size)
-            raise _Broken(f"the continued file has SHA-256 {digest}")
-        raise self._wrong(artefact, f"SHA-256 {digest}")
-
-    def _wrong(self, artefact: Artefact, got: str) -> LocalBrokerError:
-        return LocalBrokerError(
+        raise LocalBrokerError(
             f"{artefact.coordinates} from {self._repository} is not the file that the lock names: wanted SHA-256 "
-            f"{artefact.sha256} and {artefact.size} bytes, got {got}. It was thrown away. The repository serves something "
-            f"else, or somebody changes it on the way: use another one ({REPOSITORY_VARIABLE})"
+            f"{artefact.sha256} and {artefact.size} bytes, got {digest} and {size} or more. It was thrown away. The "
+            f"repository has other content, or it is changed on the way: use another one ({REPOSITORY_VARIABLE})"
         )
 
 
-def _is(artefact: Artefact, path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size != artefact.size:
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == artefact.sha256
-
-
-class _locked:
-    """The part file, opened and locked against other processes and threads; waits for its turn."""
-
-    def __init__(self, part: Path) -> None:
-        self._part = part
-
-    def __enter__(self) -> IO[bytes]:
-        while True:
-            file = open(self._part, "a+b")  # noqa: SIM115 - closed by __exit__
+@contextlib.contextmanager
+def _locked(part: Path) -> Iterator[io.BufferedRandom]:
+    """The part file, open and locked against other processes and threads; waits for its turn."""
+    while True:
+        with open(part, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # The one before us may have renamed the file that we had opened: then it is no longer the part.
+            # The one before us may have renamed or removed the file that we had opened: then it is no longer the part.
             try:
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(self._part)):
-                    self._file = file
-                    return file
+                current = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
             except FileNotFoundError:
-                pass
-            file.close()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+                current = False
+            if current:
+                yield file
+                return

@@ -70,7 +70,7 @@ class Installation:
 def install(
     settings: Settings, data_dir: Path, watchdog: Watchdog, name_server_port: int, broker_port: int
 ) -> Installation:
-    """Write the files of both. Raises LocalError for a reserved property, LocalBrokerError without Java or artefacts."""
+    """Write the files of both. LocalError: a reserved property; LocalBrokerError: no Java, or no artefacts."""
     name_server_dir, broker_dir = data_dir / "name_server", data_dir / "broker"
     ours = name_server_properties(port=name_server_port, home=name_server_dir, extra=settings.name_server_config)
     brokers = broker_properties(

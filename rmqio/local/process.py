@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -69,10 +70,8 @@ class JavaProcess:
         if self.pid is not None and self._process is not None:
             self.resume()
             self._process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                pass
             self.kill()
 
     def tail(self) -> str:

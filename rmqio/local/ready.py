@@ -53,8 +53,8 @@ def broker_check(name_server: str, name: str, broker: str) -> str | None:
     if name not in cluster.get("clusterAddrTable", {}).get(CLUSTER, []) or broker not in listed.values():
         return f"the broker {name} has not registered at the name server {name_server}"
     try:
-        # Asked last: before it has registered, it answers with exceptions. With access control on, with a refusal.
-        probe.call(broker, probe.GET_BROKER_RUNTIME_INFO, timeout_s=_CALL_TIMEOUT_S)
+        # Any answer will do: with access control on, it is a refusal.
+        probe.call(broker, probe.GET_TOPIC_CONFIG, {"topic": "SELF_TEST_TOPIC"}, timeout_s=_CALL_TIMEOUT_S)
     except (OSError, ValueError) as error:
         return f"the broker at {broker} does not answer ({error})"
     return None

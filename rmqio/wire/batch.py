@@ -26,7 +26,8 @@ MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
 _HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
-_MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
+MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
+"""Bytes that a member takes besides its body and its properties."""
 
 
 def batchable(message: Message) -> bool:
@@ -62,11 +63,16 @@ class BatchBuilder:
         body = message.body
         if self._count >= self._max_messages:
             return False
-        if not isinstance(body, bytes) or not body or message.delay_level is not None or message[7] is not None:
+        if (
+            not isinstance(body, bytes)
+            or not body
+            or message.delay_level is not None
+            or message.deliver_at_ms is not None
+        ):
             _refuse(message)
         properties = encode_properties(message, message_id=message_id)
         body_size = len(body)
-        size = body_size + len(properties) + _MEMBER_OVERHEAD
+        size = body_size + len(properties) + MEMBER_OVERHEAD
         if self._size + size > self._max_bytes:
             if size > MAX_MESSAGE_BYTES:
                 raise LocalError(f"message takes {size} bytes in a batch; the broker's maximum is {MAX_MESSAGE_BYTES}")
@@ -129,15 +135,15 @@ def decode_batch(data: bytes) -> list[BatchMember]:
     members: list[BatchMember] = []
     position, end = 0, len(data)
     while position < end:
-        if end - position < _MEMBER_OVERHEAD:
+        if end - position < MEMBER_OVERHEAD:
             raise BodyError(f"batch is cut off in member {len(members)}")
         size, _, _, flag, body_size = _HEAD.unpack_from(data, position)
         body_start = position + _HEAD.size
-        if not _MEMBER_OVERHEAD <= size <= end - position or not 0 <= body_size <= size - _MEMBER_OVERHEAD:
+        if not MEMBER_OVERHEAD <= size <= end - position or not 0 <= body_size <= size - MEMBER_OVERHEAD:
             raise BodyError(f"batch member {len(members)} has an illegal size ({size}, body {body_size})")
         body_end = body_start + body_size
         (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, body_end)
-        if properties_size != size - body_size - _MEMBER_OVERHEAD:
+        if properties_size != size - body_size - MEMBER_OVERHEAD:
             raise BodyError(f"batch member {len(members)} has an illegal size of properties ({properties_size})")
         position += size
         members.append(BatchMember(flag, data[body_start:body_end], data[body_end + 2 : position]))

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record, find_property
-from rmqio.wire.batch import BatchMember, decode_batch
+from rmqio.wire.batch import MEMBER_OVERHEAD, decode_batch
 from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
 
 DEFAULT_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -57,7 +57,7 @@ class Decoded(NamedTuple):
 
 @dataclass(slots=True)
 class _Pull:
-    """What the slow path needs to know of the call."""
+    """The call, for the slow path: its arguments and what was found so far."""
 
     data: bytes
     broker: str
@@ -68,6 +68,21 @@ class _Pull:
     queue_id: int
     records: list[Record] = field(default_factory=list)
     corrupt: list[CorruptMessage] = field(default_factory=list)
+
+    def add_corrupt(
+        self, reason: str, cause: Exception, queue_id: int, queue_offset: int, *, raw: bytes, next_offset: int | None
+    ) -> None:
+        error = CorruptMessage(
+            reason,
+            topic=self.topic,
+            broker=self.broker,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            raw=raw,
+            next_offset=next_offset,
+        )
+        error.__cause__ = cause
+        self.corrupt.append(error)
 
 
 def decode_records(
@@ -128,13 +143,13 @@ def decode_records(
                 prepared,
                 body_size,
             ) = unpack(data, position)
-            body_start = position + 88
+            body_start = position + _HEADER_SIZE
             body_end = body_start + body_size
             properties_start = body_end + tail_size
             end = position + total
             if (
-                magic == 0xDAA320A7
-                and not sys_flag & 0xF1
+                magic == MAGIC_V1
+                and not sys_flag & _UNUSUAL
                 and body_size >= 0
                 and properties_start <= end <= size
                 and unpack_tail(data, body_end) == (topic_bytes, end - properties_start)
@@ -247,22 +262,12 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
             _unwrap(pull, fields)
         else:
             body = fields.body
-            if sys_flag & COMPRESSED:
+            if sys_flag & COMPRESSED and body:  # Java leaves an empty body alone too
                 body = decompress(body, sys_flag, limit=pull.max_body_bytes)
             pull.records.append(_record(pull, fields, body))
     except (BodyError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, BodyError) else f"topic is not UTF-8: {error}"
-        corrupt = CorruptMessage(
-            reason,
-            topic=pull.topic,
-            broker=pull.broker,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            raw=data[position:end],
-            next_offset=next_offset,
-        )
-        corrupt.__cause__ = error
-        pull.corrupt.append(corrupt)
+        pull.add_corrupt(reason, error, queue_id, queue_offset, raw=data[position:end], next_offset=next_offset)
     return end
 
 
@@ -378,39 +383,31 @@ def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
     announced = find_property(wrapper.properties, "INNER_NUM")
     if not members or (announced is not None and _inner_count(wrapper.properties) != len(members)):
         raise BodyError(f"inner batch of {len(members)} members, announced are {announced}")
-    for index in range(max(0, pull.min_offset - wrapper.queue_offset), len(members)):
-        member = members[index]
-        body = member.body
-        if members_compressed:
+    end = 0
+    for index, (flag, body, properties) in enumerate(members):
+        start, end = end, end + MEMBER_OVERHEAD + len(body) + len(properties)
+        queue_offset = wrapper.queue_offset + index
+        if queue_offset < pull.min_offset:
+            continue
+        stored_body = body
+        if members_compressed and body:
             try:
                 body = decompress(body, sys_flag, limit=room)
             except BodyError as error:
-                pull.corrupt.append(_corrupt_member(pull, wrapper, member, index, error))
-                # A bomb has used up the room for all: otherwise each of thousands could cost as much time again.
+                reason = f"member {index} of an inner batch: {error}"
+                pull.add_corrupt(
+                    reason, error, wrapper.queue_id, queue_offset, raw=encoded[start:end], next_offset=queue_offset + 1
+                )
+                # A bomb has used up the room of all: else each of thousands of members could cost as much time again.
                 room = 0 if isinstance(error, BodyTooLarge) else room
                 continue
             room -= len(body)
         pull.records.append(
             _record(pull, wrapper, body)._replace(
-                queue_offset=wrapper.queue_offset + index,
-                flag=member.flag,
-                raw_properties=member.properties,
-                body_crc=zlib.crc32(member.body) & 0x7FFFFFFF,
-                stored_size=22 + len(member.body) + len(member.properties),
+                queue_offset=queue_offset,
+                flag=flag,
+                raw_properties=properties,
+                body_crc=zlib.crc32(stored_body) & 0x7FFFFFFF,
+                stored_size=end - start,
             )
         )
-
-
-def _corrupt_member(pull: _Pull, wrapper: _Fields, member: BatchMember, index: int, error: BodyError) -> CorruptMessage:
-    offset = wrapper.queue_offset + index
-    corrupt = CorruptMessage(
-        f"member {index} of an inner batch: {error}",
-        topic=pull.topic,
-        broker=pull.broker,
-        queue_id=wrapper.queue_id,
-        queue_offset=offset,
-        raw=member.body,
-        next_offset=offset + 1,
-    )
-    corrupt.__cause__ = error
-    return corrupt
