@@ -116,6 +116,24 @@ class OffsetOutOfRange(RmqioError):
         return OffsetOutOfRange, (self.queue, self.wanted, self.minimum, self.maximum)
 
 
+class CommitIgnored(RmqioError):
+    """The broker answered a commit with success and ignored it: an operator's reset of the group's offset is pending.
+
+    `QueueClient.committed_offset` gives the reset offset. It stays pending, and commits stay ignored, until somebody
+    pulls under the group.
+    """
+
+    def __init__(self, group: str, queue: object, offset: int) -> None:
+        self.group, self.queue, self.offset = group, queue, offset
+        super().__init__(
+            f"{queue}: the broker ignored the commit of offset {offset} for group {group!r}, because an operator's reset "
+            "of that offset is pending; it stays so until a member of the group pulls"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CommitIgnored, (self.group, self.queue, self.offset)
+
+
 class SerdeError(RmqioError):
     """A body that does not deserialize, or an element that does not serialize. Goes to the error output."""
 

@@ -88,10 +88,15 @@ class ClientOptions:
       pull_depth: pulls in flight per queue while reading a backlog.
       pull_batch: messages asked for per pull. The broker hands out at most 32 by default, whatever is asked.
       long_poll_ms: how long a broker may hold a pull of an exhausted queue. It checks for expiry every 5 s only.
+      outage_timeout_ms: how long a reader keeps trying when its broker does not answer, so that it rides out a restart.
+      pull_group: the group that pulls go under, never the user's: the first pull of a group takes an operator's reset.
+        A fixed name, because a broker keeps every group it has ever seen, and because access control must allow it.
       max_in_flight: batches of a producer that may be on their way at once.
       vip_channel: send to the broker's listen port less 2, which serves no pulls.
       namespace: put before topics and groups as RocketMQ's instances do (`namespace%topic`).
       create_topics: let the broker make a missing topic on the first send, where it permits that.
+      compress_over_bytes: compress bodies of at least this size in single sends (zlib); None: never. Java's producers
+        do so from 4,096 bytes on.
     """
 
     name_servers: str | tuple[str, ...]
@@ -105,18 +110,23 @@ class ClientOptions:
     pull_depth: int = 16
     pull_batch: int = 32
     long_poll_ms: int = 15_000
+    outage_timeout_ms: int = 60_000
+    pull_group: str = "rmqio_reader"
     max_in_flight: int = 8
     vip_channel: bool = False
     namespace: str = ""
     create_topics: bool = False
+    compress_over_bytes: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_name_server(self.name_servers))
         _positive(
             self, "request_timeout_ms", "connect_timeout_ms", "route_refresh_ms", "heartbeat_ms", "retry_backoff_ms",
-            "retry_backoff_max_ms", "pull_depth", "pull_batch", "long_poll_ms", "max_in_flight",
+            "retry_backoff_max_ms", "pull_depth", "pull_batch", "long_poll_ms", "outage_timeout_ms", "max_in_flight",
         )  # fmt: skip
         _positive(self, "max_retries", zero=True)
+        if self.compress_over_bytes is not None:
+            _positive(self, "compress_over_bytes")
 
 
 @dataclass(frozen=True, slots=True)

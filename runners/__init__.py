@@ -1,0 +1,7 @@
+"""Runners by name: `rmqio.runners.options(argv)` gives pipeline options for Direct, Spark and Flink."""
+
+from __future__ import annotations
+
+from rmqio.runners.options import options, runner_path, unknown_flags
+
+__all__ = ["options", "runner_path", "unknown_flags"]

@@ -28,6 +28,9 @@ class Wakeup:
             while os.read(self._read_end, 4096):
                 pass
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         read_end, write_end = self._read_end, self._write_end
         self._read_end = self._write_end = -1

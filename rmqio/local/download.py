@@ -140,7 +140,7 @@ class Downloader:
         file.flush()
 
     def _pieces(self, artefact: Artefact, start: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the file, each with the offset of the first of them: `start`, or 0 if it cannot be had from there."""
+        """Pieces of the file, each with the offset where the first belongs: `start`, or 0 without range support."""
         url = f"{self._repository.url}/{artefact.coordinates.path}"
         if url.startswith("file:"):
             try:

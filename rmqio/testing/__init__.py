@@ -6,6 +6,7 @@ connection, and `ManualClock` makes time pass.
 """
 
 from rmqio.testing import faults
+from rmqio.testing._settings import BrokerSettings
 from rmqio.testing.broker import NAME_SERVER, FakeBroker
 from rmqio.testing.clock import Clock, ManualClock
 from rmqio.testing.cluster import InMemoryCluster
@@ -14,6 +15,7 @@ from rmqio.testing.transport import ScriptedNetwork, ScriptedTransport
 
 __all__ = [
     "NAME_SERVER",
+    "BrokerSettings",
     "Clock",
     "FakeBroker",
     "InMemoryClientFactory",

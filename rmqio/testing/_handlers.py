@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping
 from rmqio.model import READ_PERMISSION, WRITE_PERMISSION, MessageQueue
 from rmqio.testing._pull import pull
 from rmqio.testing._send import send
+from rmqio.testing._settings import BrokerSettings
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.wire.codes import RequestCode, ResponseCode
 from rmqio.wire.command import Command
-from rmqio.wire.requests import RESET_PENDING_REMARK
+from rmqio.wire.requests import AUTO_CREATE_TOPIC, RESET_PENDING_REMARK
 
 CLUSTER = "DefaultCluster"
 SYSTEM_TOPICS = (
-    "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC",
+    "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_wheel_timer", CLUSTER,
 )  # fmt: skip
 
@@ -27,8 +28,11 @@ SYSTEM_TOPICS = (
 class NameServerHandlers:
     """Answers of the name server; `addresses` gives the brokers' `host:port` at the time of asking."""
 
-    def __init__(self, cluster: InMemoryCluster, addresses: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self, cluster: InMemoryCluster, addresses: Callable[[], Mapping[str, str]], settings: BrokerSettings
+    ) -> None:
         self._cluster = cluster
+        self._settings = settings
         self._addresses = addresses
 
     def __call__(self, request: Command) -> Command:
@@ -39,6 +43,8 @@ class NameServerHandlers:
             return _json({"brokerAddrTable": table, "clusterAddrTable": {CLUSTER: sorted(table)}})
         if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             topics = {*self._cluster.topic_names(), *SYSTEM_TOPICS, *self._addresses()}
+            if self._settings.auto_create_topics:
+                topics.add(AUTO_CREATE_TOPIC)
             return _json({"topicList": sorted(topics)})
         if request.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
             return Command(ResponseCode.SUCCESS)
@@ -49,37 +55,39 @@ class NameServerHandlers:
 
     def _route(self, topic: str) -> Command:
         with self._cluster.changed:
+            if topic == AUTO_CREATE_TOPIC and self._settings.auto_create_topics:  # the template is on every broker
+                return self._route_answer(dict.fromkeys(self._addresses(), (8, 7)))
             if topic not in self._cluster.topic_names():
                 return Command(
                     ResponseCode.TOPIC_NOT_EXIST, remark=f"No topic route info in name server for the topic: {topic}"
                 )
             stored = self._cluster.stored_topic(topic)
-            counts = {name: sum(q.broker == name for q in stored.queues) for name in stored.permission}
-            queues = [
+            return self._route_answer(
                 {
-                    "brokerName": name,
-                    "readQueueNums": counts[name],
-                    "writeQueueNums": counts[name],
-                    "perm": permission,
-                    "topicSysFlag": 0,
+                    name: (sum(queue.broker == name for queue in stored.queues), permission)
+                    for name, permission in stored.permission.items()
                 }
-                for name, permission in stored.permission.items()
-            ]
-            brokers = [self._broker(name) for name in stored.permission if name in self._addresses()]
-            return _json({"queueDatas": queues, "brokerDatas": brokers, "filterServerTable": {}})
+            )
+
+    def _route_answer(self, brokers: Mapping[str, tuple[int, int]]) -> Command:
+        queues = [
+            {"brokerName": name, "readQueueNums": count, "writeQueueNums": count, "perm": perm, "topicSysFlag": 0}
+            for name, (count, perm) in brokers.items()
+        ]
+        known = [self._broker(name) for name in brokers if name in self._addresses()]
+        return _json({"queueDatas": queues, "brokerDatas": known, "filterServerTable": {}})
 
 
 class BrokerHandlers:
     """Answers of one broker, named `name`, listening on `port`."""
 
-    def __init__(self, cluster: InMemoryCluster, name: str, port: int) -> None:
+    def __init__(self, cluster: InMemoryCluster, name: str, port: int, settings: BrokerSettings) -> None:
         self._cluster = cluster
         self._name = name
-        self._port = port
         self._table: dict[int, Callable[[Command], Command]] = {
-            RequestCode.PULL_MESSAGE: lambda request: pull(cluster, name, request),
-            RequestCode.SEND_MESSAGE_V2: lambda request: send(cluster, name, port, request),
-            RequestCode.SEND_BATCH_MESSAGE: lambda request: send(cluster, name, port, request),
+            RequestCode.PULL_MESSAGE: lambda request: pull(cluster, name, settings, request),
+            RequestCode.SEND_MESSAGE_V2: lambda request: send(cluster, name, port, settings, request),
+            RequestCode.SEND_BATCH_MESSAGE: lambda request: send(cluster, name, port, settings, request),
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit_offset,
             RequestCode.GET_MAX_OFFSET: lambda request: self._offset(request, lambda stored: stored.end),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rmqio.client.selection import java_string_hash
 from rmqio.model import MessageQueue, Record
+from rmqio.testing._settings import BrokerSettings
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing._stored import encode_stored
 from rmqio.testing.cluster import InMemoryCluster
@@ -17,7 +18,7 @@ MAX_BYTES = 256 * 1024
 _SCANNED_AT_MOST = 800
 
 
-def pull(cluster: InMemoryCluster, broker: str, request: Command) -> Command:
+def pull(cluster: InMemoryCluster, broker: str, settings: BrokerSettings, request: Command) -> Command:
     """The answer at this moment; whether to hold it is the server's business (`should_hold`)."""
     ext = request.ext
     topic, group, offset = ext["topic"], ext["consumerGroup"], int(ext["queueOffset"])
@@ -29,7 +30,7 @@ def pull(cluster: InMemoryCluster, broker: str, request: Command) -> Command:
         return Command(29, remark=f"queueId[{queue.queue_id}] is illegal, topic:[{topic}]")
     if not int(ext["sysFlag"]) & PullFlag.SUBSCRIPTION:
         return Command(24, remark="the consumer's subscription not exist")
-    if ext.get("expressionType", "TAG") != "TAG":
+    if ext.get("expressionType", "TAG") != "TAG" and not settings.sql_filters:
         return Command(1, remark="The broker does not support consumer to filter message by SQL92")
     cluster.groups.add(group)
     if int(ext["sysFlag"]) & PullFlag.COMMIT_OFFSET:
@@ -37,7 +38,7 @@ def pull(cluster: InMemoryCluster, broker: str, request: Command) -> Command:
     reset = cluster.take_reset(group, queue)
     if reset is not None:
         return _moved(stored, reset, "OFFSET_RESET")
-    return _get(stored, offset, min(max(int(ext["maxMsgNums"]), 1), MAX_MESSAGES), _matcher(ext))
+    return _get(stored, offset, min(max(int(ext["maxMsgNums"]), 1), MAX_MESSAGES), _matcher(cluster, ext))
 
 
 def should_hold(request: Command, answer: Command) -> float:
@@ -81,10 +82,13 @@ def _get(stored: StoredQueue, offset: int, count: int, matches: Callable[[Record
     return _answer(ResponseCode.SUCCESS, stored, position, "FOUND", b"".join(found))
 
 
-def _matcher(ext: Mapping[str, str]) -> Callable[[Record], bool]:
+def _matcher(cluster: InMemoryCluster, ext: Mapping[str, str]) -> Callable[[Record], bool]:
     expression = ext.get("subscription", "*").strip()
     if expression in ("*", ""):
         return lambda record: True
+    if ext.get("expressionType", "TAG") != "TAG":
+        # The trap: what does not compile lets everything pass.
+        return cluster.predicates.get(ext["subscription"], lambda record: True)
     # As the broker does: by the 32-bit hash alone, so that "Aa" passes for "BB".
     codes = {java_string_hash(tag.strip()) for tag in expression.split("||") if tag.strip()}
     return lambda record: java_string_hash(record.tags or "") in codes

@@ -7,6 +7,7 @@ import uuid
 from rmqio.errors import LocalError
 from rmqio.model import DELAY, TIMER_DELIVER_MS, UNIQ_KEY, WRITE_PERMISSION, MessageQueue, Record, decode_properties
 from rmqio.testing._memory_producer import DELAY_LEVELS_S
+from rmqio.testing._settings import BrokerSettings
 from rmqio.testing._stored import raw_host, raw_properties
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchMember, decode_batch
@@ -22,10 +23,10 @@ _MESSAGE_ILLEGAL = 13
 _ADDED = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
-def send(cluster: InMemoryCluster, broker: str, port: int, request: Command) -> Command:
+def send(cluster: InMemoryCluster, broker: str, port: int, settings: BrokerSettings, request: Command) -> Command:
     """Store one message or a batch, and answer. The field `m` decides which it is, not the request code."""
     ext = request.ext
-    queue, refused = _target(cluster, broker, request)
+    queue, refused = _target(cluster, broker, settings, request)
     if refused is not None:
         return refused
     is_batch = ext.get("m") == "true"
@@ -45,7 +46,9 @@ def send(cluster: InMemoryCluster, broker: str, port: int, request: Command) -> 
     return _store_single(cluster, queue, port, request, unique, raw)
 
 
-def _target(cluster: InMemoryCluster, broker: str, request: Command) -> tuple[MessageQueue, Command | None]:
+def _target(
+    cluster: InMemoryCluster, broker: str, settings: BrokerSettings, request: Command
+) -> tuple[MessageQueue, Command | None]:
     ext = request.ext
     queue = MessageQueue(ext["b"], broker, int(ext["e"]))
     try:
@@ -54,7 +57,7 @@ def _target(cluster: InMemoryCluster, broker: str, request: Command) -> tuple[Me
         return queue, Command(29, remark=str(error))
     stored = cluster.stored_topic(queue.topic) if queue.topic in cluster.topic_names() else None
     if stored is None or broker not in stored.permission:
-        if ext["c"] != AUTO_CREATE_TOPIC:
+        if ext["c"] != AUTO_CREATE_TOPIC or not settings.auto_create_topics:
             return queue, Command(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{queue.topic}] not exist")
         cluster.create_topic(queue.topic, min(int(ext["d"]), _MAX_QUEUES_OF_NEW_TOPIC), (broker,))
         stored = cluster.stored_topic(queue.topic)

@@ -10,6 +10,7 @@ from rmqio.errors import LocalError
 from rmqio.testing._handlers import BrokerHandlers, NameServerHandlers
 from rmqio.testing._pull import should_hold
 from rmqio.testing._server import Connection, LoopbackServer
+from rmqio.testing._settings import BrokerSettings
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.testing.faults import Fault
 from rmqio.wire.codes import CommandFlag, RequestCode
@@ -78,11 +79,17 @@ class FakeBroker:
     Args:
       cluster: what it serves; None: a new one, at `cluster`.
       brokers: names of the brokers.
+      settings: what the brokers permit.
       vip: also listen on each broker's port less 2, which serves sends and no pulls.
     """
 
     def __init__(
-        self, cluster: InMemoryCluster | None = None, *, brokers: Sequence[str] = ("broker-a",), vip: bool = False
+        self,
+        cluster: InMemoryCluster | None = None,
+        *,
+        brokers: Sequence[str] = ("broker-a",),
+        vip: bool = False,
+        settings: BrokerSettings | None = None,
     ) -> None:
         self.cluster = cluster if cluster is not None else InMemoryCluster()
         self.server = LoopbackServer("rmqio-fake-broker")
@@ -92,6 +99,7 @@ class FakeBroker:
         """What clients answered to pushed requests."""
         self._names = tuple(brokers)
         self._vip = vip
+        self._settings = settings or BrokerSettings()
         self._ports: dict[str, int] = {}
         self._handlers: dict[str, Callable[[Command], Command]] = {}
         self._rules: list[_Rule] = []
@@ -103,7 +111,7 @@ class FakeBroker:
         return f"<FakeBroker {self._ports}, {len(self.requests)} requests>"
 
     def __enter__(self) -> FakeBroker:
-        self._handlers[NAME_SERVER] = NameServerHandlers(self.cluster, self._addresses)
+        self._handlers[NAME_SERVER] = NameServerHandlers(self.cluster, self._addresses, self._settings)
         self.server.start()
         try:
             self._ports[NAME_SERVER] = self.server.listen(NAME_SERVER, self._on_command)
@@ -194,7 +202,7 @@ class FakeBroker:
                 self.server.close_role(name)
                 continue
             self._ports[name] = port
-            self._handlers[name] = BrokerHandlers(self.cluster, name, port)
+            self._handlers[name] = BrokerHandlers(self.cluster, name, port, self._settings)
             return
         raise LocalError("no free pair of ports for a VIP channel")
 

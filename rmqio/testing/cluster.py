@@ -49,7 +49,8 @@ class InMemoryCluster:
         self._delayed: list[tuple[int, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._commit_log_end = 0
-        self._predicates: dict[str, Callable[[Record], bool]] = {}
+        self.predicates: dict[str, Callable[[Record], bool]] = {}
+        """What `define_sql` was given, by expression."""
         self.groups: set[str] = set()
         """Consumer groups that the brokers know: a commit of any other is refused by `FakeBroker`."""
         self.listeners: list[Callable[[], object]] = []
@@ -180,7 +181,7 @@ class InMemoryCluster:
     def define_sql(self, expression: str, predicate: Callable[[Record], bool]) -> None:
         """What an SQL92 filter means: this cluster does not evaluate SQL."""
         with self.changed:
-            self._predicates[expression] = predicate
+            self.predicates[expression] = predicate
 
     # ---- what a test looks at ----------------------------------------------------------------------------------------
 
@@ -305,7 +306,7 @@ class InMemoryCluster:
     def sql_predicate(self, expression: str) -> Callable[[Record], bool]:
         """What `define_sql` was given. Raises `LocalError`."""
         try:
-            return self._predicates[expression]
+            return self.predicates[expression]
         except KeyError:
             raise LocalError(
                 f"InMemoryCluster does not evaluate SQL; say what {expression!r} means with define_sql()"

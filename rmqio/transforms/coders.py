@@ -28,7 +28,7 @@ _ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError)
 _DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 
 
-class ValueCoder(Coder):  # type: ignore[misc]
+class ValueCoder(Coder):
     """Base of the coders here: without parameters, so equal when of one class."""
 
     value_type: ClassVar[type]
@@ -46,17 +46,18 @@ class ValueCoder(Coder):  # type: ignore[misc]
         return hash(type(self))
 
     def _cannot_encode(self, value: object, error: Exception) -> LocalError:
-        return LocalError(f"not a {self.value_type.__name__} with fields of its types: {value!r:.200} ({error})")
+        # The value is not quoted: errors go to logs, bodies must not.
+        return LocalError(f"not a {self.value_type.__name__} whose fields have its types: {type(value)} ({error})")
 
     def _not_one(self, reason: object) -> WireError:
         return WireError(f"these bytes are not one encoded {self.value_type.__name__}: {reason}")
 
 
 class RecordCoder(ValueCoder):
-    """86 bytes and the topic, broker, body, properties and hosts."""
+    """79 bytes and the topic, broker, body, properties and hosts."""
 
     value_type = Record
-    _HEAD: Final = struct.Struct(">BiqqqiiiqqIiHHIIBB")
+    _HEAD: Final = struct.Struct(">BiqqqiiiqqIiHHIIBB")  # 79 bytes, spelled out below because it runs per message
 
     def encode(self, value: Record) -> bytes:
         try:
@@ -81,7 +82,7 @@ class RecordCoder(ValueCoder):
                 version, queue_id, queue_offset, born, store, reconsumed, sys_flag, flag, commit_log_offset, prepared,
                 crc, stored_size, topic_size, broker_size, body_size, properties_size, born_size, store_size,
             ) = self._HEAD.unpack_from(encoded)  # fmt: skip
-            broker_at = 86 + topic_size
+            broker_at = 79 + topic_size
             body_at = broker_at + broker_size
             properties_at = body_at + body_size
             born_at = properties_at + properties_size
@@ -92,7 +93,7 @@ class RecordCoder(ValueCoder):
             return tuple.__new__(
                 Record,
                 (
-                    str(encoded[86:broker_at], *_UTF8),
+                    str(encoded[79:broker_at], *_UTF8),
                     str(encoded[broker_at:body_at], *_UTF8),
                     queue_id,
                     queue_offset,
@@ -119,60 +120,63 @@ class RecordCoder(ValueCoder):
 
 
 class MessageQueueCoder(ValueCoder):
-    """7 bytes, topic and broker."""
+    """9 bytes, topic and broker."""
 
     value_type = MessageQueue
-    _HEAD: Final = struct.Struct(">BiH")
+    _HEAD: Final = struct.Struct(">BiHH")
 
     def encode(self, value: MessageQueue) -> bytes:
         try:
-            topic = value.topic.encode(*_UTF8)
-            return self._HEAD.pack(1, value.queue_id, len(topic)) + topic + value.broker.encode(*_UTF8)
+            topic, broker = value.topic.encode(*_UTF8), value.broker.encode(*_UTF8)
+            return self._HEAD.pack(1, value.queue_id, len(topic), len(broker)) + topic + broker
         except _ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> MessageQueue:
         try:
-            version, queue_id, topic_size = self._HEAD.unpack_from(encoded)
-            end = self._HEAD.size + topic_size
-            if version != 1 or end > len(encoded):
+            version, queue_id, topic_size, broker_size = self._HEAD.unpack_from(encoded)
+            broker_at = 9 + topic_size
+            if version != 1 or broker_at + broker_size != len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            return MessageQueue(str(encoded[self._HEAD.size : end], *_UTF8), str(encoded[end:], *_UTF8), queue_id)
+            return MessageQueue(str(encoded[9:broker_at], *_UTF8), str(encoded[broker_at:], *_UTF8), queue_id)
         except _DECODE_ERRORS as error:
             raise self._not_one(error) from error
 
 
 class SendResultCoder(ValueCoder):
-    """20 bytes, topic, broker and the two ids."""
+    """22 bytes, topic, broker and the two ids."""
 
     value_type = SendResult
-    _HEAD: Final = struct.Struct(">BBiqHHH")
+    _HEAD: Final = struct.Struct(">BBiqHHHH")
     _STATUS: Final = {status.value: status for status in SendStatus}
 
     def encode(self, value: SendResult) -> bytes:
         try:
-            (topic, broker, queue_id), queue_offset, message_id, offset_message_id, status = value
-            texts = (topic.encode(*_UTF8), broker.encode(*_UTF8), message_id.encode(*_UTF8))
-            head = self._HEAD.pack(1, status.value, queue_id, queue_offset, *map(len, texts))
-            return b"".join((head, *texts, offset_message_id.encode(*_UTF8)))
+            queue, queue_offset, message_id, offset_message_id, status = value
+            topic, broker = queue.topic.encode(*_UTF8), queue.broker.encode(*_UTF8)
+            ids = message_id.encode(*_UTF8), offset_message_id.encode(*_UTF8)
+            head = self._HEAD.pack(
+                1, status.value, queue.queue_id, queue_offset, len(topic), len(broker), len(ids[0]), len(ids[1])
+            )
+            return b"".join((head, topic, broker, *ids))
         except _ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> SendResult:
         try:
-            version, status, queue_id, queue_offset, topic_size, broker_size, id_size = self._HEAD.unpack_from(encoded)
-            broker_at = self._HEAD.size + topic_size
+            version, status, queue_id, offset, topic_size, broker_size, id_size, other_size = self._HEAD.unpack_from(
+                encoded
+            )
+            broker_at = 22 + topic_size
             id_at = broker_at + broker_size
-            offset_id_at = id_at + id_size
-            if version != 1 or offset_id_at > len(encoded) or status not in self._STATUS:
+            other_at = id_at + id_size
+            if version != 1 or other_at + other_size != len(encoded) or status not in self._STATUS:
                 raise self._not_one(f"version {version}, status {status}, {len(encoded)} bytes")
             return SendResult(
-                MessageQueue(
-                    str(encoded[self._HEAD.size : broker_at], *_UTF8), str(encoded[broker_at:id_at], *_UTF8), queue_id
-                ),
-                queue_offset,
-                str(encoded[id_at:offset_id_at], *_UTF8),
-                str(encoded[offset_id_at:], *_UTF8),
+                MessageQueue(str(encoded[22:broker_at], *_UTF8), str(encoded[broker_at:id_at], *_UTF8), queue_id),
+                offset,
+                str(encoded[id_at:other_at], *_UTF8),
+                str(encoded[other_at:], *_UTF8),
                 self._STATUS[status],
             )
         except _DECODE_ERRORS as error:
@@ -268,7 +272,12 @@ class ReadFailureCoder(ValueCoder):
     def encode(self, value: ReadFailure) -> bytes:
         try:
             head = self._HEAD.pack(
-                1, value.queue_id, value.queue_offset, value.born_timestamp_ms, value.store_timestamp_ms, len(value.body)
+                1,
+                value.queue_id,
+                value.queue_offset,
+                value.born_timestamp_ms,
+                value.store_timestamp_ms,
+                len(value.body),
             )
             texts = (value.topic, value.broker, value.message_id, value.keys, value.tags, value.error, value.reason)
             return b"".join((head, value.body, pack_texts(texts)))

@@ -289,11 +289,11 @@ class BoundedReadFn(ReadQueueFn):
     def process(  # type: ignore[override]
         self,
         element: QueueDescriptor,
-        # Must stand before the restriction: Beam's invoker passes the tracker by position.
+        # Beam's invoker passes tracker and estimator by name and the others by position: the others must stand first.
         finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        window: Any = beam.DoFn.WindowParam,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 (Beam's way to declare it)
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
-        window: Any = beam.DoFn.WindowParam,
     ) -> Iterable[Any]:
         return self._read(element, finalizer, tracker, estimator, window)
 
@@ -306,8 +306,8 @@ class UnboundedReadFn(ReadQueueFn):
         self,
         element: QueueDescriptor,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        window: Any = beam.DoFn.WindowParam,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
-        window: Any = beam.DoFn.WindowParam,
     ) -> Iterable[Any]:
         return self._read(element, finalizer, tracker, estimator, window)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqio.client.selection import interleaved, queue_for_key
-from rmqio.errors import RmqioError, TopicNotExist, TransportError
+from rmqio.errors import BrokerError, LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.seams import Producer
 from rmqio.wire.properties import validate_topic
@@ -45,7 +45,7 @@ class WriteRoutes:
         self._refresh_s = refresh_ms / 1000
         self._clock = clock
         self._routes: dict[str, _Route] = {}
-        self._missing: dict[str, tuple[float, TopicNotExist]] = {}
+        self._missing: dict[str, tuple[float, BrokerError]] = {}
 
     def next_queue(self, topic: str) -> MessageQueue:
         """The queue for the next batch of messages without a key: in turn, another broker's if there is one.
@@ -74,7 +74,7 @@ class WriteRoutes:
         return list(others.values())
 
     def refresh(self, topic: str) -> bool:
-        """Ask again when it is time; whether the queues have changed. A failure keeps what is known: sends will tell."""
+        """Ask again when it is time; whether the queues have changed. After an error, keeps what is known."""
         route = self._routes.get(topic)
         if route is None or self._clock() - route.refreshed_at < self._refresh_s:
             return False
@@ -98,12 +98,15 @@ class WriteRoutes:
         now = self._clock()
         missing = self._missing.get(topic)
         if missing is not None and now - missing[0] < _MISSING_TOPIC_MS / 1000:
-            raise missing[1]
+            raise missing[1].with_traceback(None)
         try:
             queues = self._producer.queues(topic)
         except TopicNotExist as error:
             self._missing[topic] = (now, error)
             raise
+        except LocalError as error:
+            # Not the topic's fault, its name is legal: the producer is closed. Must not look like a message's fault.
+            raise TransportError(f"the producer gives no queues of topic {topic!r}: {error}") from error
         self._missing.pop(topic, None)
         if not queues:
             raise TransportError(f"topic {topic!r} has no queue that can be written to: no master, or not permitted")

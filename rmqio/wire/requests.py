@@ -204,6 +204,21 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
     )
 
 
+def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:
+    """Have the broker compile a filter: 23 when it does not, while a pull would deliver everything instead."""
+    subscription = {
+        "topic": topic,
+        "subString": message_filter.expression,
+        "expressionType": "SQL92" if message_filter.sql else "TAG",
+        "tagsSet": [],
+        "codeSet": [],
+        "subVersion": 0,
+        "classFilterMode": False,
+    }
+    body = {"clientId": client_id, "group": group, "subscriptionData": subscription}
+    return Command(RequestCode.CHECK_CLIENT_CONFIG, body=json.dumps(body).encode())
+
+
 # ---- send -----------------------------------------------------------------------------------------------------------
 
 AUTO_CREATE_TOPIC = "TBW102"

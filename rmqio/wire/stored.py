@@ -264,7 +264,9 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
             body = fields.body
             if sys_flag & COMPRESSED and body:  # Java leaves an empty body alone too
                 body = decompress(body, sys_flag, limit=pull.max_body_bytes)
-            pull.records.append(_record(pull, fields, body))
+            pull.records.append(
+                _record(pull, fields, queue_offset, fields.flag, body, fields.properties, fields.crc, fields.size)
+            )
     except (BodyError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, BodyError) else f"topic is not UTF-8: {error}"
         pull.add_corrupt(reason, error, queue_id, queue_offset, raw=data[position:end], next_offset=next_offset)
@@ -339,25 +341,27 @@ def _cut(data: bytes, position: int, end: int, magic: int) -> _Fields:
     )
 
 
-def _record(pull: _Pull, fields: _Fields, body: bytes) -> Record:
+def _record(
+    pull: _Pull, fields: _Fields, queue_offset: int, flag: int, body: bytes, properties: bytes, crc: int, size: int
+) -> Record:
     return Record(
-        topic=_topic_text(fields.topic),
-        broker=pull.broker,
-        queue_id=fields.queue_id,
-        queue_offset=fields.queue_offset,
-        body=body,
-        born_timestamp_ms=fields.born_timestamp_ms,
-        store_timestamp_ms=fields.store_timestamp_ms,
-        raw_properties=fields.properties,
-        reconsume_times=fields.reconsume_times,
-        sys_flag=fields.sys_flag,
-        flag=fields.flag,
-        commit_log_offset=fields.commit_log_offset,
-        prepared_transaction_offset=fields.prepared_transaction_offset,
-        raw_born_host=fields.born_host,
-        raw_store_host=fields.store_host,
-        body_crc=fields.crc,
-        stored_size=fields.size,
+        _topic_text(fields.topic),
+        pull.broker,
+        fields.queue_id,
+        queue_offset,
+        body,
+        fields.born_timestamp_ms,
+        fields.store_timestamp_ms,
+        properties,
+        fields.reconsume_times,
+        fields.sys_flag,
+        flag,
+        fields.commit_log_offset,
+        fields.prepared_transaction_offset,
+        fields.born_host,
+        fields.store_host,
+        crc,
+        size,
     )
 
 
@@ -402,12 +406,5 @@ def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
                 room = 0 if isinstance(error, BodyTooLarge) else room
                 continue
             room -= len(body)
-        pull.records.append(
-            _record(pull, wrapper, body)._replace(
-                queue_offset=queue_offset,
-                flag=flag,
-                raw_properties=properties,
-                body_crc=zlib.crc32(stored_body) & 0x7FFFFFFF,
-                stored_size=end - start,
-            )
-        )
+        crc = zlib.crc32(stored_body) & 0x7FFFFFFF
+        pull.records.append(_record(pull, wrapper, queue_offset, flag, body, properties, crc, end - start))

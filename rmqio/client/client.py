@@ -1,0 +1,212 @@
+"""The queue client over sockets: implements `seams.QueueClient`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from rmqio.client.connection import Connection
+from rmqio.client.environment import Environment
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.reader import PipelinedReader
+from rmqio.client.retry import call_with_retries
+from rmqio.client.routes import Routes
+from rmqio.client.system_topics import users_topics
+from rmqio.client.waiting import Waiter
+from rmqio.errors import CommitIgnored, LocalError, SubscriptionGroupNotExist
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.options import ClientOptions
+from rmqio.seams import QueueReader
+from rmqio.wire import requests
+from rmqio.wire.command import Command
+
+
+class RemotingQueueClient:
+    """Reads queues by offset over the remoting protocol. Thread-safe; a reader belongs to one thread.
+
+    Nothing is sent before the first use. After a fork the child connects anew; to pickle it, pickle a
+    `RemotingClientFactory`.
+    """
+
+    def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
+        self._options = options
+        self._environment = environment or Environment()
+        self._pool = ConnectionPool(options, self._environment)
+        self._routes = Routes(options, self._pool, self._environment)
+        self._waiter = Waiter(self._environment)
+        self._readers: weakref.WeakSet[PipelinedReader] = weakref.WeakSet()
+        self._checked_filters: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<RemotingQueueClient {'closed' if self._is_closed else 'open'}, {self._routes!r}, {self._pool!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client holds sockets and does not pickle: pass a RemotingClientFactory and make it there")
+
+    # ---- topics -----------------------------------------------------------------------------------------------------
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        return self._routes.route(topic).readable()
+
+    def topics(self) -> Sequence[str]:
+        def ask() -> list[str]:
+            topics = requests.parse_topic_list(self._routes.ask(requests.get_topic_list(), "list of topics"))
+            brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
+            return users_topics(self._routes.users_names(topics), brokers)
+
+        return call_with_retries(ask, self._options, self._environment)
+
+    # ---- offsets ----------------------------------------------------------------------------------------------------
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        self._require(queue)
+        answer = self._ask(queue, requests.get_min_offset(self._routes.wire_queue(queue)), "minimum offset")
+        return requests.parse_offset(answer, f"minimum offset of {queue}")
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        self._require(queue)
+        answer = self._ask(queue, requests.get_max_offset(self._routes.wire_queue(queue)), "maximum offset")
+        return self._checked_zero(queue, requests.parse_offset(answer, f"maximum offset of {queue}"))
+
+    def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        self._require(queue)
+        command = requests.search_offset(self._routes.wire_queue(queue), timestamp_ms)
+        answer = self._ask(queue, command, "offset by time")
+        return self._checked_zero(queue, requests.parse_offset(answer, f"offset of {queue} at {timestamp_ms} ms"))
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        self._require(queue)
+        command = requests.query_group_offset(self._routes.wire_name(group), self._routes.wire_queue(queue))
+        return requests.parse_group_offset(self._ask(queue, command, f"offset of group {group!r}"), group)
+
+    def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """As `QueueClient.commit_offset`. Raises `CommitIgnored` while an operator's reset is pending.
+
+        A group that the broker does not know yet is made known first. A negative offset is refused here: the broker
+        would take it and then say that the group has none.
+        """
+        if offset < 0:
+            raise LocalError(f"{queue}: cannot commit the negative offset {offset} for group {group!r}")
+        self._require(queue)
+        wire_group, wire_queue = self._routes.wire_name(group), self._routes.wire_queue(queue)
+        command = requests.commit_group_offset(wire_group, wire_queue, offset)
+        what = f"commit of offset {offset} of {queue} for group {group!r}"
+        answer = self._ask(queue, command, what)
+        if answer.code == SubscriptionGroupNotExist.number:
+            self._register_group(wire_group, queue)
+            answer = self._ask(queue, command, what)
+        requests.expect_success(answer, what)
+        if requests.is_ignored_commit(answer):
+            raise CommitIgnored(group, queue, offset)
+
+    def _register_group(self, group: str, queue: MessageQueue) -> None:
+        """Make a broker know a group, which it does when somebody pulls under it.
+
+        A real pull would swallow an operator's pending reset, so this one asks for a queue that cannot be: the broker
+        registers the group (where it may), then refuses the queue (29), and only after that would look for a reset.
+        """
+        nowhere = self._routes.wire_queue(queue)._replace(queue_id=-1)
+        command = requests.pull(group, nowhere, 0, max_messages=1, message_filter=MessageFilter())
+        self._ask(queue, command, f"registration of group {group!r}")
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def open_reader(self, queue: MessageQueue, offset: int, *, message_filter: MessageFilter) -> PipelinedReader:
+        """As `QueueClient.open_reader`. Raises `SubscriptionParseFailed` for an SQL92 filter that does not compile."""
+        self._require(queue)
+        if message_filter.sql:
+            self._check_filter(queue, message_filter)
+        reader = PipelinedReader(
+            queue,
+            offset,
+            message_filter=message_filter,
+            wire_queue=self._routes.wire_queue(queue),
+            group=self._routes.wire_name(self._options.pull_group),
+            link=_Link(queue, self._pool, self._routes),
+            options=self._options,
+            environment=self._environment,
+            on_close=self._readers.discard,
+        )
+        with self._lock:
+            self._readers.add(reader)
+        reader.tick()
+        return reader
+
+    def wait(self, readers: Iterable[QueueReader], timeout_ms: int) -> bool:
+        ours = []
+        for reader in readers:
+            if not isinstance(reader, PipelinedReader):
+                raise LocalError(f"{reader!r} is not a reader of this client")
+            ours.append(reader)
+        return self._waiter.wait(ours, timeout_ms)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for reader in list(self._readers):
+            reader.close()
+        self._pool.close()
+
+    def _check_filter(self, queue: MessageQueue, message_filter: MessageFilter) -> None:
+        """Have the broker compile an SQL92 filter: a pull with one that does not compile delivers everything."""
+        key = (queue.broker, message_filter.expression)
+        if key in self._checked_filters:
+            return
+        group = self._routes.wire_name(self._options.pull_group)
+        command = requests.check_filter("rmqio", group, self._routes.wire_name(queue.topic), message_filter)
+        what = f"filter {message_filter.expression!r} at broker {queue.broker!r}"
+        requests.expect_success(self._ask(queue, command, what), what)
+        self._checked_filters.add(key)
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _require(self, queue: MessageQueue) -> None:
+        # Asked for a topic or queue that it does not have, a broker answers offset 0 with success.
+        if self._is_closed:
+            raise LocalError("the client is closed")
+        if not self._routes.has_queue(queue):
+            raise _no_such_queue(queue, self._routes.route(queue.topic).readable())
+
+    def _checked_zero(self, queue: MessageQueue, offset: int) -> int:
+        # Deleted since we last saw the route? That, too, looks like an empty queue.
+        if offset == 0 and queue not in self._routes.route(queue.topic, refresh=True).readable():
+            raise _no_such_queue(queue, self._routes.route(queue.topic).readable())
+        return offset
+
+    def _ask(self, queue: MessageQueue, command: Command, what: str) -> Command:
+        """The broker's answer, whatever its code unless that is worth a retry."""
+
+        def attempt() -> Command:
+            connection = self._pool.connection(self._routes.master(queue.topic, queue.broker))
+            answer = connection.request(command, self._options.request_timeout_ms)
+            requests.raise_if_retriable(answer, f"{what} of {queue}")
+            return answer
+
+        return call_with_retries(
+            attempt,
+            self._options,
+            self._environment,
+            on_stale_route=lambda: self._routes.invalidate(queue.topic),
+        )
+
+
+class _Link:
+    """How a reader reaches its broker without blocking."""
+
+    def __init__(self, queue: MessageQueue, pool: ConnectionPool, routes: Routes) -> None:
+        self._queue, self._pool, self._routes = queue, pool, routes
+
+    def connection(self) -> Connection:
+        return self._pool.connection(self._routes.held_address(self._queue.topic, self._queue.broker))
+
+    def refresh(self) -> None:
+        self._routes.refresh_soon(self._queue.topic)
+
+
+def _no_such_queue(queue: MessageQueue, known: Sequence[MessageQueue]) -> LocalError:
+    ids = sorted(other.queue_id for other in known if other.broker == queue.broker)
+    there = f"broker {queue.broker!r} serves queues {ids[0]} to {ids[-1]} of it" if ids else "its broker serves none of it"
+    return LocalError(f"{queue} does not exist: {there} (topic {queue.topic!r})")

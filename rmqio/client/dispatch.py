@@ -1,0 +1,56 @@
+"""Puts a producer's requests on the connection to a queue's broker, and heartbeats with them."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from rmqio.client.environment import Environment
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.queue_choice import QueueChoice
+from rmqio.client.session import Call
+from rmqio.model import MessageQueue
+from rmqio.options import ClientOptions, parse_address
+from rmqio.wire import requests
+from rmqio.wire.command import Command
+
+_VIP_DISTANCE = 2
+"""A broker serves sends, and no pulls, on its port less this."""
+
+
+class Dispatcher:
+    """Starts requests at brokers. Thread-safe.
+
+    There is no thread of ours: a heartbeat goes out with the first request that follows its time, in the same write.
+    That is enough, since a socket that nobody used for two minutes, which a server closes, is opened again.
+    """
+
+    def __init__(
+        self, options: ClientOptions, group: str, pool: ConnectionPool, choice: QueueChoice, environment: Environment
+    ) -> None:
+        self._options = options
+        self._group = group
+        self._pool = pool
+        self._choice = choice
+        self._environment = environment
+        self._next_heartbeat: dict[str, float] = {}
+
+    def start(self, queue: MessageQueue, command: Command) -> Call:
+        """Send; does not wait for the answer. Raises `TopicNotExist`, `TransportError`, `LocalError`."""
+        address = self._choice.address(queue)
+        connection = self._pool.connection(self._vip(address) if self._options.vip_channel else address)
+        now = self._environment.clock()
+        if now < self._next_heartbeat.get(connection.address, 0.0):
+            return connection.start(command)
+        heartbeat = requests.producer_heartbeat(self._client_id(), [self._group])
+        call = connection.start_all((heartbeat, command))[1]
+        self._next_heartbeat[connection.address] = now + self._options.heartbeat_ms / 1000
+        return call
+
+    def _client_id(self) -> str:
+        # A process of its own is a client of its own, also after a fork.
+        return f"{socket.gethostname()}@{os.getpid()}#{id(self)}"
+
+    def _vip(self, address: str) -> str:
+        host, port = parse_address(address)
+        return f"[{host}]:{port - _VIP_DISTANCE}" if ":" in host else f"{host}:{port - _VIP_DISTANCE}"

@@ -1,0 +1,240 @@
+"""One send, from its first try to its outcome."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
+
+from rmqio.client.dispatch import Dispatcher
+from rmqio.client.environment import Environment
+from rmqio.client.queue_choice import QueueChoice
+from rmqio.client.retry import backoff_ms
+from rmqio.client.routes import Routes
+from rmqio.client.session import Call
+from rmqio.errors import GoAway, LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.model import MessageQueue, SendResult
+from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.command import Command
+
+_LOGGER = logging.getLogger("rmqio.client")
+
+GRACE_MS = 250.0
+"""An answer may lie in the socket long after its time because nobody waited: look at least this long."""
+
+_new_result = tuple.__new__
+
+
+@dataclass(slots=True)
+class SendStatistics:
+    """What a producer did about failures."""
+
+    retries: int = 0
+    unknown_outcomes: int = 0
+    """Tries that broke off without an answer. The message may be stored, so each retry of one may be a duplicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What every send of a producer needs."""
+
+    options: ClientOptions
+    environment: Environment
+    routes: Routes
+    choice: QueueChoice
+    dispatcher: Dispatcher
+    statistics: SendStatistics
+
+
+class PendingRequest:
+    """A request that stores one message or a batch; `seams.PendingSend`. Thread-safe.
+
+    Nothing happens by itself: answers are read, and tries repeated, by whoever calls `result` or `settle`.
+
+    Args:
+      sending: the producer's means.
+      queue: where to.
+      command: the request for that queue.
+      message_ids: the unique ids of its messages, in order.
+      may_move: whether a retry may go to a queue on another broker.
+    """
+
+    def __init__(
+        self,
+        sending: Sending,
+        queue: MessageQueue,
+        command: Command,
+        message_ids: Sequence[str],
+        *,
+        may_move: bool,
+    ) -> None:
+        self.queue = queue
+        self.is_retrieved = False
+        """Whether `result` has told the outcome to anybody."""
+        self._sending = sending
+        self._command = command
+        self._message_ids = message_ids
+        self._may_move = may_move
+        self._call: Call | None = None
+        self._failure: RmqioError | None = None
+        """Why the last try failed, while it is not decided whether there will be another."""
+        self._outcome: list[SendResult] | RmqioError | None = None
+        self._tries = 0
+        self._route_was_refreshed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        state = "in flight" if self._outcome is None else "failed" if self.error is not None else "stored"
+        return f"<send of {len(self._message_ids)} to {self.queue}: {state}, {self._tries} tries>"
+
+    @property
+    def message_count(self) -> int:
+        return len(self._message_ids)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the outcome is known."""
+        return self._outcome is not None
+
+    @property
+    def error(self) -> RmqioError | None:
+        """The final error, if that is the outcome."""
+        return self._outcome if isinstance(self._outcome, RmqioError) else None
+
+    @property
+    def is_done(self) -> bool:
+        if self._outcome is not None:
+            return True
+        if not self._lock.acquire(blocking=False):
+            return False  # somebody is settling it
+        try:
+            call = self._call
+            if call is None:
+                return False
+            if not call.is_done:
+                call.session.pump(0)
+            if call.is_done:
+                self._look_at(call, 0)
+            return self._outcome is not None
+        finally:
+            self._lock.release()
+
+    def result(self) -> list[SendResult]:
+        self.settle()
+        self.is_retrieved = True
+        if isinstance(self._outcome, list):
+            return self._outcome
+        assert self._outcome is not None  # settled
+        raise self._outcome
+
+    def start(self) -> None:
+        """Make the first try; how it failed comes out of `result`. Raises `LocalError` for what cannot be sent."""
+        with self._lock:
+            if self._call is None and self._outcome is None and self._failure is None:
+                self._try()
+
+    def fail_like(self, predecessor: PendingRequest | None) -> None:
+        """Fail with the error of another, if there is one, unsent."""
+        if predecessor is not None and predecessor.error is not None:
+            self._outcome = predecessor.error
+
+    def settle(self, deadline: float | None = None) -> None:
+        """Wait for the outcome, retrying as the options say; no longer than until `deadline` on the clock.
+
+        Raises nothing; then the outcome is known.
+        """
+        with self._lock:
+            while self._outcome is None:
+                if self._failure is not None:
+                    self._retry_or_fail(self._failure, deadline)
+                elif self._call is None:
+                    try:
+                        self._try()
+                    except LocalError as error:  # closed meanwhile
+                        self._outcome = error
+                else:
+                    self._look_at(self._call, self._patience_ms(self._call, deadline))
+
+    # ---- tries; all under the lock -----------------------------------------------------------------------------------
+
+    def _try(self) -> None:
+        self._tries += 1
+        try:
+            self._call = self._sending.dispatcher.start(self.queue, self._command)
+        except LocalError:
+            raise
+        except RmqioError as error:
+            self._failure = error
+
+    def _patience_ms(self, call: Call, deadline: float | None) -> float:
+        left_ms = max(self._sending.options.request_timeout_ms - call.age_ms, GRACE_MS)
+        if deadline is not None:
+            left_ms = min(left_ms, (deadline - self._sending.environment.clock()) * 1000)
+        return left_ms
+
+    def _look_at(self, call: Call, timeout_ms: float) -> None:
+        try:
+            self._outcome = self._results(call.result(timeout_ms))
+        except RmqioError as error:
+            if isinstance(error, TransportError):
+                self._sending.statistics.unknown_outcomes += 1
+            self._call = None
+            self._failure = error
+            if not self._may_retry(error):
+                self._outcome = error
+
+    def _results(self, answer: Command) -> list[SendResult]:
+        status, queue_id, first, offset_ids = requests.parse_send(answer, self._what())
+        queue = self.queue
+        if queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=queue_id)
+        ids = self._message_ids
+        if len(offset_ids) < len(ids):  # a broker that tells fewer has stored all the same
+            offset_ids += [""] * (len(ids) - len(offset_ids))
+        fields = zip(repeat(queue), count(first), ids, offset_ids, repeat(status))
+        return list(map(_new_result, repeat(SendResult), fields))
+
+    def _what(self) -> str:
+        count = len(self._message_ids)
+        return f"send of {count} message{'s' if count > 1 else ''} to {self.queue}"
+
+    # ---- again? ------------------------------------------------------------------------------------------------------
+
+    def _may_retry(self, error: RmqioError) -> bool:
+        if isinstance(error, TopicNotExist) and self._route_was_refreshed:
+            return False
+        return (error.retriable or error.stale_route) and self._tries <= self._sending.options.max_retries
+
+    def _retry_or_fail(self, error: RmqioError, deadline: float | None) -> None:
+        sending = self._sending
+        pause_ms = 0.0
+        if error.retriable and not (isinstance(error, GoAway) and self._tries == 1):
+            pause_ms = backoff_ms(self._tries - 1, sending.options, sending.environment.random)
+        is_late = deadline is not None and sending.environment.clock() + pause_ms / 1000 >= deadline
+        if not self._may_retry(error) or is_late:
+            self._outcome = error
+            return
+        _LOGGER.debug("%s: try %d in %.0f ms after %s", self._what(), self._tries + 1, pause_ms, error)
+        sending.statistics.retries += 1
+        if error.retriable:
+            sending.choice.failed(self.queue.broker)
+        sending.environment.sleep(pause_ms / 1000)
+        self._failure = None
+        if error.stale_route:
+            self._route_was_refreshed |= isinstance(error, TopicNotExist)
+            sending.routes.invalidate(self.queue.topic)
+        if self._may_move:
+            self._move()
+
+    def _move(self) -> None:
+        try:
+            queue = self._sending.choice.elsewhere(self.queue)
+        except RmqioError:
+            return  # no route now: the next try says so
+        if queue != self.queue:
+            self.queue = queue
+            target = {"e": str(queue.queue_id), "n": queue.broker}
+            self._command = Command(self._command.code, {**self._command.ext, **target}, self._command.body)

@@ -1,0 +1,269 @@
+"""The producer: `seams.Producer` over the remoting protocol."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from itertools import islice
+from typing import NoReturn
+
+from rmqio.client.dispatch import Dispatcher
+from rmqio.client.environment import Environment
+from rmqio.client.in_flight import InFlight
+from rmqio.client.pending import PendingRequest, Sending, SendStatistics
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.queue_choice import NEW_TOPIC_QUEUES, QueueChoice
+from rmqio.client.routes import Routes
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.options import ClientOptions
+from rmqio.seams import PendingSend
+from rmqio.wire import requests
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
+from rmqio.wire.bodies import ZLIB, compress, compression_flags
+from rmqio.wire.command import Command
+from rmqio.wire.properties import encode_properties, validate_group, validate_topic
+
+_LOGGER = logging.getLogger("rmqio.client")
+
+
+class RemotingProducer:
+    """Sends messages, one by one or in batches. Thread-safe. Connects on first use.
+
+    At least once: a try whose outcome is unknown (no answer, broken connection) is repeated with the same unique id
+    and may be stored twice. What was acknowledged is stored.
+
+    Args:
+      options: see `ClientOptions`.
+      group: the producer group; it says who sends, and nothing is shared by its members.
+      pool, routes: shared with other clients of the process; None: own ones, closed with the producer.
+      environment: clock, chance and transport.
+      ids: where unique ids come from.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        group: str,
+        *,
+        pool: ConnectionPool | None = None,
+        routes: Routes | None = None,
+        environment: Environment | None = None,
+        ids: MessageIds | None = None,
+    ) -> None:
+        environment = environment or Environment()
+        self._options = options
+        self._environment = environment
+        self._owned_pool = ConnectionPool(options, environment) if pool is None else None
+        pool = pool or self._owned_pool
+        assert pool is not None  # one of the two
+        self._routes = routes or Routes(options, pool, environment)
+        self._group = self._routes.wire_name(group)
+        validate_group(self._group)
+        self._choice = QueueChoice(options, self._routes, environment)
+        self.statistics = SendStatistics()
+        """Retries and unknown outcomes so far."""
+        dispatcher = Dispatcher(options, self._group, pool, self._choice, environment)
+        self._sending = Sending(options, environment, self._routes, self._choice, dispatcher, self.statistics)
+        self._in_flight = InFlight(options.max_in_flight)
+        self._ids = ids or MessageIds()
+        self._legal_topics: set[str] = set()
+        self._is_closed = False
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<RemotingProducer {self._group!r} {state}, {len(self._in_flight)} in flight, {self.statistics}>"
+
+    def __enter__(self) -> RemotingProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The topic's writable queues, sorted. Raises `TopicNotExist`."""
+        self._check_open()
+        self._check_topic(topic)
+        return self._choice.queues(topic)
+
+    def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
+        """Send one message and wait; see `seams.Producer.send`.
+
+        Raises `LocalError` for what no broker takes, `BrokerError` and `TransportError` after the retries that the
+        options permit.
+        """
+        self._check_open()
+        topic = _topic_of(message.topic, queue)
+        self._check_topic(topic)
+        body = message.body
+        if not isinstance(body, bytes) or not body:
+            _refuse_body(body)
+        message_id = message_id or next(self._ids)
+        properties = encode_properties(message, message_id=message_id).decode()
+        sys_flag = 0
+        limit = self._options.compress_over_bytes
+        if limit is not None and len(body) >= limit:
+            body, sys_flag = compress(body), compression_flags(ZLIB)
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
+        may_move = queue is None and message.sharding_key is None
+        if queue is None:
+            queue = self._choose(topic, message.sharding_key)
+        command = self._command(queue, body, properties, sys_flag=sys_flag)
+        return PendingRequest(self._sending, queue, command, (message_id,), may_move=may_move).result()[0]
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        *,
+        message_ids: Sequence[str] | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic to one queue as one request and wait; see `seams.Producer.send_batch`.
+
+        Without a queue: the one of their sharding keys (`LocalError` when the keys belong to several), else in turn.
+        """
+        self._check_open()
+        if not messages:
+            return []
+        may_move = queue is None
+        if queue is None:
+            topic = _topic_of(messages[0].topic, None)
+            self._check_topic(topic)
+            keys = {message.sharding_key for message in messages} - {None}
+            targets = {self._choice.for_key(topic, key) for key in keys if key is not None}
+            if len(targets) > 1:
+                raise LocalError(f"sharding keys of one batch belong to {len(targets)} queues of topic {topic!r}")
+            may_move = not targets
+            queue = targets.pop() if targets else self._choice.in_turn(topic)
+        return self._batch(messages, queue, message_ids, may_move=may_move).result()
+
+    def submit(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue,
+        *,
+        ordered: bool = False,
+        message_ids: Sequence[str] | None = None,
+    ) -> PendingSend:
+        """Start sending a batch to one queue; see `seams.Producer.submit`.
+
+        When `options.max_in_flight` batches are on their way, the oldest is awaited first, retries included. With
+        `ordered` so is every batch to the same queue, and a retry stays on that queue; else a retry may move to a queue
+        on another broker, as the results then say. A failure that nobody fetched with `result` is logged by `close`.
+        """
+        self._check_open()
+        if not messages:
+            return _NothingToSend()
+        pending = self._batch(messages, queue, message_ids, may_move=not ordered)
+        self._in_flight.admit(pending, ordered=ordered)
+        try:
+            pending.start()
+        except BaseException:
+            self._in_flight.remove(pending)
+            raise
+        return pending
+
+    def close(self) -> None:
+        """Wait for what is in flight, at most `options.request_timeout_ms`, then close. Idempotent."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._adopt_process()
+        self._in_flight.drain(self._environment.clock() + self._options.request_timeout_ms / 1000)
+        lost = self._in_flight.unretrieved()
+        if lost:
+            count = sum(pending.message_count for pending in lost)
+            _LOGGER.error(
+                "producer %r closes with %d messages not sent, in %d batches whose result nobody asked for; first: %s",
+                self._group, count, len(lost), lost[0].error,
+            )  # fmt: skip
+        if self._owned_pool is not None:
+            self._owned_pool.close()
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def _batch(
+        self, messages: Sequence[Message], queue: MessageQueue, message_ids: Sequence[str] | None, *, may_move: bool
+    ) -> PendingRequest:
+        topic = queue.topic
+        self._check_topic(topic)
+        if not {message.topic for message in messages} <= {None, topic}:
+            raise LocalError(f"all messages of a batch to {queue} must be for topic {topic!r} or name none")
+        ids = list(islice(self._ids, len(messages))) if message_ids is None else list(message_ids)
+        if len(ids) != len(messages):
+            raise LocalError(f"{len(ids)} message_ids for {len(messages)} messages")
+        builder = BatchBuilder()
+        add = builder.add
+        for message, message_id in zip(messages, ids, strict=True):
+            if not add(message, message_id):
+                raise LocalError(
+                    f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes"
+                )
+        command = self._command(queue, builder.encode(), "", batch=True)
+        return PendingRequest(self._sending, queue, command, ids, may_move=may_move)
+
+    def _command(
+        self, queue: MessageQueue, body: bytes, properties: str, *, sys_flag: int = 0, batch: bool = False
+    ) -> Command:
+        return requests.send(
+            self._group,
+            self._routes.wire_queue(queue),
+            body,
+            properties=properties,
+            born_ms=int(self._environment.wall_clock() * 1000),
+            sys_flag=sys_flag,
+            batch=batch,
+            create_topic=self._options.create_topics,
+            topic_queues=NEW_TOPIC_QUEUES,
+        )
+
+    def _choose(self, topic: str, sharding_key: str | None) -> MessageQueue:
+        if sharding_key is not None:
+            return self._choice.for_key(topic, sharding_key)
+        return self._choice.in_turn(topic)
+
+    def _check_topic(self, topic: str) -> None:
+        if topic not in self._legal_topics:
+            validate_topic(self._routes.wire_name(topic))
+            self._legal_topics.add(topic)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LocalError("this producer is closed")
+        self._adopt_process()
+
+    def _adopt_process(self) -> None:
+        """In a forked child nothing is in flight: what the parent started, the parent awaits."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._lock = threading.Lock()
+            self._in_flight = InFlight(self._options.max_in_flight)
+
+
+class _NothingToSend:
+    is_done = True
+
+    def result(self) -> list[SendResult]:
+        return []
+
+
+def _topic_of(topic: str | None, queue: MessageQueue | None) -> str:
+    if queue is not None:
+        if topic is not None and topic != queue.topic:
+            raise LocalError(f"message is for topic {topic!r}, {queue} is not of it")
+        return queue.topic
+    if topic is None:
+        raise LocalError("neither the message nor the call names a topic or a queue")
+    return topic
+
+
+def _refuse_body(body: object) -> NoReturn:
+    if not isinstance(body, bytes):
+        raise LocalError(f"message body must be bytes, not {type(body).__name__}")
+    raise LocalError("message body is empty; a broker fails on an empty single send")

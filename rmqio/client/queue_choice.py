@@ -1,0 +1,142 @@
+"""Where the next message goes: queues of a topic in turn, brokers that just failed avoided."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqio.client.environment import Environment
+from rmqio.client.routes import Routes
+from rmqio.client.selection import interleaved, queue_for_key
+from rmqio.errors import TopicNotExist, TransportError
+from rmqio.model import MessageQueue, TopicRoute
+from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.requests import AUTO_CREATE_TOPIC
+
+AVOID_S = 5.0
+"""For how long a broker that failed is passed over while there is another."""
+NEW_TOPIC_QUEUES = 4
+"""As many queues a broker gives a topic that a send makes (Java's defaultTopicQueueNums)."""
+
+
+class _Plan(NamedTuple):
+    route: TopicRoute
+    queues: tuple[MessageQueue, ...]
+    turns: tuple[MessageQueue, ...]
+    """The same, in the order in which they get their turn."""
+    brokers: frozenset[str]
+
+
+class QueueChoice:
+    """The writable queues of topics, and whose turn it is. Thread-safe."""
+
+    def __init__(self, options: ClientOptions, routes: Routes, environment: Environment) -> None:
+        self._options = options
+        self._routes = routes
+        self._environment = environment
+        self._plans: dict[str, _Plan] = {}
+        self._template_held: tuple[float, TopicRoute] | None = None
+        # Chance decides who is first: else a thousand producers would begin with the same queue.
+        self._turn = itertools.count(int(environment.random() * 1024))
+        self._avoided: dict[str, float] = {}
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The topic's writable queues, sorted. Raises `TopicNotExist`, also when there is none."""
+        return self._plan(topic).queues
+
+    def in_turn(self, topic: str) -> MessageQueue:
+        """The next queue; brokers alternate, and one that failed lately is passed over. Raises as `queues`."""
+        plan = self._plan(topic)
+        turns = plan.turns
+        queue = turns[next(self._turn) % len(turns)]
+        if self._avoided and self._is_avoided(queue.broker):
+            for _ in range(len(turns) - 1):
+                other = turns[next(self._turn) % len(turns)]
+                if not self._is_avoided(other.broker):
+                    return other
+        return queue
+
+    def for_key(self, topic: str, sharding_key: str) -> MessageQueue:
+        """The queue of a sharding key; it changes with the number of queues only. Raises as `queues`."""
+        return queue_for_key(self._plan(topic).queues, sharding_key)
+
+    def elsewhere(self, queue: MessageQueue) -> MessageQueue:
+        """A queue on another broker than this queue's; when there is none, the same queue. Raises as `queues`."""
+        plan = self._plan(queue.topic)
+        if not plan.brokers - {queue.broker}:
+            return queue
+        for _ in range(2 * len(plan.turns)):
+            other = self.in_turn(queue.topic)
+            if other.broker != queue.broker:
+                return other
+        return queue  # only when many threads take turns at once
+
+    def address(self, queue: MessageQueue) -> str:
+        """The address of the queue's broker. Raises `TopicNotExist`, and `TransportError` while it has no master."""
+        try:
+            return self._routes.master(queue.topic, queue.broker)
+        except TopicNotExist:
+            if not self._options.create_topics:
+                raise
+        data = self._template_route().brokers.get(queue.broker)
+        if data is None or data.master is None:
+            raise TransportError(f"no name server knows a master of broker {queue.broker!r}; is it down?")
+        return data.master
+
+    def failed(self, broker: str) -> None:
+        """Pass this broker over for a while."""
+        self._avoided[broker] = self._environment.clock() + AVOID_S
+
+    def _is_avoided(self, broker: str) -> bool:
+        until = self._avoided.get(broker)
+        if until is None:
+            return False
+        if until > self._environment.clock():
+            return True
+        self._avoided.pop(broker, None)
+        return False
+
+    def _plan(self, topic: str) -> _Plan:
+        plan = self._plans.get(topic)
+        try:
+            route = self._routes.route(topic)
+        except TopicNotExist:
+            if not self._options.create_topics:
+                raise
+            return self._template(topic)
+        if plan is None or plan.route is not route:
+            plan = _make_plan(topic, route, route.writable())
+            self._plans[topic] = plan
+        return plan
+
+    def _template(self, topic: str) -> _Plan:
+        """The queues that a topic will have once the first message has made it."""
+        route = self._template_route()
+        queues = tuple(
+            MessageQueue(topic, queue.broker, queue.queue_id)
+            for queue in route.writable()
+            if queue.queue_id < NEW_TOPIC_QUEUES
+        )
+        return _make_plan(topic, route, queues)
+
+    def _template_route(self) -> TopicRoute:
+        now = self._environment.clock()
+        held = self._template_held
+        if held is None or held[0] <= now:
+            # Not through `Routes.route`, which puts the namespace on: the template is the cluster's.
+            what = f"route of the template topic {AUTO_CREATE_TOPIC!r}"
+            answer = self._routes.ask(requests.get_route(AUTO_CREATE_TOPIC), what)
+            route = requests.parse_route(AUTO_CREATE_TOPIC, answer)
+            held = self._template_held = (now + self._options.route_refresh_ms / 1000, route)
+        return held[1]
+
+
+def _make_plan(topic: str, route: TopicRoute, queues: tuple[MessageQueue, ...]) -> _Plan:
+    if not queues:
+        raise TopicNotExist(
+            TopicNotExist.number, "no writable queue on any broker with a master", f"route of topic {topic!r}"
+        )
+    turns = tuple(queues[position] for position in interleaved(queues))
+    return _Plan(route, queues, turns, frozenset(queue.broker for queue in queues))

@@ -1,0 +1,193 @@
+"""Which pulls to have in flight for one queue, and what their answers mean. Pure: no I/O, no clock.
+
+A broker hands out few messages a pull (32, or 256 KiB), so the next pulls are sent before the first is answered. The
+plan is a row of segments [begin, end) without gaps; each is asked for by one pull from `begin`. An answer covers
+[begin, next offset): when that is less than its segment, the rest becomes new segments in front of the later ones, and
+when it is more, what belongs to the next segment is cut off. So nothing is lost, doubled or reordered, whatever the
+broker's limits are and whether or not a filter leaves gaps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from rmqio.errors import CorruptMessage, WireError
+from rmqio.model import PullResult, PullStatus, Record
+
+C = TypeVar("C")
+
+LONGEST_SPAN = 65_536
+"""Offsets that one filtered pull may be expected to scan."""
+_FIRST_PROBE = 8
+_LAST_PROBE = 1_024
+
+
+@dataclass(slots=True, eq=False)
+class Segment(Generic[C]):
+    """Offsets [begin, end) that one pull is to cover."""
+
+    begin: int
+    end: int
+    max_messages: int
+    is_long_poll: bool = False
+    call: C | None = None
+    """The pull on its way; None until it is sent."""
+
+
+class Taken(NamedTuple):
+    """What an answer gave."""
+
+    records: list[Record]
+    corrupt: tuple[CorruptMessage, ...]
+    skipped: int
+
+
+class NoProgress(WireError):
+    """An answer that neither gives messages nor moves on, though messages are there: ask again, but not at once."""
+
+    retriable = True
+
+
+class ReadAhead(Generic[C]):
+    """The plan for one queue.
+
+    Args:
+      position: the first offset wanted.
+      depth: segments in flight at most, but for the rests of answers that fell short.
+      batch: messages to ask for in a pull.
+      is_filtered: whether answers may leave out messages; gaps are then no loss.
+      max_bytes: answers in flight are not to exceed this, as far as the last answers tell.
+    """
+
+    def __init__(self, position: int, *, depth: int, batch: int, is_filtered: bool, max_bytes: int) -> None:
+        self.position = position
+        self.known_max: int | None = None
+        """The queue's end by the newest answer; None before the first."""
+        self.segments: deque[Segment[C]] = deque()
+        self.span = batch
+        """Offsets that one pull is expected to cover."""
+        self._depth = depth
+        self._batch = batch
+        self._is_filtered = is_filtered
+        self._max_bytes = max_bytes
+        self._answer_bytes = 1.0
+        self._full_answers = 0
+        self._probe_after = _FIRST_PROBE
+
+    def __repr__(self) -> str:
+        return f"<ReadAhead at {self.position} of {self.known_max}, {len(self.segments)} segments of {self.span}>"
+
+    @property
+    def head(self) -> Segment[C] | None:
+        return self.segments[0] if self.segments else None
+
+    @property
+    def depth(self) -> int:
+        """Segments in flight, given the size of the last answers."""
+        return max(min(self._depth, int(self._max_bytes / self._answer_bytes)), 2)
+
+    def restart(self, position: int) -> list[Segment[C]]:
+        """Begin anew at an offset, knowing nothing of the queue's end. Returns the segments that are given up."""
+        dropped = list(self.segments)
+        self.segments.clear()
+        self.position = position
+        self.known_max = None
+        return dropped
+
+    def plan(self) -> list[Segment[C]]:
+        """Extend the plan; returns all segments that are to be sent now, in order."""
+        segments = self.segments
+        depth = self.depth
+        if not segments:
+            self._begin()
+        elif len(segments) > depth // 2 and segments[0].call is not None:
+            return []  # refill in bulk: one write for many pulls
+        if self.known_max is not None:
+            end = segments[-1].end
+            while len(segments) < depth and end < self.known_max:
+                segments.append(self._segment(end, end + self.span))
+                end += self.span
+        return [segment for segment in segments if segment.call is None]
+
+    def _begin(self) -> None:
+        segment = self._segment(self.position, self.position + self.span)
+        # The first pull is not to be held: its answer tells where the end is.
+        if self.known_max is not None and self.position >= self.known_max:
+            segment.is_long_poll = True
+            segment.max_messages = self._batch
+        self.segments.append(segment)
+
+    def _segment(self, begin: int, end: int) -> Segment[C]:
+        return Segment(begin, end, self._batch if self._is_filtered else end - begin)
+
+    def take(self, result: PullResult, body_bytes: int) -> Taken:
+        """Settle the first segment by its answer: found, no match, or nothing new.
+
+        Moves `position`. Raises `NoProgress` and `WireError`; the plan is then to be restarted.
+        """
+        head = self.segments[0]
+        begin, next_offset = head.begin, result.next_offset
+        if result.status is PullStatus.NO_NEW_MESSAGE and next_offset <= begin:
+            self.segments.clear()
+            self.known_max = begin
+            return Taken([], (), 0)
+        if next_offset <= begin:
+            raise NoProgress(f"a pull from offset {begin} is answered with next offset {next_offset} ({result.remark})")
+        records, corrupt = result.records, result.corrupt
+        if records and not begin <= records[0].queue_offset <= records[-1].queue_offset < next_offset:
+            raise WireError(
+                f"a pull from offset {begin} to {next_offset} gave offsets {records[0].queue_offset} to "
+                f"{records[-1].queue_offset}"
+            )
+        end = next_offset
+        if len(self.segments) > 1 and next_offset > head.end:
+            end = head.end
+            records = records[: bisect_left(records, end, key=_offset_of)]
+            corrupt = tuple(bad for bad in corrupt if bad.queue_offset < end)
+        skipped = 0 if self._is_filtered else _missing(begin, end, records, corrupt)
+        if skipped < 0:
+            raise WireError(f"a pull from offset {begin} to {end} gave {len(records)} messages, more than there can be")
+        self.known_max = max(self.known_max or 0, result.max_offset)
+        self._learn(head, next_offset, result.max_offset, body_bytes)
+        self.segments.popleft()
+        self.position = end
+        if self.segments and end < head.end:
+            self._fill(end, head.end)
+        return Taken(records, corrupt, skipped)
+
+    def _fill(self, begin: int, end: int) -> None:
+        rest = [self._segment(at, min(at + self.span, end)) for at in range(begin, end, self.span)]
+        self.segments.extendleft(reversed(rest))
+
+    def _learn(self, head: Segment[C], next_offset: int, max_offset: int, body_bytes: int) -> None:
+        self._answer_bytes += (body_bytes - self._answer_bytes) / 4
+        covered = next_offset - head.begin
+        if next_offset >= max_offset:
+            return  # it ended where the queue ends, which says nothing of the broker's limits
+        if self._is_filtered:
+            self.span = min(max(covered, 1), LONGEST_SPAN)
+        elif covered < min(self.span, head.end - head.begin):
+            self.span = covered
+            self._full_answers = 0
+            self._probe_after = min(self._probe_after * 2, _LAST_PROBE)
+        elif self.span < self._batch:
+            self._full_answers += 1
+            if self._full_answers >= self._probe_after:
+                self._full_answers = 0
+                self.span = min(self.span * 2, self._batch)
+
+
+def _offset_of(record: Record) -> int:
+    return record.queue_offset
+
+
+def _missing(begin: int, end: int, records: Sequence[Record], corrupt: Sequence[CorruptMessage]) -> int:
+    """Offsets of [begin, end) that are not there. Without a filter offsets are dense, so this is a count, not a walk."""
+    missing = end - begin - len(records)
+    for bad in corrupt:
+        missing -= min(bad.next_offset or bad.queue_offset + 1, end) - max(bad.queue_offset, begin)
+    return missing

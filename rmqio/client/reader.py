@@ -1,0 +1,372 @@
+"""Reading one queue ahead: the plan of `read_ahead`, carried out on a connection, with timeouts and retries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from rmqio.client.connection import Connection
+from rmqio.client.environment import Environment
+from rmqio.client.read_ahead import ReadAhead
+from rmqio.client.retry import backoff_ms
+from rmqio.client.session import Call, Session
+from rmqio.errors import (
+    CorruptMessage,
+    LocalError,
+    OffsetOutOfRange,
+    RequestTimeout,
+    RmqioError,
+    TransportError,
+    broker_error,
+)
+from rmqio.model import MessageFilter, MessageQueue, PullStatus
+from rmqio.options import ClientOptions
+from rmqio.seams import Fetched
+from rmqio.wire import requests
+from rmqio.wire.codes import ResponseCode
+
+_LOGGER = logging.getLogger("rmqio.client")
+
+ANSWERS_PER_POLL = 16
+"""Answers that one `poll` decodes at most."""
+_ANSWER_BYTES = 256 * 1024
+_BROKER_PATIENCE_MS = 5_000
+"""A broker lets a pull wait so long for a thread before it refuses it as busy."""
+_LONG_POLL_GRACE_MS = 10_000
+"""A broker looks for expired long polls every 5 s."""
+
+_TELLING = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+class Link(Protocol):
+    """How a reader finds its broker. Neither blocks."""
+
+    def connection(self) -> Connection:
+        """The connection to the queue's broker by the route that we hold. Raises `TransportError` without one."""
+        ...
+
+    def refresh(self) -> None:
+        """Begin or go on with looking the route up again."""
+        ...
+
+
+class PipelinedReader:
+    """Implements `seams.QueueReader`. Belongs to one thread.
+
+    Failures that may pass are retried for `options.outage_timeout_ms`, without ever blocking: `poll` gives None until
+    then. After an error was raised, the reader stands where it stood, and the next `poll` begins to try again.
+
+    Args:
+      queue: as the user names it.
+      wire_queue: as the broker names it.
+      group: to pull under, as the broker names it.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        message_filter: MessageFilter,
+        wire_queue: MessageQueue,
+        group: str,
+        link: Link,
+        options: ClientOptions,
+        environment: Environment,
+        on_close: Callable[[PipelinedReader], None] | None = None,
+    ) -> None:
+        self._queue = queue
+        self._wire_queue = wire_queue
+        self._group = group
+        self._filter = message_filter
+        self._tags = message_filter.tag_set
+        self._link = link
+        self._options = options
+        self._environment = environment
+        self._on_close = on_close
+        self._plan: ReadAhead[Call] = ReadAhead(
+            offset,
+            depth=options.pull_depth,
+            batch=options.pull_batch,
+            is_filtered=not message_filter.is_all,
+            max_bytes=options.pull_depth * _ANSWER_BYTES,
+        )
+        self._session: Session | None = None
+        self._error: RmqioError | None = None
+        self._failures = 0
+        self._failing_since: float | None = None
+        self._retry_at: float | None = None
+        self._is_closed = False
+        self.resets_ignored = 0
+        """Resets of the group that we pull under, which is not the user's."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "failing" if self._failures else "at end" if self.is_at_end else "reading"
+        return f"<PipelinedReader {self._queue} {state} at {self.position}, in flight {len(self._plan.segments)}>"
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._queue
+
+    @property
+    def position(self) -> int:
+        return self._plan.position
+
+    @property
+    def is_ready(self) -> bool:
+        if self._is_closed:
+            return False
+        self.tick()
+        return self._error is not None or self.has_answer
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the pull at `position` is answered or has failed; it may turn out to give nothing."""
+        head = self._plan.head
+        return head is not None and head.call is not None and head.call.is_done
+
+    @property
+    def is_backing_off(self) -> bool:
+        """Whether it waits for the time of its next try, not for the network."""
+        return self._retry_at is not None
+
+    @property
+    def is_at_end(self) -> bool:
+        head = self._plan.head
+        return head is not None and head.is_long_poll and head.call is not None and not head.call.is_done
+
+    @property
+    def session(self) -> Session | None:
+        """The socket that the first answer is to come from; None while there is none."""
+        head = self._plan.head
+        if head is not None and head.call is not None:
+            return head.call.session
+        return self._session
+
+    def due_in_ms(self) -> float:
+        """How long until `tick` has something to do although nothing comes from the network."""
+        now = self._environment.clock()
+        if self._retry_at is not None:
+            return max((self._retry_at - now) * 1000, 0)
+        head = self._plan.head
+        if head is None or head.call is None:
+            return self._options.connect_timeout_ms
+        return max(self._timeout_ms(head.is_long_poll) - head.call.age_ms, 0)
+
+    def poll(self) -> Fetched | None:
+        if self._is_closed:
+            raise LocalError(f"the reader of {self._queue} is closed")
+        if not self.has_answer:
+            session = self.session
+            if session is not None and session.is_connected:
+                session.pump(0)
+        if not self.is_ready:
+            return None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        fetched = self._take_answers()
+        self.tick()
+        return fetched
+
+    def seek(self, offset: int) -> None:
+        self._drop(offset)
+        self._error = None
+        self._retry_at = None
+        if not self._is_closed:
+            self.tick()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._drop(self.position)
+        if self._on_close is not None:
+            self._on_close(self)
+
+    # ---- sending ----------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Send what is to be sent, notice failures and timeouts, retry when it is time. Never blocks or raises."""
+        if self._error is not None or self._is_closed:
+            return
+        if self._retry_at is not None:
+            if self._environment.clock() < self._retry_at:
+                return
+            self._retry_at = None
+            self._link.refresh()
+        head = self._plan.head
+        if head is not None and head.call is not None:
+            if head.call.is_done:
+                self._look_at(head.call)
+            elif head.call.age_ms > self._timeout_ms(head.is_long_poll):
+                self._time_out(head.call, self._timeout_ms(head.is_long_poll))
+        if self._retry_at is None and self._error is None:
+            self._send()
+
+    def _send(self) -> None:
+        segments = self._plan.plan()
+        if not segments:
+            return
+        try:
+            connection = self._link.connection()
+            is_usable = connection.begin()
+            self._session = connection.session
+            if not is_usable:
+                return
+            calls = connection.start_all(
+                [
+                    requests.pull(
+                        self._group,
+                        self._wire_queue,
+                        segment.begin,
+                        max_messages=segment.max_messages,
+                        message_filter=self._filter,
+                        suspend_ms=self._options.long_poll_ms if segment.is_long_poll else 0,
+                    )
+                    for segment in segments
+                ]
+            )
+        except RmqioError as error:
+            self._fail(error)
+            return
+        for segment, call in zip(segments, calls, strict=True):
+            segment.call = call
+
+    def _timeout_ms(self, is_long_poll: bool) -> int:
+        if is_long_poll:
+            return self._options.long_poll_ms + _LONG_POLL_GRACE_MS
+        return self._options.request_timeout_ms + _BROKER_PATIENCE_MS
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    def _look_at(self, call: Call) -> None:
+        """Deal with an answer that gives the caller nothing: a failure, or the end of a long poll."""
+        try:
+            answer = call.result(0)
+        except TransportError as error:
+            self._fail(error)
+            return
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            self._take_nothing_new(call)
+        elif answer.code not in _TELLING:
+            self._fail(broker_error(answer.code, answer.remark, f"pull of {self._queue} at {self.position}"))
+
+    def _take_nothing_new(self, call: Call) -> None:
+        try:
+            result = requests.parse_pull(call.result(0), self._wire_queue, self.position)
+            if result.next_offset <= self.position:
+                self._plan.take(result, 0)
+                self._succeed()
+        except RmqioError as error:
+            self._fail(error)
+
+    def _take_answers(self) -> Fetched | None:
+        """Decode what has been answered, in order, up to the first answer that is late or gives no messages."""
+        plan = self._plan
+        fetched: Fetched | None = None
+        for _ in range(ANSWERS_PER_POLL):
+            head = plan.head
+            if head is None or head.call is None or not head.call.is_done:
+                break
+            try:
+                part = self._take(head.call)
+            except RmqioError as error:
+                if fetched is None:
+                    self._fail(error)
+                    if self._error is not None:
+                        self._error = None
+                        raise error
+                    return None
+                break  # first what came before it; the answer is still there for the next poll
+            fetched = part if fetched is None else _joined(fetched, part)
+        return fetched
+
+    def _take(self, call: Call) -> Fetched:
+        answer = call.result(0)
+        begin = self._plan.position
+        try:
+            result = requests.parse_pull(answer, self._wire_queue, begin)
+        except CorruptMessage as error:
+            error.topic = self._queue.topic
+            raise
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            raise self._offset_error(result.remark, result.min_offset, result.max_offset)
+        taken = self._plan.take(result, len(answer.body))
+        self._succeed()
+        records = taken.records
+        if self._tags:
+            # The broker compares hashes of tags, and different tags have the same ("Aa" and "BB").
+            tags = self._tags
+            records = [record for record in records if record.tags in tags]
+        if self._wire_queue is not self._queue:
+            records = [record._replace(topic=self._queue.topic) for record in records]
+            for bad in taken.corrupt:
+                bad.topic = self._queue.topic
+        return Fetched(
+            records, taken.corrupt, self._plan.position, result.max_offset, taken.skipped, round(call.age_ms, 3)
+        )
+
+    def _offset_error(self, remark: str | None, minimum: int, maximum: int) -> RmqioError:
+        if remark == "OFFSET_RESET":
+            # Somebody reset the group that we pull under. The broker has forgotten it by now: ask again.
+            self.resets_ignored += 1
+            return TransportError(f"{self._queue}: group {self._group} was reset; that group is not the user's")
+        return OffsetOutOfRange(self._queue, self.position, minimum, maximum)
+
+    # ---- failures ---------------------------------------------------------------------------------------------------
+
+    def _time_out(self, call: Call, timeout_ms: float) -> None:
+        while not call.is_done and call.session.pump(0):
+            pass  # the answer may be here, unread, because this reader was not polled for a while
+        if call.is_done:
+            return
+        call.session.time_out(call, timeout_ms)
+        self._fail(RequestTimeout(f"pull of {self._queue} at {self.position}: no answer within {timeout_ms:.0f} ms"))
+
+    def _fail(self, error: RmqioError) -> None:
+        """Give up what is in flight; plan a retry, or keep the error for `poll`."""
+        self._drop(self.position)
+        now = self._environment.clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        self._failures += 1
+        if error.retriable and (
+            self._failures <= self._options.max_retries
+            or (now - self._failing_since) * 1000 < self._options.outage_timeout_ms
+        ):
+            if self._failures == 1:
+                _LOGGER.info("%s: trying again: %s", self._queue, error)
+            self._retry_at = now + backoff_ms(self._failures - 1, self._options, self._environment.random) / 1000
+            return
+        self._succeed()
+        self._error = error
+
+    def _succeed(self) -> None:
+        self._failures = 0
+        self._failing_since = None
+
+    def _drop(self, position: int) -> None:
+        for segment in self._plan.restart(position):
+            if segment.call is not None:
+                segment.call.forget()
+
+
+def _joined(first: Fetched, second: Fetched) -> Fetched:
+    first.records.extend(second.records)
+    return Fetched(
+        first.records,
+        first.corrupt + second.corrupt,
+        second.next_offset,
+        second.max_offset,
+        first.skipped + second.skipped,
+        max(first.latency_ms, second.latency_ms),
+    )

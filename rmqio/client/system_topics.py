@@ -1,0 +1,28 @@
+"""Which topics are RocketMQ's own (TopicValidator.java, MixAll.java, TopicConfigManager.java)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rmqio.model import BrokerData
+
+_NAMES = frozenset(
+    {
+        "TBW102",  # the template that new topics are made from
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
+
+
+def users_topics(topics: Iterable[str], brokers: Iterable[BrokerData]) -> list[str]:
+    """The topics without RocketMQ's own, sorted. Each broker also makes topics named after itself and its cluster."""
+    own = set(_NAMES)
+    for broker in brokers:
+        own |= {broker.broker, broker.cluster, f"{broker.cluster}_REPLY_TOPIC"}
+    return sorted(topic for topic in topics if topic not in own and not topic.startswith(_PREFIXES))

@@ -1,0 +1,81 @@
+"""Waiting for any of several readers, on several sockets at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Sequence
+
+from rmqio.client.environment import Environment
+from rmqio.client.reader import PipelinedReader
+from rmqio.client.session import Session
+from rmqio.client.wakeup import Wakeup
+
+_NOBODY_TO_WAIT_FOR_MS = 10.0
+"""Another thread is making the connection that we want to wait on."""
+
+
+class Waiter:
+    """Blocks threads until a reader is ready. Thread-safe; each thread waits on its own readers."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._local = threading.local()
+
+    def wait(self, readers: Sequence[PipelinedReader], timeout_ms: float) -> bool:
+        """Whether one of the readers is ready, within this time."""
+        clock = self._environment.clock
+        deadline = clock() + timeout_ms / 1000
+        while True:
+            if any(reader.is_ready for reader in readers):  # this also lets each reader send and retry
+                return True
+            remaining_ms = (deadline - clock()) * 1000
+            if remaining_ms <= 0:
+                return False
+            due_ms = min((reader.due_in_ms() for reader in readers), default=remaining_ms)
+            self._wait_once(readers, min(remaining_ms, due_ms))
+
+    def _wait_once(self, readers: Sequence[PipelinedReader], timeout_ms: float) -> None:
+        waiting = [(reader, reader.session) for reader in readers if not reader.is_backing_off]
+        sessions = {session for _, session in waiting if session is not None and not session.is_closed}
+        if not sessions:
+            self._environment.sleep(min(timeout_ms, _NOBODY_TO_WAIT_FOR_MS if waiting else timeout_ms) / 1000)
+            return
+        for session in sessions:
+            if session.fileno() < 0:  # a transport without a descriptor: only its own recv can wait
+                session.pump(timeout_ms)
+                return
+        wakeup = self._wakeup()
+        for session in sessions:
+            session.watch(wakeup)
+        try:
+            # Another thread may have taken our answer off the socket before we watched.
+            if not any(reader.has_answer for reader in readers):
+                self._poll(sessions, wakeup, timeout_ms)
+        finally:
+            for session in sessions:
+                session.unwatch(wakeup)
+
+    def _poll(self, sessions: set[Session], wakeup: Wakeup, timeout_ms: float) -> None:
+        poll = select.poll()
+        poll.register(wakeup.fileno(), select.POLLIN)
+        by_descriptor = {}
+        for session in sessions:
+            descriptor = session.fileno()
+            if descriptor < 0:
+                return  # just closed
+            by_descriptor[descriptor] = session
+            poll.register(descriptor, select.POLLIN if session.is_connected else select.POLLOUT)
+        for descriptor, _ in poll.poll(timeout_ms):
+            found = by_descriptor.get(descriptor)
+            if found is None:
+                wakeup.clear()
+            elif found.is_connected:
+                found.pump(0)
+
+    def _wakeup(self) -> Wakeup:
+        found: Wakeup | None = getattr(self._local, "wakeup", None)
+        if found is None or found.pid != os.getpid():
+            found = self._local.wakeup = Wakeup()
+        return found

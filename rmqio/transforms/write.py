@@ -1,0 +1,191 @@
+"""`WriteToRocketMQ`: the configuration of a write, checked when it is made, and its expansion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Self
+
+import apache_beam as beam
+from apache_beam import PCollection
+from apache_beam.transforms.display import DisplayDataItem
+from apache_beam.transforms.error_handling import ErrorHandler
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, Record, SendResult
+from rmqio.options import WriteOptions, parse_name_server
+from rmqio.seams import ClientFactory
+from rmqio.transforms.selector import TopicSelector, as_selector
+from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
+from rmqio.transforms.write_failures import FailedMessage
+from rmqio.transforms.write_fn import WriteFn
+from rmqio.transforms.write_outputs import FAILED, SENT
+from rmqio.wire.properties import validate_group, validate_topic
+
+DEFAULT_PRODUCER_GROUP: Final = "rmqio_producer"
+
+
+class WriteToRocketMQResult(NamedTuple):
+    """What `WriteToRocketMQ` gives. Outputs keep the window, timestamp and pane of their element."""
+
+    sent: PCollection[SendResult]
+    """One for each message that the broker acknowledged, in no particular order. Empty with `with_sent=False`."""
+    failed: PCollection[FailedMessage]
+    """One for each element that can never be sent: too large, illegal property or topic, not serializable ..."""
+
+
+class WriteToRocketMQ(beam.PTransform):
+    """Writes each element as one message.
+
+    Elements are `rmqio.Message`; bytes or str (UTF-8), which become the body; `rmqio.Record`, sent again with body,
+    tags, keys, sharding key and user properties; or anything that `serializer` makes a `Message` of.
+
+    The topic is the message's own, else the selector's, else `topic`.
+
+    Delivery: at least once. A bundle succeeds only when the broker has acknowledged all of its messages; an error that
+    may pass (a broker that is down or busy) fails the bundle, after the client's own retries, and the runner runs it
+    again. With a stable id (`id_fn`; by default for `Record`s), a message that is stored twice carries the same id, by
+    which `ReadFromRocketMQ` and other consumers can drop the copy.
+
+    What can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is counted
+    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler`.
+
+    Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers
+    choose for that key. Messages without one are spread over the queues batch by batch.
+
+    Args:
+      topic: for messages that name none, where no selector does either.
+      name_server: `host:port`, several separated by semicolons; None: `options.name_server`, else the environment
+        variable NAMESRV_ADDR.
+      producer_group: None: `options.producer_group`, else "rmqio_producer".
+      serializer: called with each element that is not a `Message`; gives a `Message`. Any exception sends the element
+        to `failed`.
+      selector: `ConstantTopic`, `TopicFromFields`, or a callable of the element that gives a topic, (topic, tag), or
+        None. A message's own tag goes before the selector's.
+      id_fn: gives the stable id of an element: text, the same when the element comes again, unique among messages.
+        None: of a `Record` its coordinates, of other elements a random one.
+      options: batching and retries.
+      ordered_by_sharding_key: at most one batch in flight per queue that a sharding key leads to. False: such queues
+        are as fast as others under `options.asynchronous`, but a retried batch may arrive behind a later one.
+      with_sent: give out a `SendResult` per message. False: `sent` is empty, which saves time where nobody reads it.
+      client_factory: makes the producer on the workers; None: the remoting client.
+
+    Raises `LocalError` for what does not fit together, when it is made or applied.
+    """
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        name_server: str | tuple[str, ...] | list[str] | None = None,
+        producer_group: str | None = None,
+        serializer: Serializer | None = None,
+        selector: TopicSelector | Callable[[Any], Any] | None = None,
+        id_fn: IdFunction | None = None,
+        options: WriteOptions | None = None,
+        ordered_by_sharding_key: bool = True,
+        with_sent: bool = True,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        super().__init__()
+        if topic is not None:
+            if not isinstance(topic, str):
+                raise LocalError(f"topic is {topic!r}; it must be text. For several topics give selector=")
+            validate_topic(topic)
+        if options is not None and not isinstance(options, WriteOptions):
+            raise LocalError(f"options is {options!r}; it must be rmqio.WriteOptions")
+        for name, given in (("serializer", serializer), ("id_fn", id_fn)):
+            if given is not None and not callable(given):
+                raise LocalError(f"{name} is {given!r}; it must be a callable of the element")
+        self._options = options or WriteOptions()
+        self._group = producer_group or self._options.producer_group or DEFAULT_PRODUCER_GROUP
+        validate_group(self._group)
+        self._maker = MessageMaker(topic, as_selector(selector), serializer, id_fn)
+        self._ordered = ordered_by_sharding_key
+        self._with_sent = with_sent
+        self._name_servers: tuple[str, ...] = ()
+        if client_factory is None:
+            self._name_servers = parse_name_server(name_server or self._options.name_server)
+        elif name_server is not None:
+            raise LocalError("name_server and client_factory are both given; the factory knows its name server already")
+        self._client_factory = client_factory
+        self._error_handler: ErrorHandler | None = None
+
+    def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
+        """Hand `failed` to Beam's error handler; None: only to the result."""
+        self._error_handler = error_handler
+        return self
+
+    def expand(self, pcoll: PCollection[Any]) -> WriteToRocketMQResult:
+        self._check_element_type(pcoll.element_type)
+        write = WriteFn(
+            self._maker,
+            self._client_factory or self._remoting_factory(),
+            self._group,
+            self._options,
+            with_sent=self._with_sent,
+            ordered=self._ordered,
+        )
+        outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(FAILED, main=SENT)
+        sent, failed = outputs[SENT], outputs[FAILED]
+        # So that Beam finds our coders: a ParDo knows the types of tagged outputs in its newest versions only.
+        sent.element_type, failed.element_type = SendResult, FailedMessage
+        if self._error_handler is not None:
+            self._error_handler.add_error_pcollection(failed)
+        return WriteToRocketMQResult(sent, failed)
+
+    def _remoting_factory(self) -> ClientFactory:
+        # Imported here: who brings a factory of their own needs no sockets.
+        from rmqio.client.factory import RemotingClientFactory
+        from rmqio.options import ClientOptions
+
+        options = self._options
+        return RemotingClientFactory(
+            ClientOptions(
+                name_servers=self._name_servers,
+                request_timeout_ms=options.request_timeout_ms,
+                max_retries=options.max_retries,
+                max_in_flight=options.max_in_flight,
+                route_refresh_ms=options.name_server_poll_interval_ms,
+                heartbeat_ms=options.broker_heartbeat_interval_ms,
+            )
+        )
+
+    def _check_element_type(self, element_type: Any) -> None:
+        """What can be known to fail for every element is refused before anything runs."""
+        if not isinstance(element_type, type) or element_type is object or self._maker.serializer is not None:
+            return
+        if not issubclass(element_type, (Message, Record, bytes, str)):
+            raise LocalError(
+                f"WriteToRocketMQ cannot write elements of type {element_type.__name__}: give serializer=, or elements "
+                "of rmqio.Message, rmqio.Record, bytes or str"
+            )
+        if not issubclass(element_type, Message) and self._maker.topic is None and self._maker.selector is None:
+            raise LocalError(
+                f"WriteToRocketMQ has no topic for elements of type {element_type.__name__}: give topic= or selector="
+            )
+
+    def display_data(self) -> dict[str, Any]:
+        maker, options = self._maker, self._options
+        shown: dict[str, Any] = {
+            "topic": maker.topic,
+            "name_server": ";".join(self._name_servers) or None,
+            "producer_group": self._group,
+            "selector": None if maker.selector is None else str(maker.selector),
+            "serializer": _name(maker.serializer),
+            "id_fn": _name(maker.id_fn),
+            "client_factory": _name(self._client_factory),
+            "ordered_by_sharding_key": self._ordered,
+            "with_sent": self._with_sent,
+            "batch_flush": options.batch_flush,
+            "max_batch_messages": options.max_batch_messages,
+            "max_batch_bytes": options.max_batch_bytes,
+            "asynchronous": options.asynchronous,
+            "max_in_flight": options.max_in_flight,
+            "max_retries": options.max_retries,
+            "request_timeout_ms": options.request_timeout_ms,
+        }
+        return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
+
+
+def _name(function: object) -> str | None:
+    return None if function is None else str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,0 +1,214 @@
+"""Batches on their way: sent, awaited, sent elsewhere, or taken apart until only the guilty messages fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.model import Message, MessageQueue
+from rmqio.seams import PendingSend, Producer
+from rmqio.transforms.write_failures import REFUSES_MESSAGE, is_refusal
+from rmqio.transforms.write_outputs import WriteOutputs
+from rmqio.transforms.write_routes import WriteRoutes
+from rmqio.wire.batch import MessageIds
+
+
+class Batch:
+    """Messages for one queue, with the elements that they come from.
+
+    `ids` holds None for a message that has no stable id. `keyed`: the queue follows from a sharding key, so it cannot
+    be exchanged for another.
+    """
+
+    __slots__ = ("ids", "inputs", "keyed", "messages", "queue", "size")
+
+    def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
+        self.queue = queue
+        self.keyed = keyed
+        self.messages: list[Message] = []
+        self.ids: list[str | None] = []
+        self.inputs: list[Any] = []
+        self.size = 0
+        """About how many bytes it takes on the wire."""
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Two batches with the same messages in the same order."""
+        middle = len(self.messages) // 2
+        first, second = Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed)
+        for half, part in ((first, slice(None, middle)), (second, slice(middle, None))):
+            half.messages, half.ids, half.inputs = self.messages[part], self.ids[part], self.inputs[part]
+        return first, second
+
+
+class _Flight(NamedTuple):
+    batch: Batch
+    pending: PendingSend
+    started: float
+
+
+class BatchSender:
+    """Sends batches and settles their outcome: results and refused messages go to `outputs`, other errors are raised.
+
+    After an error was raised the bundle is lost and this sender must `abandon` what is in flight.
+
+    Args:
+      max_in_flight: batches on their way at once; 1: each is awaited before `send` returns.
+      ordered: the queue of a keyed batch has at most one batch in flight, and none after a failed one.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        routes: WriteRoutes,
+        outputs: WriteOutputs,
+        *,
+        max_in_flight: int,
+        ordered: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producer = producer
+        self._routes = routes
+        self._outputs = outputs
+        self._max_in_flight = max_in_flight
+        self._ordered = ordered
+        self._clock = clock
+        self._ids = MessageIds()
+        self._flights: list[_Flight] = []
+
+    def send(self, batch: Batch) -> None:
+        """Send a batch. Raises the first error of it, or of an earlier one, that sending again later may cure."""
+        self._settle_done()
+        if batch.keyed and self._ordered:
+            self._await_queue(batch.queue)
+        while len(self._flights) >= self._max_in_flight:
+            self._settle(self._flights.pop(0))
+        self._number(batch)
+        flight = self._submit(batch)
+        if flight is None:
+            return
+        if self._max_in_flight == 1:
+            self._settle(flight)
+        else:
+            self._flights.append(flight)
+
+    def send_alone(self, batch: Batch) -> None:
+        """Send a message that no batch can take (delayed, or large) and wait. Raises as `send`.
+
+        In an ordered queue, what was sent before it is awaited first.
+        """
+        if batch.keyed and self._ordered:
+            self._await_queue(batch.queue)
+        self._number(batch)
+        (message,) = batch.messages
+        if message.topic is None:
+            message = message.replace(topic=batch.queue.topic)
+        started = self._clock()
+        try:
+            # Without a key the producer chooses, so that a retry can go to another broker.
+            queue = batch.queue if batch.keyed else None
+            result = self._producer.send(message, queue, message_id=batch.ids[0])
+        except RmqioError as error:
+            if not is_refusal(error):
+                raise
+            self._check_producer(batch, error)
+            self._outputs.failed(batch.inputs[0], batch.messages[0], batch.queue.topic, error)
+        else:
+            self._outputs.sent(batch.inputs, batch.messages, [result], self._clock() - started)
+
+    def drain(self) -> None:
+        """Wait for everything that is in flight. Raises the first error."""
+        while self._flights:
+            self._settle(self._flights.pop(0))
+
+    def abandon(self) -> None:
+        """Forget what is in flight: its bundle has failed and comes again."""
+        self._flights.clear()
+
+    def _number(self, batch: Batch) -> None:
+        # Every message gets its id here, once: the same message sent again, elsewhere or in a smaller batch, keeps it.
+        if not any(batch.ids):
+            batch.ids = list(islice(self._ids, len(batch.messages)))
+        elif None in batch.ids:
+            batch.ids = [known or next(self._ids) for known in batch.ids]
+
+    def _submit(self, batch: Batch) -> _Flight | None:
+        """Start sending; None when that failed and has been settled."""
+        started = self._clock()
+        try:
+            pending = self._producer.submit(
+                batch.messages,
+                batch.queue,
+                ordered=batch.keyed and self._ordered,
+                message_ids=batch.ids,  # type: ignore[arg-type]  # numbered before
+            )
+        except RmqioError as error:
+            self._recover(batch, error)
+            return None
+        return _Flight(batch, pending, started)
+
+    def _settle_done(self) -> None:
+        # An error of an earlier batch must stop us before more is sent behind it.
+        done = [flight for flight in self._flights if flight.pending.is_done]
+        if done:
+            self._flights = [flight for flight in self._flights if flight not in done]
+            for flight in done:
+                self._settle(flight)
+
+    def _await_queue(self, queue: MessageQueue) -> None:
+        for flight in [f for f in self._flights if f.batch.queue == queue]:
+            self._flights.remove(flight)
+            self._settle(flight)
+
+    def _settle(self, flight: _Flight) -> None:
+        try:
+            results = flight.pending.result()
+        except RmqioError as error:
+            self._recover(flight.batch, error)
+        else:
+            self._outputs.sent(flight.batch.inputs, flight.batch.messages, results, self._clock() - flight.started)
+
+    def _recover(self, batch: Batch, error: RmqioError) -> None:
+        """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""
+        if is_refusal(error):
+            self._check_producer(batch, error)
+            if isinstance(error, REFUSES_MESSAGE) and len(batch.messages) > 1:
+                for half in batch.halves():
+                    self._send_and_wait(half)
+            else:
+                for value, message in zip(batch.inputs, batch.messages, strict=True):
+                    self._outputs.failed(value, message, batch.queue.topic, error)
+        elif batch.keyed or not error.retriable or not self._send_elsewhere(batch):
+            raise error
+
+    def _check_producer(self, batch: Batch, error: RmqioError) -> None:
+        # A closed producer raises LocalError too. Taken for the messages' fault, that would drop them all.
+        if isinstance(error, LocalError):
+            self._producer.queues(batch.queue.topic)
+
+    def _send_and_wait(self, batch: Batch) -> None:
+        flight = self._submit(batch)
+        if flight is not None:
+            self._settle(flight)
+
+    def _send_elsewhere(self, batch: Batch) -> bool:
+        """Whether another broker of the topic took the batch, or refused it for good."""
+        for queue in self._routes.elsewhere(batch.queue):
+            self._outputs.metrics.send_retries.inc()
+            started = self._clock()
+            try:
+                results = self._producer.submit(batch.messages, queue, message_ids=batch.ids).result()  # type: ignore[arg-type]
+            except RmqioError as error:
+                if error.retriable:
+                    continue
+                if is_refusal(error):
+                    batch.queue = queue
+                    self._recover(batch, error)
+                    return True
+                raise
+            self._outputs.sent(batch.inputs, batch.messages, results, self._clock() - started)
+            return True
+        return False

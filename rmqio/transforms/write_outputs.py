@@ -1,0 +1,110 @@
+"""What a writing DoFn gives out and counts: results and failures, each in the window and at the time of its element."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, SendResult
+from rmqio.transforms.coders import MessageCoder
+from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.write_failures import FailedMessage, element_text
+
+_LOGGER = logging.getLogger("rmqio.transforms")
+
+FAILED: Final = "failed"
+"""The tag of the output for `FailedMessage`s; the main output is for `SendResult`s."""
+SENT: Final = "sent"
+
+
+class WriteMetrics:
+    """Counters and distributions of one writing DoFn. Updated per batch, never per message."""
+
+    def __init__(self) -> None:
+        self.messages_sent = Metrics.counter(NAMESPACE, "messages_sent")
+        self.bytes_sent = Metrics.counter(NAMESPACE, "bytes_sent")
+        self.batches_sent = Metrics.counter(NAMESPACE, "batches_sent")
+        self.send_failures = Metrics.counter(NAMESPACE, "send_failures")
+        self.send_retries = Metrics.counter(NAMESPACE, "send_retries")
+        self.send_latency_ms = Metrics.distribution(NAMESPACE, "send_latency_ms")
+
+
+class WriteOutputs:
+    """Collects the outputs of one bundle until Beam takes them.
+
+    `Any` stands for Beam's WindowedValue: the input element as it came, from which an output takes window, timestamp
+    and pane.
+
+    Args:
+      with_sent: whether results are given out, or only counted.
+    """
+
+    def __init__(self, metrics: WriteMetrics, *, with_sent: bool) -> None:
+        self.metrics = metrics
+        self._with_sent = with_sent
+        self.waiting: list[Any] = []
+        """What Beam has not taken yet."""
+        self._failures = 0
+        self._first: FailedMessage | None = None
+
+    def begin_bundle(self) -> None:
+        """Forget what an earlier bundle left behind when it failed."""
+        self.waiting = []
+        self._failures = 0
+        self._first = None
+
+    def take(self) -> list[Any]:
+        """What is waiting; it is the caller's now."""
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+    def sent(
+        self, inputs: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+    ) -> None:
+        """A batch was stored: one result per message, in order."""
+        if len(results) != len(inputs):  # would give results to the wrong elements
+            raise LocalError(f"the producer gave {len(results)} results for {len(inputs)} messages")
+        metrics = self.metrics
+        metrics.messages_sent.inc(len(inputs))
+        metrics.bytes_sent.inc(sum([len(message[0]) for message in messages]))
+        metrics.batches_sent.inc()
+        metrics.send_latency_ms.update(round(latency_s * 1000))
+        if self._with_sent:
+            self.waiting += [value.with_value(result) for value, result in zip(inputs, results, strict=True)]
+
+    def failed(self, value: Any, message: Message | None, topic: str | None, error: Exception) -> None:
+        """One element will not be sent."""
+        failure = FailedMessage(
+            _if_encodable(message), element_text(value.value), topic or None, type(error).__name__, str(error)
+        )
+        self.metrics.send_failures.inc()
+        self._failures += 1
+        self._first = self._first or failure
+        self.waiting.append(TaggedOutput(FAILED, value.with_value(failure)))
+
+    def end_bundle(self) -> None:
+        """Say in the log how many messages of the bundle failed, and why the first did."""
+        if self._first is not None:
+            _LOGGER.warning(
+                "%d messages cannot be sent and went to the output %r; the first, for topic %r: %s: %s",
+                self._failures,
+                FAILED,
+                self._first.topic,
+                self._first.error,
+                self._first.reason,
+            )
+
+
+def _if_encodable(message: Message | None) -> Message | None:
+    """None for a message whose fields have wrong types: it could not travel to the next stage."""
+    if message is not None:
+        try:
+            MessageCoder().encode(message)
+        except LocalError:
+            return None
+    return message

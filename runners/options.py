@@ -1,0 +1,88 @@
+"""Pipeline options with the runner resolved by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from rmqio.errors import LocalError
+
+# Beam 2.77's own DirectRunner tries Prism first, which downloads a binary, and falls back to other runners depending
+# on what the pipeline holds. The in-process FnApiRunner is one runner, here, without a network.
+IN_PROCESS_RUNNER: Final = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+FLINK_RUNNER: Final = "apache_beam.runners.portability.flink_runner.FlinkRunner"
+SPARK_RUNNER: Final = "rmqio.runners.spark.SparkRunner"
+
+_OURS: Final = {"DirectRunner": IN_PROCESS_RUNNER, "FlinkRunner": FLINK_RUNNER, "SparkRunner": SPARK_RUNNER}
+# Parts of the names of runners behind a job server.
+_PORTABLE: Final = ("FlinkRunner", "PortableRunner", "KafkaStreamsRunner", "runners.portability.spark_runner")
+
+
+def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions:
+    """Beam's `PipelineOptions` with `--runner` resolved; what it does not name is left to Beam.
+
+    `DirectRunner` (also the default) is Beam's in-process FnApiRunner, `FlinkRunner` is Beam's, `SparkRunner` is ours,
+    executed by PySpark. Names count without regard to case and with or without "Runner", as Beam has it. Other runners
+    of Beam and names with dots pass through: `apache_beam.runners.portability.spark_runner.SparkRunner` is Beam's
+    portable one.
+
+    Args:
+      argv: arguments of a command line; None: this process's.
+      kwargs: options by name, before those of `argv`, e.g. `runner="FlinkRunner", streaming=True`.
+
+    Raises:
+      LocalError: the runner is unknown, or not available here.
+    """
+    found = PipelineOptions(argv, **kwargs)
+    standard = found.view_as(StandardOptions)
+    if standard.runner is None or isinstance(standard.runner, str):
+        standard.runner = runner_path(standard.runner or "DirectRunner")
+    return found
+
+
+def runner_path(name: str) -> str:
+    """The fully qualified name, or a name of Beam's, for what a user calls a runner. Raises `LocalError`."""
+    if "." in name:
+        path = name
+    else:
+        names = {known.lower(): known for known in (*StandardOptions.KNOWN_RUNNER_NAMES, *_OURS)}
+        known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
+        if known is None:
+            nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)[0]
+            raise LocalError(
+                f"runner {name!r} is unknown; the nearest known one is {names[nearest]!r}. "
+                f"Known are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
+            )
+        path = _OURS.get(known, known)
+    if path == SPARK_RUNNER:
+        _require_spark_runner()
+    return path
+
+
+def unknown_flags(found: PipelineOptions) -> list[str]:
+    """Flags that no option class knows, so that a program can refuse a mistyped one, which Beam only logs.
+
+    Empty for runners behind a job server: that knows options of which Beam's Python side has never heard.
+    """
+    runner = str(found.view_as(StandardOptions).runner)
+    if any(name in runner for name in _PORTABLE):
+        return []
+    known = found.get_all_options()
+    everything = found.get_all_options(retain_unknown_options=True)
+    return sorted(f"--{name}" for name in everything if name not in known)
+
+
+def _require_spark_runner() -> None:
+    module, _, name = SPARK_RUNNER.rpartition(".")
+    try:
+        getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        if error.name and error.name.split(".")[0] in ("pyspark", "pandas", "pyarrow"):
+            raise LocalError(f"SparkRunner needs {error.name}: pip install 'rmqio[spark]'") from error
+        raise LocalError(f"SparkRunner is not available in this version of rmqio: {error}") from error
+    except AttributeError as error:
+        raise LocalError("SparkRunner is not available in this version of rmqio") from error

@@ -1,0 +1,255 @@
+"""`LocalRocketMQ` and `python -m rmqio.local` with the real broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ready
+
+pytestmark = pytest.mark.broker
+
+COMMAND = [sys.executable, "-m", "rmqio.local"]
+PARENT = """
+import time
+from rmqio.local import LocalRocketMQ
+rocketmq = LocalRocketMQ()
+rocketmq.start()
+print(rocketmq.pid("broker"), rocketmq.pid("name_server"), rocketmq.data_dir, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalRocketMQ]:
+    """One broker for the tests that leave it running as they found it."""
+    with LocalRocketMQ(name="shared", broker_heap_mb=256) as rocketmq:
+        yield rocketmq
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def is_open(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def is_gone(pid: int) -> bool:
+    """Gone, or a zombie that the machine's init has not reaped."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return not state or state.startswith("Z")
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """(address, port) of the process's listening TCP sockets, from /proc."""
+    links = (os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink())
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                # The last word, in the machine's order, is the IPv4 address, also of one that is mapped into IPv6.
+                found.add((socket.inet_ntoa(struct.pack("=I", int(address[-8:], 16))), int(port, 16)))
+    return found
+
+
+def queues(rocketmq: LocalRocketMQ, topic: str) -> int:
+    found = ready.route(rocketmq.name_server, topic) or {"queueDatas": []}
+    return sum(int(entry["writeQueueNums"]) for entry in found["queueDatas"])
+
+
+def test_both_answer_once_started_and_nothing_is_left_once_stopped() -> None:
+    with LocalRocketMQ() as rocketmq:
+        addresses, data_dir = (rocketmq.name_server, rocketmq.broker), rocketmq.data_dir
+        pids = (rocketmq.pid("name_server"), rocketmq.pid("broker"))
+        assert all(address.startswith("127.0.0.1:") and is_open(address) for address in addresses)
+        cluster = _probe.call(rocketmq.name_server, _probe.GET_BROKER_CLUSTER_INFO).json()
+        assert cluster["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": rocketmq.broker}
+        with pytest.raises(LocalBrokerError, match="already started"):
+            rocketmq.start()
+    assert not any(is_open(address) for address in addresses)
+    assert not data_dir.exists()
+    assert all(pid is not None and is_gone(pid) for pid in pids)
+    rocketmq.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_only_the_loopback_interface_is_listened_on_and_no_ha_port_is_open(shared: LocalRocketMQ) -> None:
+    name_server, main = (int(address.rpartition(":")[2]) for address in (shared.name_server, shared.broker))
+    pids = {part: shared.pid(part) for part in ("name_server", "broker")}  # type: ignore[arg-type]
+    assert listening(pids["name_server"] or 0) == {("127.0.0.1", name_server)}
+    assert listening(pids["broker"] or 0) == {("127.0.0.1", main), ("127.0.0.1", main - 2)}
+
+
+def test_a_topic_is_in_the_route_when_create_topic_returns(shared: LocalRocketMQ) -> None:
+    shared.create_topic("made", queues=3)
+    assert queues(shared, "made") == 3
+    shared.create_topic("made", queues=5)
+    assert queues(shared, "made") == 5
+    shared.create_topic("delayed", attributes={"message.type": "DELAY"})
+    shared.delete_topic("made")
+    assert ready.route(shared.name_server, "made") is None
+    shared.delete_topic("never-made")
+
+
+def test_a_topic_that_the_broker_refuses_is_an_error_with_its_words(shared: LocalRocketMQ) -> None:
+    with pytest.raises(LocalBrokerError, match=r"create topic 'a b': .* refuses with code \d+: .*illegal"):
+        shared.create_topic("a b")
+
+
+def test_a_paused_broker_hangs_and_answers_again_when_resumed(shared: LocalRocketMQ) -> None:
+    shared.pause()
+    with pytest.raises(TimeoutError):
+        _probe.call(shared.broker, _probe.GET_TOPIC_CONFIG, {"topic": "x"}, timeout_s=0.5)
+    shared.resume()
+    assert _probe.call(shared.broker, _probe.GET_TOPIC_CONFIG, {"topic": "x"}).code == _probe.TOPIC_NOT_EXIST
+    assert shared.pid() is not None
+
+
+def test_a_killed_broker_is_gone_until_restarted_with_its_topics_on_the_same_ports(shared: LocalRocketMQ) -> None:
+    shared.create_topic("kept", queues=2)
+    addresses, pid = (shared.name_server, shared.broker), shared.pid()
+    shared.kill()
+    assert shared.pid() is None
+    assert not is_open(shared.broker)
+    with pytest.raises(LocalBrokerError, match="not running"):
+        shared.pause()
+    with pytest.raises(LocalBrokerError, match="does not answer"):
+        shared.create_topic("too-late")
+    shared.restart()
+    assert (shared.name_server, shared.broker) == addresses
+    assert shared.pid() != pid
+    eventually(lambda: queues(shared, "kept") == 2)
+
+
+@pytest.mark.slow  # the broker registers again after up to ten seconds
+def test_a_restarted_name_server_learns_of_the_broker_again(shared: LocalRocketMQ) -> None:
+    shared.create_topic("routed", queues=2)
+    shared.kill("name_server")
+    assert not is_open(shared.name_server)
+    shared.restart("name_server")
+    assert queues(shared, "routed") == 2
+
+
+def test_two_run_side_by_side(shared: LocalRocketMQ) -> None:
+    with LocalRocketMQ(name="other", broker_heap_mb=256) as other:
+        other.create_topic("theirs")
+        assert {shared.name_server, shared.broker}.isdisjoint({other.name_server, other.broker})
+        assert queues(other, "theirs") == 4
+        assert ready.route(shared.name_server, "theirs") is None
+
+
+def test_a_paused_broker_can_be_stopped() -> None:
+    with LocalRocketMQ(broker_heap_mb=256) as rocketmq:
+        pid = rocketmq.pid()
+        rocketmq.pause("all")
+    assert pid is not None
+    assert is_gone(pid)
+
+
+@pytest.mark.slow  # an orderly end takes the broker ten seconds
+def test_a_data_folder_keeps_topics_for_the_next_instance(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder with ü"
+    with LocalRocketMQ(data_dir=folder, broker_heap_mb=256) as rocketmq:
+        rocketmq.create_topic("kept", queues=3)
+        assert rocketmq.data_dir == folder
+    assert not (folder / "store" / "abort").exists()  # the broker's own mark of a disorderly end
+    with LocalRocketMQ(data_dir=folder, broker_heap_mb=256) as rocketmq:
+        eventually(lambda: queues(rocketmq, "kept") == 3)
+        rocketmq.kill("all")
+
+
+def test_properties_reach_the_broker(tmp_path: Path) -> None:
+    small = {"mappedFileSizeCommitLog": 1_048_576, "autoCreateTopicEnable": True}
+    with LocalRocketMQ(broker_config=small, broker_heap_mb=256) as rocketmq:
+        # The topic from which others are made exists only if sending may make topics.
+        assert ready.route(rocketmq.name_server, "TBW102") is not None
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"broker_config": {"brokerRole": "NONSENSE"}}, {"java_options": ["-XX:+Nonsense"]}]
+)
+def test_a_broker_that_dies_while_starting_is_an_error_with_the_end_of_its_log(arguments: dict[str, object]) -> None:
+    rocketmq = LocalRocketMQ(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(LocalBrokerError, match=r"(?is)the broker ended while starting.*output\.txt.*Nonsense"):
+        rocketmq.start()
+    assert repr(rocketmq) == "<LocalRocketMQ broker-a, not started>"
+
+
+def test_another_port_is_taken_if_somebody_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        choose = broker.free_port
+        ports = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(broker, "free_port", lambda **given: next(ports, None) or choose(**given))
+        monkeypatch.setattr(broker, "require_free", lambda port, purpose: None)
+        with LocalRocketMQ(broker_heap_mb=256) as rocketmq:
+            assert rocketmq.name_server != f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_nothing_outlives_a_parent_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        broker_pid, name_server_pid, data_dir = parent.stdout.readline().split()
+        assert not is_gone(int(broker_pid))
+        parent.kill()
+        eventually(lambda: is_gone(int(broker_pid)) and is_gone(int(name_server_pid)))
+        eventually(lambda: not Path(data_dir).exists())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_prints_the_address_and_stops_on_a_signal(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--topic", "t:2", "--heap", "256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        name_server = command.stdout.readline().strip()
+        route = ready.route(name_server, "t") or {}
+        assert [entry["readQueueNums"] for entry in route["queueDatas"]] == [2]
+        command.send_signal(number)
+        rest, errors = command.communicate(timeout=30)
+    assert command.returncode == 0
+    assert rest == ""
+    assert "Traceback" not in errors
+    assert not is_open(name_server)
+
+
+def test_the_command_interrupted_before_it_is_up_leaves_nothing_and_says_130(tmp_path: Path) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as command:
+        eventually(lambda: bool(list(tmp_path.glob("rmqio-local-*/broker/output.txt"))))
+        command.send_signal(signal.SIGINT)
+        output, errors = command.communicate(timeout=30)
+    assert command.returncode == 130
+    assert output == ""
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_ends_with_an_error_if_the_broker_dies(tmp_path: Path) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True).stdout.splitlines()
+        (pid,) = (int(line.split()[0]) for line in listed if f"{tmp_path}" in line and "BrokerStartup" in line)
+        os.kill(pid, signal.SIGKILL)
+        _, errors = command.communicate(timeout=30)
+    assert command.returncode == 1
+    assert "ended by itself" in errors

@@ -1,0 +1,122 @@
+"""Runners by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from apache_beam.runners.portability.flink_runner import FlinkRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from rmqio import runners
+from rmqio.errors import LocalError
+
+
+@pytest.mark.parametrize("name", ["DirectRunner", "directrunner", "direct", "Direct"])
+def test_direct_runner_is_the_in_process_one(name: str) -> None:
+    pipeline = beam.Pipeline(options=runners.options([f"--runner={name}"]))
+    assert type(pipeline.runner) is FnApiRunner
+
+
+def test_direct_runner_is_the_default() -> None:
+    assert type(beam.Pipeline(options=runners.options([])).runner) is FnApiRunner
+
+
+@pytest.mark.parametrize("name", ["FlinkRunner", "flink"])
+def test_flink_runner_is_beams(name: str) -> None:
+    assert type(beam.Pipeline(options=runners.options([], runner=name)).runner) is FlinkRunner
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("PrismRunner", "PrismRunner"),
+        ("portable", "PortableRunner"),
+        ("mine.MyRunner", "mine.MyRunner"),
+        (
+            "apache_beam.runners.portability.spark_runner.SparkRunner",
+            "apache_beam.runners.portability.spark_runner.SparkRunner",
+        ),
+    ],
+)
+def test_other_names_pass_through(name: str, path: str) -> None:
+    assert runners.options([f"--runner={name}"]).view_as(StandardOptions).runner == path
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("SprakRunner", "SparkRunner"), ("DirectRuner", "DirectRunner"), ("flnk", "FlinkRunner")]
+)
+def test_unknown_name_is_refused_naming_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(LocalError, match=f"runner '{name}' is unknown; the nearest known one is '{nearest}'"):
+        runners.options([f"--runner={name}"])
+
+
+def test_spark_runner_is_ours_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("rmqio.runners.spark")
+    module.SparkRunner = FnApiRunner  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rmqio.runners.spark", module)
+    options = runners.options(["--runner=SparkRunner"])
+    assert options.view_as(StandardOptions).runner == "rmqio.runners.spark.SparkRunner"
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (types.ModuleType("rmqio.runners.spark"), "SparkRunner is not available in this version of rmqio"),
+        (None, "SparkRunner is not available in this version of rmqio"),
+    ],
+)
+def test_spark_runner_that_is_not_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, module: types.ModuleType | None, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "rmqio.runners.spark", module)  # None: importing it raises ImportError
+    with pytest.raises(LocalError, match=message):
+        runners.options(["--runner=spark"])
+
+
+def test_spark_runner_without_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> types.ModuleType:
+        raise ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql")
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    with pytest.raises(LocalError, match=r"SparkRunner needs pyspark.sql: pip install 'rmqio\[spark\]'"):
+        runners.options(["--runner=spark"])
+
+
+def test_a_runner_object_is_left_alone() -> None:
+    runner = FnApiRunner()
+    assert runners.options([], runner=runner).view_as(StandardOptions).runner is runner
+
+
+def test_other_options_are_kept() -> None:
+    options = runners.options(["--direct_num_workers=3", "--streaming"], job_name="x")
+    assert options.view_as(DirectOptions).direct_num_workers == 3
+    assert options.view_as(StandardOptions).streaming is True
+
+
+@pytest.mark.parametrize(
+    ("argv", "unknown"),
+    [
+        (["--streaming", "--direct_num_workers", "3"], []),
+        (["--stpo=latest", "--streaming", "--wrong", "value"], ["--stpo", "--wrong"]),
+        (["--runner=FlinkRunner", "--checkpointing_interval=1000"], []),
+    ],
+)
+def test_unknown_flags_are_found(argv: list[str], unknown: list[str]) -> None:
+    assert runners.unknown_flags(runners.options(argv)) == unknown
+
+
+def test_a_pipeline_runs_with_the_options() -> None:
+    with beam.Pipeline(options=runners.options([])) as pipeline:
+        assert_that(pipeline | beam.Create([1, 2]) | beam.Map(lambda x: x + 1), equal_to([2, 3]))
+
+
+def test_runners_do_not_import_the_transforms() -> None:
+    program = "import sys, rmqio.runners; print(*(name for name in sys.modules if name.startswith('rmqio.')))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert set(found) <= {"rmqio.runners", "rmqio.runners.options", "rmqio.errors"}
