@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import sys
 import traceback
 
@@ -22,6 +23,8 @@ def main(module_name: str) -> None:
                 traceback.print_exc()
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps(answer), file=answers, flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # an endless pipeline of `bench.endless` would keep the process alive
 
 
 if __name__ == "__main__":

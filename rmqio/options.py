@@ -145,8 +145,6 @@ class ReadOptions:
         "fail" raises.
       commit_offsets: commit the group's offsets when a bundle is final.
       offset_commit_interval_ms: at most one commit a queue in this time (bounded reads always commit the last one).
-      on_group_reset: an operator's reset of the group's offsets while this reads: "honour" goes on there,
-        "ignore" counts it and keeps reading; commits stay refused by the broker until a member of the group pulls.
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
       idle_timeout_ms: a queue that has been read to its end for this long follows the clock (less
         `max_out_of_orderness_ms`), so that it holds nobody back.

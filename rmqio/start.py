@@ -6,6 +6,7 @@ Pure: no client is seen here. The five start strategies are those of RocketMQ's 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +19,8 @@ Reset = Literal["earliest", "latest", "error"]
 QueueOffsets = Mapping[MessageQueue | tuple[str, str, int], int]
 TimeLike = int | float | dt.datetime
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 
 class StartOffsetError(RmqioError):
     """A strategy that may not fall back found nothing to start at."""
@@ -28,10 +31,11 @@ def to_timestamp_ms(value: TimeLike) -> int:
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise LocalError(f"timestamp {value!r} has no time zone; use an aware datetime, e.g. with timezone.utc")
-        return int(value.timestamp() * 1000)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return (value - _EPOCH) // dt.timedelta(milliseconds=1)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise LocalError(f"timestamp {value!r} must be milliseconds (int), seconds (float) or an aware datetime")
-    return value if isinstance(value, int) else int(value * 1000)
+    # Rounded: 4.35 * 1000 is 4349.999..., and a millisecond less could read one message more.
+    return value if isinstance(value, int) else round(value * 1000)
 
 
 @dataclass(frozen=True, slots=True)

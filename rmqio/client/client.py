@@ -15,7 +15,15 @@ from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.system_topics import users_topics
 from rmqio.client.waiting import Waiter
-from rmqio.errors import CommitIgnored, LocalError, SubscriptionGroupNotExist
+from rmqio.errors import (
+    CommitIgnored,
+    LocalError,
+    RmqioError,
+    SubscriptionGroupNotExist,
+    TopicNotExist,
+    TransportError,
+    broker_error,
+)
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.seams import QueueReader
@@ -167,8 +175,20 @@ class RemotingQueueClient:
         # Asked for a topic or queue that it does not have, a broker answers offset 0 with success.
         if self._is_closed:
             raise LocalError("the client is closed")
-        if not self._routes.has_queue(queue):
-            raise _no_such_queue(queue, self._routes.route(queue.topic).readable())
+        known: Sequence[MessageQueue] = ()
+        missing: RmqioError | None = None
+        try:
+            for refresh in (False, True):
+                known = self._routes.route(queue.topic, refresh=refresh).readable()
+                if queue in known:
+                    return
+        except TopicNotExist as error:
+            missing = error
+        brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
+        if all(broker.broker != queue.broker for broker in brokers):
+            # A name server forgets a broker that went down, and with it the topics that only this one has.
+            raise TransportError(f"{queue}: no name server knows broker {queue.broker!r}; is it down?") from missing
+        raise missing or _no_such_queue(queue, known)
 
     def _checked_zero(self, queue: MessageQueue, offset: int) -> int:
         # Deleted since we last saw the route? That, too, looks like an empty queue.
@@ -182,7 +202,10 @@ class RemotingQueueClient:
         def attempt() -> Command:
             connection = self._pool.connection(self._routes.master(queue.topic, queue.broker))
             answer = connection.request(command, self._options.request_timeout_ms)
-            requests.raise_if_retriable(answer, f"{what} of {queue}")
+            if answer.code:
+                error = broker_error(answer.code, answer.remark, f"{what} of {queue}")
+                if error.retriable or error.stale_route:
+                    raise error
             return answer
 
         return call_with_retries(
@@ -208,5 +231,7 @@ class _Link:
 
 def _no_such_queue(queue: MessageQueue, known: Sequence[MessageQueue]) -> LocalError:
     ids = sorted(other.queue_id for other in known if other.broker == queue.broker)
-    there = f"broker {queue.broker!r} serves queues {ids[0]} to {ids[-1]} of it" if ids else "its broker serves none of it"
+    there = (
+        f"broker {queue.broker!r} serves queues {ids[0]} to {ids[-1]} of it" if ids else "its broker serves none of it"
+    )
     return LocalError(f"{queue} does not exist: {there} (topic {queue.topic!r})")

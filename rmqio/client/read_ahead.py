@@ -186,7 +186,7 @@ def _offset_of(record: Record) -> int:
 
 
 def _missing(begin: int, end: int, records: Sequence[Record], corrupt: Sequence[CorruptMessage]) -> int:
-    """Offsets of [begin, end) that are not there. Without a filter offsets are dense, so this is a count, not a walk."""
+    """Offsets of [begin, end) that are not there: without a filter they are dense, so counting is enough."""
     missing = end - begin - len(records)
     for bad in corrupt:
         missing -= min(bad.next_offset or bad.queue_offset + 1, end) - max(bad.queue_offset, begin)

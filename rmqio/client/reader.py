@@ -109,7 +109,9 @@ class PipelinedReader:
         """Resets of the group that we pull under, which is not the user's."""
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "failing" if self._failures else "at end" if self.is_at_end else "reading"
+        state = (
+            "closed" if self._is_closed else "failing" if self._failures else "at end" if self.is_at_end else "reading"
+        )
         return f"<PipelinedReader {self._queue} {state} at {self.position}, in flight {len(self._plan.segments)}>"
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from collections.abc import Iterable
+from dataclasses import replace
 
 from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.retry import call_with_retries
+from rmqio.client.session import Call
 from rmqio.errors import RmqioError, SystemError_, TopicNotExist, TransportError, broker_error
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
@@ -26,8 +27,7 @@ class Routes:
         self._environment = environment or Environment()
         self._known: dict[str, tuple[float, TopicRoute]] = {}
         self._servers = list(options.name_servers)
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._looking_up: dict[str, Call] = {}
 
     def __repr__(self) -> str:
         return f"<Routes from {';'.join(self._servers)}, {len(self._known)} known>"
@@ -44,13 +44,13 @@ class Routes:
         try:
             route = call_with_retries(lambda: self._look_up(topic), self._options, self._environment)
         except TopicNotExist:
-            self._known.pop(topic, None)
+            self.invalidate(topic)
             raise
         except TransportError:
             if held is None:
                 raise
             route = held[1]
-        self._known[topic] = (self._environment.clock() + self._options.route_refresh_ms / 1000, route)
+        self._keep(topic, route)
         return route
 
     def invalidate(self, topic: str) -> None:
@@ -59,10 +59,6 @@ class Routes:
         if held is not None:
             self._known[topic] = (float("-inf"), held[1])
 
-    def has_queue(self, queue: MessageQueue) -> bool:
-        """Whether a queue can be read, asking again before the answer is no. Raises as `route`."""
-        return queue in self.route(queue.topic).readable() or queue in self.route(queue.topic, refresh=True).readable()
-
     def master(self, topic: str, broker: str) -> str:
         """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known."""
         for refresh in (False, True):
@@ -70,6 +66,39 @@ class Routes:
             if data is not None and data.master is not None:
                 return data.master
         raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
+
+    def held_address(self, topic: str, broker: str) -> str:
+        """Where to pull from by the route that we hold, however old: the master, or a replica while there is none.
+
+        Never blocks. Raises `TransportError` when we hold none.
+        """
+        held = self._known.get(topic)
+        data = held[1].brokers.get(broker) if held is not None else None
+        if data is None or not data.addresses:
+            raise TransportError(f"no address of broker {broker!r} is known (topic {topic!r})")
+        return data.master or data.addresses[min(data.addresses)]
+
+    def refresh_soon(self, topic: str) -> None:
+        """Begin or go on with looking a route up, for who must not block: call it again to have the answer taken."""
+        call = self._looking_up.pop(topic, None)
+        server = self._servers[0]
+        try:
+            if call is None:
+                connection = self._pool.connection(server)
+                if connection.begin():
+                    self._looking_up[topic] = connection.start(requests.get_route(self.wire_name(topic)))
+                return
+            call.session.pump(0)
+            if not call.is_done and call.age_ms < self._options.request_timeout_ms:
+                self._looking_up[topic] = call
+                return
+            route = self._named(topic, requests.parse_route(self.wire_name(topic), call.result(0)))
+        except RmqioError:
+            # It may be that a server has forgotten the topic because its only broker is down: the old route stays.
+            self._servers = [*self._servers[1:], self._servers[0]]
+            return
+        if route.queues:
+            self._keep(topic, route)
 
     def ask(self, command: Command, what: str) -> Command:
         """An answer of a name server: the last good one first, then the others in turn.
@@ -97,7 +126,14 @@ class Routes:
     def _look_up(self, topic: str) -> TopicRoute:
         name = self.wire_name(topic)
         found = requests.parse_route(name, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
-        return TopicRoute(topic, found.queues, found.brokers, found.order_conf)
+        return self._named(topic, found)
+
+    @staticmethod
+    def _named(topic: str, route: TopicRoute) -> TopicRoute:
+        return route if route.topic == topic else replace(route, topic=topic)
+
+    def _keep(self, topic: str, route: TopicRoute) -> None:
+        self._known[topic] = (self._environment.clock() + self._options.route_refresh_ms / 1000, route)
 
     def wire_name(self, name: str) -> str:
         """A topic or group as the brokers know it: `namespace%name`, `%RETRY%namespace%name`."""
@@ -106,6 +142,13 @@ class Routes:
         kind = next((prefix for prefix in _KINDS if name.startswith(prefix)), "")
         prefix = f"{kind}{self._options.namespace}%"
         return name if name.startswith(prefix) else prefix + name.removeprefix(kind)
+
+    def users_names(self, names: Iterable[str]) -> list[str]:
+        """Of names as the brokers know them those of our namespace, as users name them."""
+        if not self._options.namespace:
+            return list(names)
+        prefix = f"{self._options.namespace}%"
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
         """A queue as its broker knows it."""

@@ -40,7 +40,10 @@ class NameServerHandlers:
             return self._route(request.ext["topic"])
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             table = {name: self._broker(name) for name in self._addresses()}
-            return _json({"brokerAddrTable": table, "clusterAddrTable": {CLUSTER: sorted(table)}})
+            answer = _json({"brokerAddrTable": table, "clusterAddrTable": {CLUSTER: sorted(table)}})
+            # Seen on 5.5.0: broker ids are bare integer keys here, which is not JSON, whatever version the client has.
+            answer.body = answer.body.replace(b'"0":', b"0:")
+            return answer
         if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             topics = {*self._cluster.topic_names(), *SYSTEM_TOPICS, *self._addresses()}
             if self._settings.auto_create_topics:
@@ -94,6 +97,7 @@ class BrokerHandlers:
             RequestCode.GET_MIN_OFFSET: lambda request: self._offset(request, lambda stored: stored.minimum),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_filter,
             RequestCode.UNREGISTER_CLIENT: lambda request: Command(ResponseCode.SUCCESS),
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -159,6 +163,13 @@ class BrokerHandlers:
         for consumer in json.loads(request.body).get("consumerDataSet") or ():
             self._cluster.groups.add(consumer["groupName"])
         return Command(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+
+    def _check_filter(self, request: Command) -> Command:
+        subscription = json.loads(request.body)["subscriptionData"]
+        expression = subscription["subString"]
+        if subscription.get("expressionType", "TAG") == "TAG" or expression in self._cluster.predicates:
+            return Command(ResponseCode.SUCCESS)
+        return Command(23, remark=f"{expression!r} does not compile: say what it means with define_sql()")
 
     def _create_topic(self, request: Command) -> Command:
         ext = request.ext

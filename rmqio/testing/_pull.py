@@ -23,6 +23,7 @@ def pull(cluster: InMemoryCluster, broker: str, settings: BrokerSettings, reques
     ext = request.ext
     topic, group, offset = ext["topic"], ext["consumerGroup"], int(ext["queueOffset"])
     queue = MessageQueue(topic, broker, int(ext["queueId"]))
+    cluster.groups.add(group)  # before anything is checked
     if topic not in cluster.topic_names():
         return Command(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{topic}] not exist, apply first please!")
     stored = cluster.stored_topic(topic).queues.get(queue)
@@ -32,7 +33,6 @@ def pull(cluster: InMemoryCluster, broker: str, settings: BrokerSettings, reques
         return Command(24, remark="the consumer's subscription not exist")
     if ext.get("expressionType", "TAG") != "TAG" and not settings.sql_filters:
         return Command(1, remark="The broker does not support consumer to filter message by SQL92")
-    cluster.groups.add(group)
     if int(ext["sysFlag"]) & PullFlag.COMMIT_OFFSET:
         cluster.commit(group, queue, int(ext["commitOffset"]))
     reset = cluster.take_reset(group, queue)

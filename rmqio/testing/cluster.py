@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from rmqio.errors import LocalError, TopicNotExist
+from rmqio.errors import LocalError, SubscriptionParseFailed, TopicNotExist
 from rmqio.model import KEYS, TAGS, MessageQueue, Record
 from rmqio.testing._failures import Failure, FailurePlan, Operation, PlannedFailure
 from rmqio.testing._storage import StoredQueue, StoredTopic
@@ -211,12 +211,12 @@ class InMemoryCluster:
             raise TopicNotExist(17, f"No topic route info for {topic}", f"route of topic {topic!r}") from None
 
     def stored_queue(self, queue: MessageQueue) -> StoredQueue:
-        """Raises `TopicNotExist` for an unknown queue too, as a client does that looks at the route."""
+        """Raises `TopicNotExist`, and `LocalError` when the topic has no such queue."""
         self.deliver_due()
         try:
             return self.stored_topic(queue.topic).queues[queue]
         except KeyError:
-            raise TopicNotExist(17, "no such queue", str(queue)) from None
+            raise LocalError(f"{queue} does not exist") from None
 
     def permitted_queues(self, topic: str, permission: int) -> list[MessageQueue]:
         """The topic's queues on the brokers that permit it, sorted. Raises `TopicNotExist`."""
@@ -304,13 +304,12 @@ class InMemoryCluster:
             return True
 
     def sql_predicate(self, expression: str) -> Callable[[Record], bool]:
-        """What `define_sql` was given. Raises `LocalError`."""
+        """What `define_sql` was given. Raises `SubscriptionParseFailed`."""
         try:
             return self.predicates[expression]
         except KeyError:
-            raise LocalError(
-                f"InMemoryCluster does not evaluate SQL; say what {expression!r} means with define_sql()"
-            ) from None
+            why = "this cluster does not evaluate SQL: say what the filter means with define_sql()"
+            raise SubscriptionParseFailed(23, why, f"filter {expression!r}") from None
 
     @contextmanager
     def operation(self, name: Operation, queue: MessageQueue | None = None) -> Iterator[None]:

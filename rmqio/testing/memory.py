@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rmqio.errors import BrokerError, CorruptMessage, LocalError, OffsetOutOfRange, TopicNotExist
+from rmqio.errors import CommitIgnored, CorruptMessage, LocalError, OffsetOutOfRange, TopicNotExist
 from rmqio.model import READ_PERMISSION, MessageFilter, MessageQueue, Record
 from rmqio.seams import Fetched, Producer, QueueClient, QueueReader
 from rmqio.testing._memory_producer import InMemoryProducer
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing._stored import encode_stored
 from rmqio.testing.cluster import InMemoryCluster, find_cluster
-from rmqio.wire.requests import RESET_PENDING_REMARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +64,22 @@ class InMemoryQueueClient:
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         self._check_open()
         with self._cluster.operation("committed_offset", queue):
+            self._cluster.stored_queue(queue)
             return self._cluster.committed(group, queue)
 
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         self._check_open()
+        if offset < 0:
+            raise LocalError(f"{queue}: cannot commit the negative offset {offset} for group {group!r}")
         with self._cluster.operation("commit_offset", queue):
             self._cluster.stored_queue(queue)
             if not self._cluster.commit(group, queue, offset):
-                raise BrokerError(0, RESET_PENDING_REMARK, f"commit of group {group!r} for {queue}")
+                raise CommitIgnored(group, queue, offset)
 
     def open_reader(self, queue: MessageQueue, offset: int, *, message_filter: MessageFilter) -> QueueReader:
         self._check_open()
         with self._cluster.operation("open_reader", queue):
+            self._cluster.stored_queue(queue)
             reader = InMemoryReader(self._cluster, queue, offset, message_filter)
             self._readers.append(reader)
             return reader
@@ -129,7 +132,7 @@ class InMemoryReader:
         with self._cluster.changed:
             try:
                 return self._position == self._cluster.stored_queue(self._queue).end
-            except TopicNotExist:
+            except (TopicNotExist, LocalError):  # deleted: poll says so
                 return False
 
     def poll(self) -> Fetched | None:

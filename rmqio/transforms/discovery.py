@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.coders import Coder
@@ -17,6 +17,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.model import MessageQueue
+from rmqio.options import OffsetPolicy
 from rmqio.seams import ClientFactory, QueueClient
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -34,13 +35,15 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     """A regular expression that a topic's whole name must match."""
+    flags: int = 0
+    """Of the pattern (`re.IGNORECASE` ...)."""
     queues: tuple[MessageQueue, ...] = ()
 
     @classmethod
     def of(cls, what: Any) -> Subscription:
         """From a name, names, a compiled pattern, a queue or queues. Raises `LocalError` naming what is wrong."""
-        if isinstance(what, re.Pattern):
-            return cls(pattern=what.pattern)
+        if isinstance(what, re.Pattern) and isinstance(what.pattern, str) and what.pattern:
+            return cls(pattern=what.pattern, flags=what.flags)
         if isinstance(what, str):
             what = [what]
         if isinstance(what, MessageQueue):
@@ -70,7 +73,7 @@ class Subscription:
                 raise LocalError(f"{missing[0]} does not exist or cannot be read; the topic's queues are {existing}")
             return [q for q in self.queues if q in existing]
         if self.pattern:
-            matches = re.compile(self.pattern).fullmatch
+            matches = re.compile(self.pattern, self.flags).fullmatch
             topics = [topic for topic in client.topics() if matches(topic)]
         found: list[MessageQueue] = []
         for topic in topics:
@@ -95,6 +98,8 @@ class DiscoveryConfig:
     max_num_records: int | None = None
     interval_ms: int = 30_000
     new_queue_start: str = "earliest"
+    on_out_of_range: OffsetPolicy = "fail"
+    on_timestamp_after_end: Literal["latest", "fail"] = "latest"
 
 
 def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:
@@ -133,18 +138,39 @@ def describe(queues: Sequence[MessageQueue], client: QueueClient, config: Discov
     if config.max_num_records is None:
         yield from (QueueDescriptor(queue) for queue in queues)
         return
-    available: list[int | None] = []
-    for queue in queues:
-        start = config.start.resolve(queue, client, group=config.group)
-        stop = config.stop.resolve(queue, client) if config.stop else None
-        available.append(None if config.stop is None else max(0, (stop or 0) - start))
+    available = [_available(queue, client, config) for queue in queues]
     for queue, share in zip(queues, share_limit(config.max_num_records, available), strict=True):
         if share:
             yield QueueDescriptor(queue, limit=share)
 
 
+def _available(queue: MessageQueue, client: QueueClient, config: DiscoveryConfig) -> int | None:
+    """How many offsets the queue has to give; None: no end."""
+    if config.stop is None:
+        return None
+    stop = config.stop.resolve(queue, client)
+    if stop is None:
+        return 0
+    start = config.start.resolve(
+        queue,
+        client,
+        group=config.group,
+        on_out_of_range=config.on_out_of_range,
+        on_timestamp_after_end=config.on_timestamp_after_end,
+    )
+    return max(0, stop - start)
+
+
 class Known(frozenset[MessageQueue]):
     """The restriction of discovery: the queues that have been found so far. It grows and never ends."""
+
+    def __bool__(self) -> bool:
+        # Beam drops a residual that is false: a search that has found nothing yet would end for good.
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self) == 0
 
 
 class KnownCoder(Coder):  # type: ignore[misc]
@@ -233,22 +259,26 @@ class WatchFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
     ) -> Iterator[Any]:
         known = tracker.current_restriction()
         now = time.time()
-        if not known or (time.monotonic() - self._looked_at) * 1000 >= self._config.interval_ms:
+        if known.is_empty or (time.monotonic() - self._looked_at) * 1000 >= self._config.interval_ms:
             self._looked_at = time.monotonic()
             found = self._look(known)
             if found and tracker.try_claim(found):
                 for descriptor in self._describe(known, found):
                     yield beam.window.TimestampedValue(descriptor, MIN_TIMESTAMP)
-        if tracker.current_restriction():
+        if not tracker.current_restriction().is_empty:
             estimator.advance(int(now * 1000))
         tracker.defer_remainder(Duration(micros=min(self._config.interval_ms, _MAX_RESUME_MS) * 1000))
 
     def _look(self, known: Known) -> list[MessageQueue]:
         try:
             client = shared_client(self._config.factory)
-            return [q for q in self._config.subscription.find_queues(client, missing_ok=bool(known)) if q not in known]
+            return [
+                q
+                for q in self._config.subscription.find_queues(client, missing_ok=not known.is_empty)
+                if q not in known
+            ]
         except RmqioError as error:
-            if not known:
+            if known.is_empty:
                 raise
             # The queues that are known are read on; the next look may succeed.
             _LOGGER.warning("%s: queues could not be looked up: %s", self._config.subscription, error)
@@ -256,7 +286,7 @@ class WatchFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
 
     def _describe(self, known: Known, found: Sequence[MessageQueue]) -> Iterable[QueueDescriptor]:
         config = self._config
-        if not known:
+        if known.is_empty:
             return describe(found, shared_client(config.factory), config)
         start = StartFrom.latest() if config.new_queue_start == "latest" else StartFrom.earliest()
         _LOGGER.info("%s: found %d new queues: %s", config.subscription, len(found), ", ".join(map(str, found)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,11 +18,10 @@ from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, Subscription, WatchFn
 from rmqio.transforms.errors_out import ReadFailure, dead_letter
+from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.read_fn import ERRORS_TAG, BoundedReadFn, ReadConfig, UnboundedReadFn
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def read_client_options(name_server: str | None, options: ReadOptions) -> ClientOptions:
@@ -114,30 +113,35 @@ class _Read(beam.PTransform):  # type: ignore[misc]
             max_num_records=config.options.max_num_records,
             interval_ms=config.options.discovery_interval_ms,
             new_queue_start=config.options.new_queue_start,
+            on_out_of_range=config.options.on_offset_out_of_range,
+            on_timestamp_after_end=config.options.on_timestamp_after_end,
         )
 
     def _read_queues(self, descriptors: Any) -> Any:
+        return self._apply(descriptors, "Read queues", BoundedReadFn if self._is_bounded else UnboundedReadFn)
+
+    def _apply(self, elements: Any, label: str, make_fn: Callable[[ReadConfig], Any]) -> Any:
         handled = self._error_handler is not None or self._dead_letter_topic is not None
         config = self._config
         if handled:
             config = dataclasses.replace(config, errors_to_output=True)
-        fn = BoundedReadFn(config) if self._is_bounded else UnboundedReadFn(config)
+        fn = make_fn(config)
         read = beam.ParDo(fn).with_output_types(self._element_type)
         if not handled:
-            return descriptors | "Read queues" >> read
-        outputs = descriptors | "Read queues" >> read.with_outputs(ERRORS_TAG, main="records")
-        failures = outputs[ERRORS_TAG] | "Failures" >> beam.Map(_same).with_output_types(ReadFailure)
+            return elements | label >> read
+        outputs = elements | label >> read.with_outputs(ERRORS_TAG, main="records")
+        failures = outputs[ERRORS_TAG] | f"{label}: failures" >> beam.Map(_same).with_output_types(ReadFailure)
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failures)
         if self._dead_letter_topic is not None:
-            self._write_dead_letters(failures)
-        return outputs["records"] | "Records" >> beam.Map(_same).with_output_types(self._element_type)
+            self._write_dead_letters(failures, label)
+        return outputs["records"] | f"{label}: records" >> beam.Map(_same).with_output_types(self._element_type)
 
-    def _write_dead_letters(self, failures: Any) -> None:
+    def _write_dead_letters(self, failures: Any, label: str) -> None:
         from rmqio.transforms.write import WriteToRocketMQ
 
-        letters = failures | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        _ = letters | "Write dead letters" >> WriteToRocketMQ(
+        letters = failures | f"{label}: to dead letters" >> beam.Map(dead_letter).with_output_types(Message)
+        _ = letters | f"{label}: write dead letters" >> WriteToRocketMQ(
             self._dead_letter_topic, client_factory=self._config.factory
         )
 
@@ -217,22 +221,13 @@ class ReadFromRocketMQ(_Read):
         self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
 
     def expand(self, pbegin: Any) -> Any:
-        watch = not self._is_bounded and self._config.options.discovery_interval_ms > 0
+        discovery = self._discovery(self._subscription)
+        start = pbegin | "Start" >> beam.Impulse()
+        watch = not self._is_bounded and discovery.interval_ms > 0
         if watch and _is_in_process(pbegin.pipeline):
-            _LOGGER.warning(
-                "the in-process runner finishes what precedes a read before it reads: queues that are added to %s "
-                "while this runs will not be read",
-                self._subscription,
-            )
-            watch = False
-        config = self._discovery(self._subscription)
-        discover = WatchFn(config) if watch else DiscoverFn(config)
-        descriptors = (
-            pbegin
-            | "Start" >> beam.Impulse()
-            | "Discover queues" >> beam.ParDo(discover).with_output_types(QueueDescriptor)
-        )
-        return self._read_queues(descriptors)
+            return self._apply(start, "Read queues", functools.partial(_in_process_fn, discovery))
+        fn = WatchFn(discovery) if watch else DiscoverFn(discovery)
+        return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
 
     def display_data(self) -> dict[str, Any]:
         return super().display_data() | {"topic": DisplayDataItem(str(self._subscription))}
@@ -296,6 +291,10 @@ class _DescribeFn(beam.DoFn):  # type: ignore[misc]
             return [element]
         queues = Subscription.of(element).find_queues(shared_client(self._factory))
         return [QueueDescriptor(queue) for queue in queues]
+
+
+def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:
+    return ReadSubscriptionFn(config, discovery)
 
 
 def _same(element: Any) -> Any:

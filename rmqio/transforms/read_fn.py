@@ -29,7 +29,7 @@ from rmqio.transforms.shared import backlog, note_backlog, shared_client
 from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
 
 ERRORS_TAG = "errors"
-_RESUME_DELAY = Duration(micros=10_000)
+RESUME_DELAY = Duration(micros=10_000)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
     def initial_restriction(self, element: QueueDescriptor) -> QueueRange:
         config, options = self._config, self._config.options
         client = shared_client(config.factory)
+        # Before the start, so that a queue that is not to be read need not have one.
+        stop_at = element.stop or config.stop
+        stop = stop_at.resolve(element.queue, client) if stop_at is not None else None
+        if stop_at is not None and stop is None:
+            return QueueRange(0, 0, element.limit)
         start = (element.start or config.start).resolve(
             element.queue,
             client,
@@ -87,11 +92,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
             on_out_of_range=options.on_offset_out_of_range,
             on_timestamp_after_end=options.on_timestamp_after_end,
         )
-        stop_at = element.stop or config.stop
-        if stop_at is None:
-            return QueueRange(start, None, element.limit)
-        stop = stop_at.resolve(element.queue, client)
-        return QueueRange(start, max(start, stop if stop is not None else start), element.limit)
+        return QueueRange(start, None if stop is None else max(start, stop), element.limit)
 
     def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
         return QueueRangeTracker(restriction)
@@ -113,7 +114,9 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._readers = Readers(
-            self._config.factory, self._config.message_filter, poll_timeout_ms=self._config.options.poll_timeout_ms
+            self._config.factory,
+            self._config.message_filter,
+            poll_timeout_ms=self._config.options.poll_timeout_ms,
         )
 
     def start_bundle(self) -> None:
@@ -138,7 +141,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
             return
         slot = readers.slot(queue, restriction.start)
         position, left, emitted = restriction.start, restriction.limit, 0
-        deadline = time.monotonic() + options.max_bundle_ms / 1000
+        # Queues share a bundle's time, so that a slow pipeline does not starve those that come last in it.
+        deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))
         windows = (window,)
         finished = False
         while not finished:
@@ -179,7 +183,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
         if finished:
             readers.release(queue)
         else:
-            tracker.defer_remainder(_RESUME_DELAY)
+            tracker.defer_remainder(RESUME_DELAY)
 
     def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange) -> Claim:
         policy = self._config.options.on_offset_out_of_range

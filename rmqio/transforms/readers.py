@@ -50,6 +50,9 @@ class Readers:
         self._may_wait = True
         self._answer_budget_ms = poll_timeout_ms
 
+    def __len__(self) -> int:
+        return len(self._slots)
+
     def start_bundle(self) -> None:
         """A new bundle may wait once; readers whose queues went to another instance are closed."""
         self._may_wait = True

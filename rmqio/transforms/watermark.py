@@ -77,6 +77,10 @@ class QueueWatermark(WatermarkEstimator):  # type: ignore[misc]
     def get_estimator_state(self) -> int:
         return self._micros
 
+    @property
+    def milliseconds(self) -> int:
+        return self._micros // 1000
+
     def advance(self, milliseconds: int) -> None:
         """No record still to come is older than this, as far as one can know. Going back is ignored."""
         self._micros = max(self._micros, min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
@@ -87,6 +91,10 @@ class QueueWatermarks(WatermarkEstimatorProvider):  # type: ignore[misc]
 
     def initial_estimator_state(self, element: object, restriction: object) -> int:
         return int(MIN_TIMESTAMP.micros)
+
+    def new(self) -> QueueWatermark:
+        """One that has not moved yet."""
+        return QueueWatermark(int(MIN_TIMESTAMP.micros))
 
     def create_watermark_estimator(self, estimator_state: int) -> QueueWatermark:
         return QueueWatermark(estimator_state)

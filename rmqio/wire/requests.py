@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def parse_route(topic: str, answer: Command) -> TopicRoute:
             )
             for b in body.get("brokerDatas") or ()
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"route of topic {topic!r} is malformed: {error!r}") from error
     return TopicRoute(topic, queues, brokers, order_conf=body.get("orderTopicConf"))
 
@@ -65,6 +66,9 @@ def parse_topic_list(answer: Command) -> list[str]:
     return sorted(topics)
 
 
+_BARE_KEY = re.compile(rb"([{,])(\d+):")
+
+
 def get_cluster_info() -> Command:
     """All brokers that a name server knows."""
     return Command(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -73,13 +77,15 @@ def get_cluster_info() -> Command:
 def parse_cluster_info(answer: Command) -> list[BrokerData]:
     """The brokers, sorted by name."""
     expect_success(answer, "cluster info")
-    table = _json_object(answer.body, "cluster info").get("brokerAddrTable") or {}
+    # 5.5.0's name server writes broker ids as bare integer keys here, whatever version the client states.
+    body = _BARE_KEY.sub(rb'\1"\2":', answer.body)
+    table = _json_object(body, "cluster info").get("brokerAddrTable") or {}
     try:
         return [
             BrokerData(name, str(b.get("cluster") or ""), {int(k): str(v) for k, v in b["brokerAddrs"].items()})
             for name, b in sorted(table.items())
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"cluster info is malformed: {error!r}") from error
 
 
@@ -206,7 +212,7 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
 
 def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:
     """Have the broker compile a filter: 23 when it does not, while a pull would deliver everything instead."""
-    subscription = {
+    subscription: dict[str, Any] = {
         "topic": topic,
         "subString": message_filter.expression,
         "expressionType": "SQL92" if message_filter.sql else "TAG",

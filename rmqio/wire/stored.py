@@ -120,29 +120,17 @@ def decode_records(
     size = len(data)
     last_header = size - _HEADER_SIZE
     position = 0
-    # The end of a message is its topic's length, the topic, the properties' length, the properties. All messages of a
-    # pull have one topic, so the bytes of the last one are compared instead of decoded.
+    # The loop holds the usual message only, checked as far as it takes to tell it from others, and calls no function of
+    # Python's: 1.2 us for 100 bytes, where the careful way takes 4.7. Behind the body come the topic's length, topic,
+    # the properties' length, the properties. A pull has one topic, so its bytes are compared and not decoded.
     topic_text = topic
     topic_bytes, unpack_tail, tail_size = _tail(topic)
     while position < size:
         if position <= last_header:
             (
-                total,
-                magic,
-                crc,
-                queue,
-                flag,
-                queue_offset,
-                commit_log_offset,
-                sys_flag,
-                born,
-                born_host,
-                stored,
-                store_host,
-                reconsumed,
-                prepared,
-                body_size,
-            ) = unpack(data, position)
+                total, magic, crc, queue, flag, queue_offset, commit_log_offset, sys_flag, born, born_host,
+                stored, store_host, reconsumed, prepared, body_size,
+            ) = unpack(data, position)  # fmt: skip
             body_start = position + _HEADER_SIZE
             body_end = body_start + body_size
             properties_start = body_end + tail_size
@@ -156,30 +144,10 @@ def decode_records(
             ):
                 body = data[body_start:body_end]
                 if not check_crc or crc32(body) & 0x7FFFFFFF == crc:
-                    append(
-                        new(
-                            Record,
-                            (
-                                topic_text,
-                                broker,
-                                queue,
-                                queue_offset,
-                                body,
-                                born,
-                                stored,
-                                data[properties_start:end],
-                                reconsumed,
-                                sys_flag,
-                                flag,
-                                commit_log_offset,
-                                prepared,
-                                born_host,
-                                store_host,
-                                crc,
-                                total,
-                            ),
-                        )
-                    )
+                    append(new(Record, (
+                        topic_text, broker, queue, queue_offset, body, born, stored, data[properties_start:end],
+                        reconsumed, sys_flag, flag, commit_log_offset, prepared, born_host, store_host, crc, total,
+                    )))  # fmt: skip
                     position = end
                     continue
         # Anything unusual, and anything wrong.

@@ -203,10 +203,14 @@ def test_encoding_does_not_depend_on_the_order_of_properties() -> None:
 
 def test_record_layout_is_pinned() -> None:
     """Encoded records end up in checkpoints: another layout needs another version."""
-    assert RecordCoder().encode(RECORD).hex() == (
-        "01 00000003 0000010000000000 0000018bcfe56800 0000018bcfe56801 00000000 00000000 00000000"
-        "000000000000004d 0000000000000000 7fffffff 000000c8 0006 0008 00000004 00000013 08 08"
-    ).replace(" ", "") + (b"ordersbroker-abody" + RECORD.raw_properties + RECORD[13] + RECORD[14]).hex()
+    assert (
+        RecordCoder().encode(RECORD).hex()
+        == (
+            "01 00000003 0000010000000000 0000018bcfe56800 0000018bcfe56801 00000000 00000000 00000000"
+            "000000000000004d 0000000000000000 7fffffff 000000c8 0006 0008 00000004 00000013 08 08"
+        ).replace(" ", "")
+        + (b"ordersbroker-abody" + RECORD.raw_properties + RECORD[13] + RECORD[14]).hex()
+    )
 
 
 @by_sample

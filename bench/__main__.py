@@ -1,0 +1,110 @@
+"""The command line: `python -m bench [names...]`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench import alone
+from bench.cases import CASES, JAVA_PULL, JavaSettings, best_java_settings, compare
+from bench.config import JAVA_CANDIDATES, Plan
+from bench.lab import Lab
+from bench.report import Report, table
+from bench.rows import Row
+from bench.tally import BenchError
+
+ALONE: Final[dict[str, Callable[[Lab], list[Row]]]] = {
+    "start-up": alone.start_up,
+    "memory": alone.memory,
+    "idle": alone.idle,
+    "latency": alone.latency,
+}
+NAMES: Final = (*(case.name for case in CASES), *ALONE)
+
+
+def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
+    """Exits with status 2 for what does not fit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="rmqio beside Java's official client, on one local broker, in alternating repeats.",
+        epilog="Exit status: 0; 1 when the sides did unequal work or something failed; 3 with --strict when a target "
+        "was missed.",
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of: {', '.join(NAMES)}; by default all")
+    parser.add_argument("--messages", type=int, help=f"of each run; {Plan().messages:,} by default")
+    parser.add_argument("--sync-messages", type=int, help=f"of each run of single sends; {Plan().sync_messages:,}")
+    parser.add_argument("--memory-messages", type=int, help=f"of the memory case; {Plan().memory_messages:,}")
+    parser.add_argument("--repeats", type=int, help=f"timed ones, after a warm-up; {Plan().repeats} by default")
+    parser.add_argument("--sizes", default="100,1024", help="of the bodies, in bytes; 100,1024 by default")
+    parser.add_argument("--batch", type=int, help=f"messages of a batch send; {Plan().batch} by default")
+    parser.add_argument("--in-flight", type=int, help=f"batches on their way at once; {Plan().in_flight} by default")
+    parser.add_argument("--runners", default="", help="further runners for the latency, e.g. SparkRunner,FlinkRunner")
+    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
+    parser.add_argument("--strict", action="store_true", help="fail when a target is missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, between its marks")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.names) - set(NAMES))
+    if unknown:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    sizes = tuple(int(size) for size in given.sizes.split(","))
+    if min(sizes) < 12:
+        parser.error("--sizes: a body has at least 12 bytes, for its number")
+    plan = Plan.quick(sizes) if given.quick else Plan(sizes=sizes)
+    changes = {
+        name: getattr(given, name)
+        for name in ("messages", "sync_messages", "memory_messages", "repeats", "batch", "in_flight")
+        if getattr(given, name) is not None
+    }
+    runners = tuple(name for name in given.runners.split(",") if name)
+    return given, dataclasses.replace(plan, runners=runners, **changes)
+
+
+def run(names: Sequence[str], plan: Plan) -> Report:
+    """Run the cases. Raises `BenchError`, `UnequalWork` among them; by then nothing is left running."""
+    report = Report(plan.describe())
+    cases = [case for case in CASES if case.name in names]
+    with Lab(plan) as lab:
+        for size in plan.sizes if cases else ():
+            java: JavaSettings = {}
+            if any(case.peer == JAVA_PULL for case in cases):
+                candidates = JAVA_CANDIDATES if plan.thorough_search else JAVA_CANDIDATES[::4]
+                java[size], report.java_search[size] = best_java_settings(lab, size, candidates)
+                report.java_settings[size] = str(java[size])
+            report.rows += _shown(compare(lab, cases, size, java))
+        for name, case in ALONE.items():
+            if name in names:
+                report.rows += _shown(case(lab))
+    return report
+
+
+def _shown(rows: list[Row]) -> list[Row]:
+    print(table(rows), end="\n\n", flush=True)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    given, plan = parse(arguments)
+    try:
+        report = run(given.names or NAMES, plan)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    for size, chosen in report.java_settings.items():
+        print(f"Java's consumer, {size} B: {chosen}")
+    if given.json:
+        report.write_json(given.json)
+    if given.markdown:
+        report.write_markdown(given.markdown)
+    for row in report.missed:
+        print(f"MISSED: {row.case}, {row.size} B" if row.size else f"MISSED: {row.case}")
+    return 3 if report.missed and given.strict else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Our transforms on Beam's in-process runner (`FnApiRunner`). Runs in a worker process, one function a run.
+
+The clock covers everything from making the pipeline to its end, so Beam's own start-up is part of each figure;
+`bench.cases` also measures it alone, over an empty topic.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from bench.ours import Sums, body
+from bench.rss import rss_mb
+from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteOptions, WriteToRocketMQ
+from rmqio.model import Record
+
+_RESULTS: list[Any] = []
+"""Where a pipeline leaves its result: the runner works in this process."""
+_progress = 0
+_SAMPLE_S = 0.05
+
+
+def read(name_server: str, topic: str) -> dict[str, Any]:
+    """`ReadFromRocketMQ | Count`, an element at a time."""
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        counted = pipeline | _read(name_server, topic) | beam.combiners.Count.Globally()
+        _ = counted | "Keep" >> beam.Map(_keep)
+    return {"seconds": time.perf_counter() - started, "count": _result()}
+
+
+def read_batches(name_server: str, topic: str) -> dict[str, Any]:
+    """`ReadFromRocketMQ(batches=True)`, the lengths of the batches summed up."""
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        lengths = pipeline | _read(name_server, topic, batches=True) | beam.Map(len)
+        _ = lengths | beam.CombineGlobally(sum) | "Keep" >> beam.Map(_keep)
+    return {"seconds": time.perf_counter() - started, "count": _result()}
+
+
+def read_checked(name_server: str, topic: str, batches: bool) -> dict[str, Any]:
+    """The same read, with all sums of `Tally`; for the warm-up, whose time does not count."""
+    with _pipeline() as pipeline:
+        records = pipeline | _read(name_server, topic, batches=batches)
+        parts = records | "Add up" >> beam.Map(_sums_of if batches else _sums_of_one)
+        _ = parts | beam.CombineGlobally(_add_sums) | "Keep" >> beam.Map(_keep)
+    return Sums(*_result()).answer(0.0)
+
+
+def write(
+    name_server: str, topic: str, count: int, size: int, batch: int, in_flight: int, with_sent: bool
+) -> dict[str, Any]:
+    """`count` messages made by a DoFn, to `WriteToRocketMQ` with Java's batch size and number in flight."""
+    options = WriteOptions(
+        max_batch_messages=batch,
+        max_batch_bytes=1 << 20,
+        max_in_flight=in_flight,
+        asynchronous=True,
+        request_timeout_ms=30_000,
+    )
+    _bodies(count, size)
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        messages = pipeline | beam.Impulse() | beam.FlatMap(_messages, count, size).with_output_types(Message)
+        _ = messages | WriteToRocketMQ(topic, name_server=name_server, options=options, with_sent=with_sent)
+    return {"seconds": time.perf_counter() - started, "count": count, "bytes": count * size}
+
+
+def read_memory(name_server: str, topic: str, expected: int) -> dict[str, Any]:
+    """`ReadFromRocketMQ | Count`, with the resident set sampled all the while, by the part that has been read."""
+    global _progress
+    _progress = 0
+    samples: list[tuple[int, float]] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(_SAMPLE_S):
+            samples.append((_progress, rss_mb()))
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        seen = pipeline | _read(name_server, topic) | "Progress" >> beam.Map(_see)
+        _ = seen | beam.combiners.Count.Globally() | "Keep" >> beam.Map(_keep)
+    seconds = time.perf_counter() - started
+    done.set()
+    sampler.join()
+    return {"seconds": seconds, "count": _result(), "samples": [(seen / expected, mb) for seen, mb in samples]}
+
+
+def _pipeline() -> beam.Pipeline:
+    _RESULTS.clear()
+    return beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+
+
+def _read(name_server: str, topic: str, *, batches: bool = False) -> ReadFromRocketMQ:
+    return ReadFromRocketMQ(
+        topic, name_server=name_server, start=StartFrom.earliest(), stop=StopAt.latest(), batches=batches
+    )
+
+
+def _keep(value: Any) -> None:
+    _RESULTS.append(value)
+
+
+def _result() -> Any:
+    (value,) = _RESULTS
+    return value
+
+
+def _see(record: Record) -> Record:
+    global _progress
+    _progress += 1
+    return record
+
+
+def _sums_of(records: list[Record]) -> tuple[int, int, int, int]:
+    sums = Sums()
+    sums.add(records[0].queue_id, records)
+    return sums.count, sums.bytes, sums.offsets, sums.crcs
+
+
+def _sums_of_one(record: Record) -> tuple[int, int, int, int]:
+    return _sums_of([record])
+
+
+def _add_sums(parts: Iterable[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
+    count = size = offsets = crcs = 0
+    for part in parts:
+        count, size, offsets, crcs = count + part[0], size + part[1], offsets + part[2], crcs + part[3]
+    return count, size, offsets, crcs
+
+
+_made: tuple[tuple[int, int], list[bytes]] = ((0, 0), [])
+
+
+def _bodies(count: int, size: int) -> list[bytes]:
+    # Made before the clock starts, as on the Java side.
+    global _made
+    if _made[0] != (count, size):
+        _made = (count, size), [body(number, size) for number in range(count)]
+    return _made[1]
+
+
+def _messages(_: bytes, count: int, size: int) -> Iterator[Message]:
+    for number, content in enumerate(_bodies(count, size)):
+        yield Message(content, tags="bench", keys=(f"k{number}",))

@@ -1,0 +1,137 @@
+"""Results as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from bench.config import BROKER_CONFIG, BROKER_HEAP_MB, TOPIC_QUEUES
+from bench.rows import Row
+
+BEGIN: Final = "<!-- results: written by python -m bench --markdown -->"
+END: Final = "<!-- end of results -->"
+_COLUMNS: Final = ("case", "bytes", "ours", "peer", "ratio", "target", "", "what")
+
+
+@dataclass
+class Report:
+    """All of one run."""
+
+    plan: Mapping[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    java_settings: dict[int, str] = field(default_factory=dict)
+    java_search: dict[int, list[tuple[str, float]]] = field(default_factory=dict)
+
+    @property
+    def missed(self) -> list[Row]:
+        """The rows that do not meet their target."""
+        return [row for row in self.rows if row.met is False]
+
+    def write_json(self, path: Path) -> None:
+        content = {
+            "machine": machine(),
+            "settings": settings(),
+            "plan": dict(self.plan),
+            "java_pull_settings": self.java_settings,
+            "java_pull_search": self.java_search,
+            "rows": [asdict(row) for row in self.rows],
+        }
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def write_markdown(self, path: Path) -> None:
+        """Replace what stands between the two marks of an existing file, or make a file of it."""
+        block = f"{BEGIN}\n\n{self.markdown()}\n{END}"
+        old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}{END}\n"
+        new, times = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, old, flags=re.DOTALL)
+        if times != 1:
+            raise ValueError(f"{path} must contain the two marks {BEGIN} and {END} once")
+        path.write_text(new, encoding="utf-8")
+
+    def markdown(self) -> str:
+        lines = [f"Machine: {machine_text()}.", "", f"Settings: {settings_text(self.plan)}.", ""]
+        for size, chosen in self.java_settings.items():
+            tried = self.java_search.get(size, [])
+            lines += [f"Java's consumer was fastest, of {len(tried)} settings tried with {size} B, with {chosen}.", ""]
+        lines += ["| " + " | ".join(_COLUMNS) + " |", "|---|--:|--:|--:|--:|--:|---|---|"]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(row)) + " |" for row in self.rows]
+        lines.append("")
+        return "\n".join(lines)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A table for a terminal."""
+    cells = [_COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    left = {0, 6, 7}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    pattern = "{:,.0f}" if row.ours.median >= 100 else "{:.1f}"
+    verdict = {True: "met", False: "MISSED", None: ""}[row.met]
+    return (
+        row.case,
+        str(row.size) if row.size else "",
+        f"{row.ours.text(pattern)} {row.unit}",
+        row.peer.text() if row.peer else "",
+        row.ratio.text("{:.2f}") if row.ratio else "",
+        row.target,
+        verdict,
+        row.note,
+    )
+
+
+def machine() -> dict[str, Any]:
+    """Cores, memory and versions; nothing that names the machine or its owner."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 1e9),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "apache_beam": version("apache-beam"),
+        "load_average_at_end": round(os.getloadavg()[0], 1),
+    }
+
+
+def machine_text() -> str:
+    m = machine()
+    return (
+        f"{m['cores']} cores, {m['memory_gb']} GB, {m['system']} {m['architecture']}, Python {m['python']}, "
+        f"Apache Beam {m['apache_beam']}; broker and both sides share the cores; load average at the end "
+        f"{m['load_average_at_end']}"
+    )
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "rocketmq": "5.5.0",
+        "broker_heap_mb": BROKER_HEAP_MB,
+        "broker_config": dict(BROKER_CONFIG),
+        "queues": TOPIC_QUEUES,
+        "java_heap": "-Xms1g -Xmx2g",
+    }
+
+
+def settings_text(plan: Mapping[str, Any]) -> str:
+    s = settings()
+    config = ", ".join(f"{key}={value}" for key, value in s["broker_config"].items())
+    return (
+        f"RocketMQ {s['rocketmq']}, broker heap {s['broker_heap_mb']} MB, {config}; topics of {s['queues']} queues; "
+        f"Java peer {s['java_heap']}; {plan['repeats']} timed repeats after one warm-up; sends in batches of "
+        f"{plan['batch']} with {plan['in_flight']} batches in flight"
+    )

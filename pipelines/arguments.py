@@ -1,0 +1,195 @@
+"""The command line of `province.py`: what it accepts, what it says in `--help`, and what it refuses."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqio.errors import LocalError
+from rmqio.options import NAME_SERVER_VARIABLE, parse_name_server
+from rmqio.start import Reset, StartFrom, StopAt
+from rmqio.wire.properties import validate_group, validate_topic
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+_DESCRIPTION: Final = """\
+Read {"id", "address"} as JSON from one RocketMQ topic, take the province from each Chinese address, and write
+{"id", "province"} to another topic. Runs until interrupted, unless --stop says where the input ends.
+"""
+
+_EPILOG: Final = """\
+Any other option goes to Beam and its runner, e.g. --flink_master=host:8081 --checkpointing_interval=10000.
+
+An address begins with its province ("浙江省杭州市西湖区...", also "浙江杭州市...", "中国 浙江省 ..."). Bad input is a
+message that is not JSON, has no id or no address, or whose address names no province: it goes to the dead-letter topic,
+or else is left out, counted and logged.
+
+Delivery is at least once. What is written carries the unique id of the message that it was made of.
+
+exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
+example: province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sink_topic=provinces --stop=latest
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvinceOptions:
+    """What `build` needs to know.
+
+    Args:
+      source_topic, sink_topic: where addresses come from, where provinces go to. Raises `LocalError` if they are one.
+      name_server: None: the environment variable NAMESRV_ADDR.
+      consumer_group: whose offsets are the default start, and are committed.
+      start: None: where the group has got to, or else the earliest message; without a group the earliest.
+      stop: None: runs without end.
+      dead_letter_topic: for bad input; None: it is left out, counted and logged.
+    """
+
+    source_topic: str
+    sink_topic: str
+    name_server: str | None = None
+    consumer_group: str | None = None
+    start: StartFrom | None = None
+    stop: StopAt | None = None
+    dead_letter_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        for topic in (self.source_topic, self.sink_topic, self.dead_letter_topic):
+            if topic is not None:
+                validate_topic(topic)
+        if self.source_topic in (self.sink_topic, self.dead_letter_topic):
+            raise LocalError(f"{self.source_topic!r} is both read and written; that would never end")
+        if self.consumer_group is not None:
+            validate_group(self.consumer_group)
+        if self.start is not None and self.start.needs_group and self.consumer_group is None:
+            raise LocalError("starting at a group's offsets needs --consumer_group")
+        if self.start is None:
+            default = StartFrom.group_offsets(reset="earliest") if self.consumer_group else StartFrom.earliest()
+            object.__setattr__(self, "start", default)
+
+
+class Arguments(NamedTuple):
+    """A command line, understood."""
+
+    province: ProvinceOptions
+    beam: PipelineOptions
+    verbose: bool
+
+
+def parse_start(text: str) -> StartFrom:
+    """`earliest`, `latest`, `group`, `group:earliest|latest|error` or `timestamp:TIME`."""
+    kind, _, rest = text.partition(":")
+    resets: dict[str, Reset] = {"": "earliest", "earliest": "earliest", "latest": "latest", "error": "error"}
+    if kind == "group" and rest in resets:
+        return StartFrom.group_offsets(reset=resets[rest])
+    if kind == "timestamp" and rest:
+        return StartFrom.timestamp(_parse_time(rest))
+    if text in ("earliest", "latest"):
+        return StartFrom.earliest() if text == "earliest" else StartFrom.latest()
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not earliest, latest, group, group:earliest, group:latest, group:error or timestamp:TIME"
+    )
+
+
+def parse_stop(text: str) -> StopAt | None:
+    """`none`, `latest` or `timestamp:TIME`."""
+    kind, _, rest = text.partition(":")
+    if kind == "timestamp" and rest:
+        return StopAt.timestamp(_parse_time(rest))
+    if text in ("none", "latest"):
+        return None if text == "none" else StopAt.latest()
+    raise argparse.ArgumentTypeError(f"{text!r} is not none, latest or timestamp:TIME")
+
+
+def _parse_time(text: str) -> int | dt.datetime:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"time {text!r} is neither Unix milliseconds nor ISO 8601 like 2026-01-31T12:00:00+08:00"
+        ) from None
+    if time.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00")
+    return time
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser, without the options that go to Beam."""
+    parser = argparse.ArgumentParser(
+        prog="province.py",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner ...")
+    add(
+        "--name_server",
+        metavar="HOST:PORT",
+        help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
+    )
+    add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
+    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic for bad input; must exist")
+    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, and start there")
+    add(
+        "--start",
+        type=parse_start,
+        metavar="WHERE",
+        help="earliest, latest, timestamp:TIME, or group[:earliest|latest|error]: the group's offsets, and where to"
+        " start if it has none (group alone: earliest); default: group with --consumer_group, else earliest",
+    )
+    add(
+        "--stop",
+        type=parse_stop,
+        metavar="WHERE",
+        help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME;"
+        " TIME is Unix milliseconds or ISO 8601 with a time zone",
+    )
+    add("-v", "--verbose", action="store_true", help="log what Beam and the runner do, and show tracebacks of failures")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """What a command line says. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+    parser = make_parser()
+    found, rest = parser.parse_known_args(argv)
+    from rmqio import runners  # imports Beam, for which --help need not wait
+
+    try:
+        parse_name_server(found.name_server)
+        province = ProvinceOptions(
+            source_topic=found.source_topic,
+            sink_topic=found.sink_topic,
+            name_server=found.name_server,
+            consumer_group=found.consumer_group,
+            start=found.start,
+            stop=found.stop,
+            dead_letter_topic=found.dead_letter_topic,
+        )
+        beam_options = runners.options(rest, runner=found.runner)
+    except LocalError as error:
+        parser.error(str(error))
+    unknown = [*_stray(rest), *runners.unknown_flags(beam_options)]
+    if unknown:
+        known = re.findall(r"--\w+", parser.format_help())
+        nearest = difflib.get_close_matches(unknown[0], known, n=1)
+        parser.error(f"unknown argument {unknown[0]}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+    return Arguments(province, beam_options, found.verbose)
+
+
+def _stray(rest: Sequence[str]) -> list[str]:
+    """Arguments that belong to no option."""
+    return [
+        argument
+        for before, argument in zip(("", *rest), rest, strict=False)
+        if not argument.startswith("-") and not (before.startswith("-") and "=" not in before)
+    ]

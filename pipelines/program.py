@@ -1,0 +1,96 @@
+"""A pipeline as a Unix program: exit statuses, one line on stderr instead of a traceback, counts from metrics."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from rmqio.errors import LocalError, RmqioError
+
+OK: Final = 0
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+# How our errors look inside the text that a runner makes of a worker's failure.
+_OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (?P<text>.+?)(?: \[while running '.*)?$", re.MULTILINE)
+
+
+def run_program(
+    name: str,
+    options: PipelineOptions,
+    build: Callable[[beam.Pipeline], None],
+    summary: Callable[[Any], str],
+    *,
+    verbose: bool = False,
+) -> int:
+    """Build and run a pipeline, wait for its end, print the summary of its result on stdout; the exit status.
+
+    Failures that a user can do something about are one line on stderr, `verbose` adds the traceback. Others (bugs)
+    leave as they are. On Ctrl-C a runner that works elsewhere is told to cancel the job.
+    """
+    set_up_logging(verbose)
+    result = None
+    try:
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline)
+        result = pipeline.run()
+        state = result.wait_until_finish()
+    except KeyboardInterrupt:
+        if result is not None:
+            result.cancel()
+        return _end(name, INTERRUPTED, "interrupted")
+    except LocalError as error:
+        return _end(name, WRONG_USAGE, str(error), verbose=verbose)
+    except RmqioError as error:
+        return _end(name, FAILED, str(error), verbose=verbose)
+    except RuntimeError as error:  # what runners make of a failure in a worker
+        return _end(name, FAILED, failure_text(error), verbose=verbose)
+    if state is not None and state != PipelineState.DONE:
+        return _end(name, FAILED, f"the pipeline ended in state {state}")
+    print(f"{name}: {summary(result)}", flush=True)
+    return OK
+
+
+def set_up_logging(verbose: bool) -> None:
+    """Warnings on stderr; with `verbose` also what Beam tells."""
+    logging.basicConfig()
+    logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
+    # Beam logs each failure of a DoFn with its traceback, and then raises it as well.
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.INFO if verbose else logging.CRITICAL)
+
+
+def failure_text(error: RuntimeError) -> str:
+    """The line that says what is the matter, out of a runner's account of a failure in a worker."""
+    ours = list(_OURS.finditer(str(error)))
+    if ours:
+        return ours[-1]["text"]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{lines[-1] if lines else type(error).__name__} (-v shows more)"
+
+
+def count(result: Any, name: str, *, step: str = "") -> int:
+    """The sum of a counter over the steps whose label contains `step`; runners spell labels differently."""
+    found = result.metrics().query(MetricsFilter().with_name(name))["counters"]
+    wanted = _plain(step)
+    return sum((counter.result or 0) for counter in found if wanted in _plain(counter.key.step))
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[^A-Za-z]+", "-", label)
+
+
+def _end(name: str, status: int, text: str, *, verbose: bool = False) -> int:
+    if verbose:
+        traceback.print_exc()
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
+    return status

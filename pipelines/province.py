@@ -1,0 +1,176 @@
+"""Provinces of addresses: reads `{id, address}`, writes `{id, province}`. The job of RocketMQ's Flink connector.
+
+python pipelines/province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sink_topic=provinces
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import operator
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.error_handling import ErrorHandler
+from rmqio.pipelines.arguments import ProvinceOptions, parse
+from rmqio.pipelines.program import count, run_program
+from rmqio.pipelines.provinces import province_of
+
+from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
+from rmqio.model import Message, Record
+from rmqio.seams import ClientFactory
+from rmqio.serde import JsonDeserializer, JsonSerializer
+from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
+from rmqio.transforms.errors_out import dead_letter, failure_of_record
+from rmqio.transforms.write_failures import FailedMessage
+
+_LOGGER = logging.getLogger(__name__)
+
+_BAD: Final = "bad"
+_PARSE: Final = JsonDeserializer()
+_FORMAT: Final = JsonSerializer(key_fields=("id",))
+
+Province = tuple[str, dict[str, Any]]
+"""The unique id of the message that it comes from, and `{"id": ..., "province": ...}`."""
+
+
+class BadAddress(SerdeError):
+    """Input that has no province to take. `kind` is one of a few fixed texts, to count by."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(kind, detail)
+        self.kind, self.detail = kind, detail
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+def take_province(record: Record) -> Province:
+    """The province of one address. Raises `BadAddress`."""
+    try:
+        found = _PARSE(record)
+    except SerdeError as error:
+        raise BadAddress("not JSON", str(error)) from error
+    if not isinstance(found, dict):
+        raise BadAddress("not an object", f"the JSON is of type {type(found).__name__}")
+    number = found.get("id")
+    if isinstance(number, bool) or not isinstance(number, (int, str)) or str(number).split() != [str(number)]:
+        raise BadAddress("no id", "it must be a whole number, or text without white space")
+    address = found.get("address")
+    if not isinstance(address, str):
+        raise BadAddress("no address", "it must be text")
+    province = province_of(address)
+    if province is None:
+        raise BadAddress("no province", "the address begins with none")
+    return record.message_id, {"id": number, "province": province}
+
+
+def to_message(province: Province) -> Message:
+    """The message for the sink: JSON, with the id as its key too."""
+    return _FORMAT(province[1])
+
+
+class TakeProvince(beam.DoFn):
+    """`take_province` on each record; what is bad goes to the output "bad" as `ReadFailure`, and is counted."""
+
+    def __init__(self) -> None:
+        self._addresses = Metrics.counter("province", "addresses")
+        self._bad = Metrics.counter("province", "bad")
+
+    def start_bundle(self) -> None:
+        self._kinds: collections.Counter[str] = collections.Counter()
+
+    def process(self, element: Record) -> Iterator[Any]:
+        self._addresses.inc()
+        try:
+            yield take_province(element)
+        except BadAddress as error:
+            self._bad.inc()
+            self._kinds[error.kind] += 1
+            yield beam.pvalue.TaggedOutput(_BAD, failure_of_record(element, error))
+
+    def finish_bundle(self) -> None:
+        # One line a bundle: a topic full of bad input must not fill the disk with logs.
+        if self._kinds:
+            _LOGGER.warning("bad input: %s", ", ".join(f"{n} {kind}" for kind, n in self._kinds.most_common()))
+
+
+def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: ClientFactory | None = None) -> None:
+    """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
+    at: dict[str, Any] = {"client_factory": client_factory} if client_factory else {"name_server": options.name_server}
+    read = ReadFromRocketMQ(
+        options.source_topic,
+        consumer_group=options.consumer_group,
+        start=options.start,
+        stop=options.stop,
+        dead_letter_topic=options.dead_letter_topic,
+        **at,
+    )
+    if options.dead_letter_topic is not None:
+        records = pipeline | "Read addresses" >> read
+    else:
+        with ErrorHandler("Leave out" >> beam.Map(leave_out)) as corrupt:
+            records = pipeline | "Read addresses" >> read.with_error_handler(corrupt)
+    taken = records | "Take the province" >> beam.ParDo(TakeProvince()).with_outputs(_BAD, main="provinces")
+    provinces, bad = taken["provinces"], taken[_BAD]
+    provinces.element_type, bad.element_type = Province, ReadFailure
+    written = provinces | "Write provinces" >> WriteToRocketMQ(
+        options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), with_sent=False, **at
+    )
+    _ = written.failed | "Provinces refused" >> beam.Map(refuse)
+    # The bad ones have a branch of their own, not one shared with the read's: in-process, Beam runs what follows a
+    # Flatten when the read has ended, which an endless one never does.
+    if options.dead_letter_topic is not None:
+        letters = bad | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
+        written = letters | "Write dead letters" >> WriteToRocketMQ(options.dead_letter_topic, with_sent=False, **at)
+        _ = written.failed | "Dead letters refused" >> beam.Map(refuse_topic)
+
+
+def leave_out(failure: ReadFailure) -> None:
+    """Log a stored message that is itself broken; the read counts it."""
+    _LOGGER.warning("left out %s/%s/%s, offset %s: %s", *failure[:4], failure.error)
+
+
+def refuse(failed: FailedMessage) -> None:
+    """Fail the pipeline: going on would commit offsets of addresses whose province was never written."""
+    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")
+
+
+def refuse_topic(failed: FailedMessage) -> None:
+    """As `refuse`, but only if the topic is at fault; a dead letter that is too large is left out, and logged."""
+    if failed.error in (TopicNotExist.__name__, NoPermission.__name__):
+        refuse(failed)
+
+
+def summary(result: Any, options: ProvinceOptions) -> str:
+    """One line about what a finished run has done, from its metrics."""
+    broken = count(result, "decode_failures")
+    bad = count(result, "bad") + broken
+    went = f"went to {options.dead_letter_topic}" if options.dead_letter_topic else "left out"
+    return (
+        f"{count(result, 'addresses') + broken} addresses read from {options.source_topic}, "
+        f"{count(result, 'messages_sent', step='Write provinces')} provinces written to {options.sink_topic}, "
+        f"{bad} bad" + (f" ({went})" if bad else "")
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job of a command line; the exit status."""
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    return run_program(
+        "province.py",
+        arguments.beam,
+        lambda pipeline: build(pipeline, arguments.province),
+        lambda result: summary(result, arguments.province),
+        verbose=arguments.verbose,
+    )
+
+
+if __name__ == "__main__":
+    # Under its own name, so that other processes find the functions that they are sent.
+    from rmqio.pipelines import province
+
+    sys.exit(province.main())

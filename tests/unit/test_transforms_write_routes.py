@@ -1,0 +1,129 @@
+"""Queues in turn and by key, and how long they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.model import MessageQueue
+from rmqio.testing import ManualClock
+from rmqio.transforms.write_routes import WriteRoutes
+
+QUEUES = [MessageQueue("t", broker, queue_id) for broker in "ab" for queue_id in range(3)]
+
+
+class Lookup:
+    """The part of a producer that is asked for queues."""
+
+    def __init__(self) -> None:
+        self.answer: Sequence[MessageQueue] | RmqioError = QUEUES
+        self.asked: list[str] = []
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        self.asked.append(topic)
+        if isinstance(self.answer, RmqioError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def lookup() -> Lookup:
+    return Lookup()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def routes(lookup: Any, clock: ManualClock) -> WriteRoutes:
+    return WriteRoutes(lookup, refresh_ms=30_000, clock=clock.monotonic)
+
+
+def test_queues_come_in_turn_and_change_the_broker_each_time(routes: WriteRoutes, lookup: Lookup) -> None:
+    chosen = [routes.next_queue("t") for _ in range(12)]
+    assert sorted(chosen) == sorted(QUEUES * 2)
+    assert all(one.broker != other.broker for one, other in pairwise(chosen))
+    assert lookup.asked == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("key", "position"),
+    # Java: Math.abs("...".hashCode()) % 6
+    [("", 0), ("a", 1), ("hello", 99162322 % 6), ("polygenelubricants", 0)],
+)
+def test_queue_of_a_key_is_javas(routes: WriteRoutes, key: str, position: int) -> None:
+    assert routes.queue_for_key("t", key) == QUEUES[position]
+    assert routes.queue_for_key("t", key) == QUEUES[position]  # remembered
+
+
+def test_remembered_keys_are_bounded(routes: WriteRoutes) -> None:
+    for number in range(25_000):
+        routes.queue_for_key("t", str(number))
+    assert len(routes._routes["t"].keys) <= 10_000
+
+
+def test_refresh_asks_when_it_is_time_and_tells_of_changes(
+    routes: WriteRoutes, lookup: Lookup, clock: ManualClock
+) -> None:
+    assert not routes.refresh("t")  # not known yet
+    before = routes.queue_for_key("t", "b")
+    clock.advance(29.9)
+    assert not routes.refresh("t")
+    assert lookup.asked == ["t"]
+    clock.advance(0.2)
+    assert not routes.refresh("t")  # asked, but nothing changed
+    assert lookup.asked == ["t", "t"]
+    clock.advance(31)
+    lookup.answer = QUEUES[:1]
+    routes.refresh_all()
+    assert routes.queue_for_key("t", "b") == QUEUES[0] != before
+    assert {routes.next_queue("t") for _ in range(3)} == {QUEUES[0]}
+
+
+@pytest.mark.parametrize("answer", [TransportError("down"), TopicNotExist(17, None, "route"), []])
+def test_refresh_keeps_what_is_known_after_an_error(
+    routes: WriteRoutes, lookup: Lookup, clock: ManualClock, answer: Any
+) -> None:
+    routes.next_queue("t")
+    lookup.answer = answer
+    clock.advance(31)
+    assert not routes.refresh("t")
+    assert not routes.refresh("t")
+    assert len(lookup.asked) == 2  # not again before the interval is over
+    assert routes.next_queue("t") in QUEUES
+
+
+def test_a_missing_topic_is_asked_for_once_a_second(routes: WriteRoutes, lookup: Lookup, clock: ManualClock) -> None:
+    lookup.answer = TopicNotExist(17, "none", "route")
+    for _ in range(5):
+        with pytest.raises(TopicNotExist):
+            routes.next_queue("t")
+    assert lookup.asked == ["t"]
+    clock.advance(1)
+    lookup.answer = QUEUES
+    assert routes.next_queue("t") in QUEUES
+
+
+def test_an_illegal_topic_is_refused_without_asking(routes: WriteRoutes, lookup: Lookup) -> None:
+    with pytest.raises(LocalError, match="illegal"):
+        routes.queue_for_key("not legal", "key")
+    assert lookup.asked == []
+
+
+@pytest.mark.parametrize("answer", [[], LocalError("this producer is closed")])
+def test_no_queue_for_the_moment_is_not_the_messages_fault(routes: WriteRoutes, lookup: Lookup, answer: Any) -> None:
+    lookup.answer = answer
+    with pytest.raises(TransportError, match="no queue"):
+        routes.next_queue("t")
+
+
+def test_elsewhere_is_one_queue_of_each_other_broker(routes: WriteRoutes) -> None:
+    assert routes.elsewhere(QUEUES[0]) == []  # nothing is known of the topic yet
+    routes.next_queue("t")
+    assert [queue.broker for queue in routes.elsewhere(QUEUES[0])] == ["b"]
