@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,6 +91,7 @@ def _shown(rows: list[Row]) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     given, plan = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     try:
         report = run(given.names or NAMES, plan)
     except BenchError as error:

@@ -71,21 +71,21 @@ class JavaPull:
 
 
 # pullThresholdForAll counts cached answers times pullBatchSize, not messages: with large batch sizes it must be large.
+# Never fewer threads than queues: a thread that long-polls a queue that it has read to its end keeps the others waiting
+# for up to 20 s, so the figure would be that of a stall.
 JAVA_DEFAULTS: Final = JavaPull(10, 20, 1_000, 10_000, 5_000)
 JAVA_CANDIDATES: Final[Sequence[JavaPull]] = (
     JAVA_DEFAULTS,
-    JavaPull(32, 20, 1_000, 10_000),
-    JavaPull(32, 1, 50_000, 1_000_000),
-    JavaPull(32, 2, 50_000, 1_000_000),
-    JavaPull(32, 4, 50_000, 1_000_000),
+    JavaPull(32, 8, 1_000, 10_000),
+    JavaPull(32, 8, 5_000, 50_000),
     JavaPull(32, 8, 50_000, 1_000_000),
-    JavaPull(32, 16, 50_000, 1_000_000),
-    JavaPull(32, 8, 10_000, 100_000),
-    JavaPull(32, 4, 5_000, 50_000),
-    JavaPull(256, 8, 50_000, 1_000_000),
-    JavaPull(1024, 2, 50_000, 10_000_000),
-    JavaPull(1024, 4, 50_000, 10_000_000),
-    JavaPull(1024, 8, 50_000, 10_000_000),
-    JavaPull(1024, 4, 50_000, 200_000),
     JavaPull(32, 8, 50_000, 1_000_000, 100),
+    JavaPull(32, 12, 50_000, 1_000_000),
+    JavaPull(32, 20, 50_000, 1_000_000),
+    JavaPull(32, 20, 1_000, 10_000),
+    JavaPull(256, 8, 50_000, 1_000_000),
+    JavaPull(1024, 8, 1_000, 100_000),
+    JavaPull(1024, 8, 10_000, 1_000_000),
+    JavaPull(1024, 8, 50_000, 10_000_000),
+    JavaPull(1024, 20, 50_000, 10_000_000),
 )

@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 
 from bench.tally import BenchError
 
-_END_TIMEOUT_S = 15
+_END_TIMEOUT_S = 5
 
 
 class LineProcess:

@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for topic, queues in given.topic:
                 rocketmq.create_topic(topic, queues)
             up = True
-            _say(f"broker {rocketmq.broker} is up, data and logs in {rocketmq.data_dir}; Ctrl-C stops both")
+            _say(f"broker {rocketmq.broker} (pid {rocketmq.pid()}) is up, data and logs in {rocketmq.data_dir}")
+            _say("Ctrl-C stops it and the name server")
             print(rocketmq.name_server, flush=True)
             while not stop.wait(_POLL_S):
                 _require_running(rocketmq)

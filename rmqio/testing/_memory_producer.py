@@ -57,7 +57,7 @@ class InMemoryProducer:
         raw = encode_properties(message, message_id=message_id)
         queue = self._choose((message,), queue)
         with self._cluster.operation("send", queue):
-            return self._store(message, queue, message_id, raw)
+            return self._store(message, queue, message_id, raw, round(self._cluster.clock.time() * 1000))
 
     def send_batch(
         self,
@@ -92,9 +92,12 @@ class InMemoryProducer:
         self._choose(messages, queue)
         try:
             with self._cluster.operation("send", queue):
+                now_ms = round(self._cluster.clock.time() * 1000)  # one store time for the whole batch
                 return InMemoryPendingSend(
                     [
-                        self._store(message, queue, message_id, encode_properties(message, message_id=message_id))
+                        self._store(
+                            message, queue, message_id, encode_properties(message, message_id=message_id), now_ms
+                        )
                         for message, message_id in zip(messages, ids, strict=True)
                     ]
                 )
@@ -106,9 +109,8 @@ class InMemoryProducer:
             self._closed = True
             self._cluster.open_clients -= 1
 
-    def _store(self, message: Message, queue: MessageQueue, message_id: str, raw: bytes) -> SendResult:
+    def _store(self, message: Message, queue: MessageQueue, message_id: str, raw: bytes, now: int) -> SendResult:
         cluster = self._cluster
-        now = round(cluster.clock.time() * 1000)
         due = now
         if message.delay_level is not None:
             due = now + 1000 * DELAY_LEVELS_S[message.delay_level - 1]
@@ -117,7 +119,7 @@ class InMemoryProducer:
         if due > now:
             cluster.store_later(due, lambda: cluster.store(queue, message.body, raw, born_ms=now))
             return SendResult(queue, 0, message_id, "")
-        record = cluster.store(queue, message.body, raw, born_ms=now)
+        record = cluster.store(queue, message.body, raw, born_ms=now, store_ms=now)
         return SendResult(queue, record.queue_offset, message_id, record.offset_message_id)
 
     def _choose(self, messages: Sequence[Message], queue: MessageQueue | None) -> MessageQueue:

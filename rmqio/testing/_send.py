@@ -123,7 +123,8 @@ def _store_batch(cluster: InMemoryCluster, queue: MessageQueue, port: int, reque
     except BodyError as error:
         return Command(1, remark=f"java.nio.BufferUnderflowException: {error}")
     sys_flag, born_ms = int(request.ext["f"]), int(request.ext["g"])
-    records = [_store_member(cluster, queue, port, member, born_ms, sys_flag) for member in members]
+    now_ms = round(cluster.clock.time() * 1000)  # one store time for the whole batch
+    records = [_store_member(cluster, queue, port, member, born_ms, now_ms, sys_flag) for member in members]
     if len(records) > 32767:
         # The broker adds (short) count to the queue's offset: acknowledged, and never seen again.
         del cluster.stored_queue(queue).records[-len(records) :]
@@ -138,7 +139,13 @@ def _store_batch(cluster: InMemoryCluster, queue: MessageQueue, port: int, reque
 
 
 def _store_member(
-    cluster: InMemoryCluster, queue: MessageQueue, port: int, member: BatchMember, born_ms: int, sys_flag: int
+    cluster: InMemoryCluster,
+    queue: MessageQueue,
+    port: int,
+    member: BatchMember,
+    born_ms: int,
+    store_ms: int,
+    sys_flag: int,
 ) -> Record:
     # A member's DELAY is ignored: it is delivered at once.
     body, stored_body = _plain(member.body, sys_flag)
@@ -147,6 +154,7 @@ def _store_member(
         body,
         member.properties,
         born_ms=born_ms,
+        store_ms=store_ms,
         sys_flag=sys_flag,
         flag=member.flag,
         stored_body=stored_body,

@@ -35,9 +35,9 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     """A regular expression that a topic's whole name must match."""
+    queues: tuple[MessageQueue, ...] = ()
     flags: int = 0
     """Of the pattern (`re.IGNORECASE` ...)."""
-    queues: tuple[MessageQueue, ...] = ()
 
     @classmethod
     def of(cls, what: Any) -> Subscription:

@@ -207,7 +207,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
                 milliseconds = timestamp_of(record)
                 value = record if deserializer is None else deserializer(record)
             except SerdeError as error:
-                yield self._failed(failure_of_record(record, error), error, record.store_timestamp_ms, windows)
+                failure = failure_of_record(record, error)
+                yield self._failed(failure, _located(record, error), record.store_timestamp_ms, windows)
                 continue
             if newest is None or milliseconds > newest:
                 newest = milliseconds
@@ -264,6 +265,15 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
             self._metrics.commits.inc(done)
         if failed:
             self._metrics.commit_failures.inc(failed)
+
+
+def _located(record: Record, error: SerdeError) -> SerdeError:
+    """The error with the record's coordinates: a deserializer of a user's own need not name them."""
+    if str(record.queue) in str(error):
+        return error
+    located = SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}")
+    located.__cause__ = error
+    return located
 
 
 def _stored_size(record: Record) -> int:

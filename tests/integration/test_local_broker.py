@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ready
 
 pytestmark = pytest.mark.broker
 
-COMMAND = [sys.executable, "-m", "rmqio.local"]
+COMMAND = ["-m", "rmqio.local"]
 PARENT = """
 import time
 from rmqio.local import LocalRocketMQ
@@ -41,6 +44,18 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A Python program with its outputs as pipes; killed at the end if it still runs, so that no failure hangs."""
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def is_open(address: str) -> bool:
@@ -204,7 +219,7 @@ def test_another_port_is_taken_if_somebody_was_faster(monkeypatch: pytest.Monkey
 
 
 def test_nothing_outlives_a_parent_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+    with running(["-c", PARENT]) as parent:
         assert parent.stdout is not None
         broker_pid, name_server_pid, data_dir = parent.stdout.readline().split()
         assert not is_gone(int(broker_pid))
@@ -215,9 +230,7 @@ def test_nothing_outlives_a_parent_that_is_killed() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_prints_the_address_and_stops_on_a_signal(number: signal.Signals) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "--topic", "t:2", "--heap", "256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as command:
+    with running([*COMMAND, "--topic", "t:2", "--heap", "256"]) as command:
         assert command.stdout is not None
         name_server = command.stdout.readline().strip()
         route = ready.route(name_server, "t") or {}
@@ -232,7 +245,7 @@ def test_the_command_prints_the_address_and_stops_on_a_signal(number: signal.Sig
 
 def test_the_command_interrupted_before_it_is_up_leaves_nothing_and_says_130(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as command:
+    with running(COMMAND, env=environ) as command:
         eventually(lambda: bool(list(tmp_path.glob("rmqio-local-*/broker/output.txt"))))
         command.send_signal(signal.SIGINT)
         output, errors = command.communicate(timeout=30)
@@ -242,14 +255,13 @@ def test_the_command_interrupted_before_it_is_up_leaves_nothing_and_says_130(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_ends_with_an_error_if_the_broker_dies(tmp_path: Path) -> None:
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as command:
+def test_the_command_ends_with_an_error_if_the_broker_dies() -> None:
+    with running(COMMAND) as command:
         assert command.stdout is not None
+        assert command.stderr is not None
         command.stdout.readline()
-        listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True).stdout.splitlines()
-        (pid,) = (int(line.split()[0]) for line in listed if f"{tmp_path}" in line and "BrokerStartup" in line)
-        os.kill(pid, signal.SIGKILL)
+        (pid,) = re.findall(r"broker 127\.0\.0\.1:\d+ \(pid (\d+)\) is up", command.stderr.readline())
+        os.kill(int(pid), signal.SIGKILL)
         _, errors = command.communicate(timeout=30)
     assert command.returncode == 1
     assert "ended by itself" in errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import Coder, coder_impl, registry
+from apache_beam.coders import Coder, registry
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
@@ -274,7 +274,5 @@ def test_no_element_is_pickled_in_a_pipeline(monkeypatch: pytest.MonkeyPatch, va
     assert set(encoded) == {payload}
     for raw in encoded:
         assert b"rmqio.model" not in raw
-    monkeypatch.undo()
-    with pytest.raises(AssertionError, match="pickled"):
-        monkeypatch.setattr(hint, "__reduce_ex__", _refuse_pickle, raising=False)
-        coder_impl.FastPrimitivesCoderImpl(beam.coders.PickleCoder().get_impl()).encode(value)
+    with pytest.raises(AssertionError, match="pickled"):  # what the pipeline would have met
+        beam.coders.FastPrimitivesCoder().encode(value)

@@ -90,7 +90,7 @@ def test_as_selector() -> None:
     ],
 )
 def test_bad_configuration_is_refused_when_made(make: Any) -> None:
-    with pytest.raises(LocalError, match="illegal|names no field"):
+    with pytest.raises(LocalError, match=r"illegal|names no field"):
         make()
 
 

@@ -287,7 +287,7 @@ def test_what_cannot_be_sent_fails_and_the_rest_goes_on(
     assert failure.error == error
     assert reason in failure.reason
     assert failure.topic == topic
-    assert failure.element == repr(element)
+    assert failure.element[:900] == repr(element)[:900]
     assert failure.message == (element if has_message else None)
     if good:
         assert bundles.bodies() == [b"good", b"good"]
@@ -342,7 +342,8 @@ def test_a_queue_lookup_that_may_pass_fails_the_bundle(bundles: Bundles) -> None
 
 def test_a_failed_bundle_leaves_nothing_to_the_next(bundles: Bundles) -> None:
     bundles.fn.start_bundle()
-    bundles.process(b"left behind", Message(b"left behind", sharding_key="k"), {"refused": 1})
+    bundles.process(b"left behind", Message(b"left behind", sharding_key="k"))
+    bundles.process(WindowedValue({"refused": 1}, 0, (FIRST, SECOND)))  # an output that waits for the next call
     bundles.run(b"next")
     assert bundles.bodies() == [b"next"]
     assert len(bundles.outputs) == 1
@@ -413,9 +414,7 @@ def test_teardown_before_setup_is_harmless() -> None:
 def test_a_closed_producer_fails_the_bundle_not_the_messages(bundles: Bundles) -> None:
     assert bundles.fn._lease is not None
     bundles.run(b"a")
-    producer = bundles.fn._lease.producer
-    bundles.cluster.open_clients += 1  # closed here, and again in teardown
-    producer.close()
+    bundles.fn._lease.producer.close()
     with pytest.raises(LocalError, match="closed"):
         bundles.run(b"b")
     assert bundles.failed == []

@@ -1,0 +1,167 @@
+"""What is lost or duplicated between two topics, from the topics themselves: `python -m rmqio.pipelines.check`.
+
+`province.py` gives what it writes the unique id (UNIQ_KEY) of the message that it was made of, and the same id field in
+body and key. So each message of the source must be found once in the sink, or in the dead-letter topic, where its
+coordinates (queue and offset) are a property. What the pipeline says about itself is not asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.errors import RmqioError
+from rmqio.model import MessageFilter, Record
+from rmqio.options import ClientOptions, parse_name_server
+from rmqio.seams import QueueClient
+from rmqio.transforms.errors_out import ORIGIN
+
+_WAIT_MS: Final = 1_000
+_QUIET_S: Final = 30
+"""After this long without an answer a read gives up."""
+
+
+class Identity(NamedTuple):
+    """What makes a message the same in both topics."""
+
+    message_id: str
+    body_id: str
+    """The field `id` of the JSON body, as text; empty where there is none."""
+
+
+class Tally(NamedTuple):
+    """The comparison of two topics."""
+
+    read: int
+    """Messages in the source."""
+    written: int
+    """Messages in the sink and in the dead-letter topic."""
+    lost: int
+    duplicated: int
+    foreign: int
+    """Messages in the sink or the dead-letter topic that belong to none of the source."""
+
+    @property
+    def is_good(self) -> bool:
+        return self.lost == self.duplicated == self.foreign == 0
+
+    def __str__(self) -> str:
+        return f"read {self.read}, wrote {self.written}, lost {self.lost}, duplicated {self.duplicated}"
+
+
+def compare(source: Iterable[Record], sink: Iterable[Record], dead_letters: Iterable[Record] = ()) -> Tally:
+    """Count by identity. A message that is in the source twice is expected twice."""
+    expected: Counter[Identity] = Counter()
+    by_origin: dict[str, Identity] = {}
+    for record in source:
+        identity = identity_of(record)
+        expected[identity] += 1
+        by_origin[f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"] = identity
+    found: Counter[Identity] = Counter()
+    foreign = 0
+    for record in sink:
+        identity = identity_of(record)
+        if identity in expected and record.keys == (identity.body_id,):
+            found[identity] += 1
+        else:
+            foreign += 1
+    for record in dead_letters:
+        origin = by_origin.get(record.get_property(ORIGIN) or "")
+        if origin is None:
+            foreign += 1
+        else:
+            found[origin] += 1
+    return Tally(
+        read=expected.total(),
+        written=found.total() + foreign,
+        lost=(expected - found).total(),
+        duplicated=(found - expected).total(),
+        foreign=foreign,
+    )
+
+
+def identity_of(record: Record) -> Identity:
+    """The unique id and the body's id."""
+    body = body_of(record)
+    return Identity(record.message_id, str(body.get("id", "")))
+
+
+def body_of(record: Record) -> dict[str, Any]:
+    """The JSON object of a body; empty for anything else."""
+    try:
+        body = json.loads(record.body)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
+    """Everything that the topic's queues hold at this moment.
+
+    Raises `RmqioError`: no such topic, no answer, or a stored message that is broken.
+    """
+    for queue in client.queues(topic):
+        position, end = client.min_offset(queue), client.max_offset(queue)
+        reader = client.open_reader(queue, position, message_filter=MessageFilter())
+        quiet_ms = 0
+        try:
+            while position < end:
+                fetched = reader.poll()
+                if fetched is None:
+                    quiet_ms = 0 if client.wait([reader], _WAIT_MS) else quiet_ms + _WAIT_MS
+                    if quiet_ms >= _QUIET_S * 1000:
+                        raise RmqioError(f"{queue}: no answer for {_QUIET_S} s, at offset {position} of {end}")
+                    continue
+                if fetched.corrupt:
+                    raise fetched.corrupt[0]
+                position = fetched.next_offset
+                yield from (record for record in fetched.records if record.queue_offset < end)
+        finally:
+            reader.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare, print, and return the exit status: 0 all there once, 1 not so or failed, 2 wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="check.py",
+        description="Compare source and sink of province.py by message. Last line: what is lost or duplicated.",
+        epilog="exit status: 0 all is there once, 1 it is not or the check failed, 2 wrong usage, 130 interrupted",
+    )
+    parser.add_argument("--name_server", metavar="HOST:PORT", help="default: the environment variable NAMESRV_ADDR")
+    parser.add_argument("--source_topic", required=True, metavar="TOPIC")
+    parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
+    parser.add_argument("--dead_letter_topic", metavar="TOPIC", help="without it, bad input counts as lost")
+    arguments = parser.parse_args(argv)
+    try:
+        options = ClientOptions(name_servers=parse_name_server(arguments.name_server))
+    except RmqioError as error:
+        parser.error(str(error))
+    client = RemotingClientFactory(options).queue_client()
+    try:
+        letters = arguments.dead_letter_topic
+        tally = compare(
+            read_topic(client, arguments.source_topic),
+            read_topic(client, arguments.sink_topic),
+            read_topic(client, letters) if letters else (),
+        )
+    except RmqioError as error:
+        print(f"check.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("check.py: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        client.close()
+    if tally.foreign:
+        print(f"{tally.foreign} messages were written that belong to no message of {arguments.source_topic}")
+    print(tally, flush=True)
+    return 0 if tally.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""`make demo`: a real RocketMQ, 3,000 addresses, `province.py`, and a check that nothing is lost or duplicated.
+
+Everything runs on this machine and is stopped at the end, on Ctrl-C and on SIGTERM too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NoReturn
+
+from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
+from rmqio.pipelines.check import body_of, read_topic
+from tqdm import tqdm
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.errors import RmqioError
+from rmqio.local import LocalRocketMQ
+from rmqio.model import Message
+from rmqio.options import ClientOptions
+from rmqio.seams import PendingSend, Producer, QueueClient
+
+SOURCE: Final = "addresses"
+SINK: Final = "provinces"
+_QUEUES: Final = 4
+_BATCH: Final = 500
+_IN_FLIGHT: Final = 8
+_POLL_S: Final = 0.5
+_STOP_S: Final = 10
+
+
+def demo(runner: str, count: int, pipeline_arguments: Sequence[str]) -> int:
+    """Run all of it; the exit status. Raises `RmqioError`."""
+    say("starting RocketMQ (the first time this downloads 98 MB)")
+    with LocalRocketMQ() as rocketmq, contextlib.ExitStack() as stack:
+        say(f"name server at {rocketmq.name_server}")
+        for topic in (SOURCE, SINK):
+            rocketmq.create_topic(topic, queues=_QUEUES)
+        factory = RemotingClientFactory(ClientOptions(name_servers=rocketmq.name_server))
+        client = factory.queue_client()
+        stack.callback(client.close)
+        with contextlib.closing(factory.producer("demo")) as producer:
+            load(producer, lines(count), count)
+        topics = [
+            f"--name_server={rocketmq.name_server}", f"--source_topic={SOURCE}", f"--sink_topic={SINK}",
+        ]  # fmt: skip
+        command = ["province", *topics, f"--runner={runner}", "--start=earliest", "--stop=latest", *pipeline_arguments]
+        status = run_pipeline(command, client, count)
+        if status:
+            say(f"province.py failed with exit status {status}")
+            return 1
+        show(Counter(body_of(record).get("province", "?") for record in read_topic(client, SINK)))
+        return subprocess.run([sys.executable, "-m", "rmqio.pipelines.check", *topics], check=False).returncode
+
+
+def say(text: str) -> None:
+    """Tell where it is; stdout is for the result."""
+    print(f"demo: {text}", file=sys.stderr, flush=True)
+
+
+def lines(count: int) -> Iterator[bytes]:
+    """The sample file, or that many addresses of the same generator."""
+    if count <= SAMPLE_SIZE:
+        return iter(sample_lines()[:count])
+    return (json.dumps(address, ensure_ascii=False).encode() for address in addresses(count))
+
+
+def load(producer: Producer, bodies: Iterator[bytes], count: int) -> None:
+    """Send the addresses, in batches, to all queues in turn."""
+    queues = itertools.cycle(producer.queues(SOURCE))
+    pending: deque[PendingSend] = deque()
+    with progress(f"load {SOURCE}", count) as bar:
+        while batch := [
+            Message(body, topic=SOURCE, keys=(str(json.loads(body)["id"]),))
+            for body in itertools.islice(bodies, _BATCH)
+        ]:
+            pending.append(producer.submit(batch, next(queues)))
+            while len(pending) >= _IN_FLIGHT:
+                bar.update(len(pending.popleft().result()))
+        while pending:
+            bar.update(len(pending.popleft().result()))
+
+
+def run_pipeline(command: Sequence[str], client: QueueClient, count: int) -> int:
+    """Run a pipeline of this package as a user would, and show how the sink fills; its exit status."""
+    module, *arguments = command
+    say("running python -m rmqio.pipelines." + " ".join(command))
+    process = subprocess.Popen([sys.executable, "-m", f"rmqio.pipelines.{module}", *arguments])
+    try:
+        with progress("run the pipeline", count) as bar:
+            while process.poll() is None:
+                time.sleep(_POLL_S)
+                written = sum(client.max_offset(queue) for queue in client.queues(SINK))
+                bar.update(written - bar.n)
+        return process.returncode
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def progress(what: str, count: int) -> tqdm[NoReturn]:
+    """A bar on a terminal; elsewhere nothing, for a log is not the place for one."""
+    if not sys.stderr.isatty():
+        say(f"{what}: {count} messages")
+    return tqdm(total=count, desc=f"demo: {what}", unit="msg", disable=None)
+
+
+def show(counts: Counter[str], columns: int = 3) -> None:
+    """Print the provinces and how many addresses each has, the most first."""
+    cells = [f"{number:7}  {_padded(province, 18)}" for province, number in counts.most_common()]
+    height = -(-len(cells) // columns)
+    for row in range(height):
+        print("".join(cells[row::height]).rstrip())
+
+
+def _padded(text: str, width: int) -> str:
+    """Left-aligned in a terminal, where a Chinese character takes two places."""
+    taken = sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+    return text + " " * max(0, width - taken)
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)  # unwinds, so that everything is stopped
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="demo.py",
+        description="Start RocketMQ on this machine, load addresses, run province.py on them, and check the result.",
+        epilog="Other options go to province.py. Last line: what is lost or duplicated, from the topics themselves.\n"
+        "exit status: 0 nothing is, 1 something is or the demo failed, 2 wrong usage, 130 interrupted",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--runner", default="DirectRunner", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--count", type=int, default=SAMPLE_SIZE, metavar="N", help="addresses; default: %(default)s")
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.count < 1:
+        parser.error("--count must be at least 1")
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return demo(arguments.runner, arguments.count, rest)
+    except RmqioError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; everything is stopped")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Pulls and readers: order, caps, filters, waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from rmqio.errors import SubscriptionParseFailed
+from rmqio.model import Message, MessageFilter, MessageQueue, PullStatus
+from rmqio.wire import requests
+from tests.contract.support import ALL, fetch, read
+
+
+def _queue(backend) -> MessageQueue:
+    return MessageQueue(backend.topic(queues=1), "broker-a", 0)
+
+
+def _pull(server, queue, offset, **options):
+    options = {"max_messages": 32, "message_filter": ALL, **options}
+    return server.ask(requests.pull("contract-raw", queue, offset, **options))
+
+
+def test_messages_come_in_order_dense_and_whole(backend):
+    queue, client = _queue(backend), backend.client()
+    bodies = [b"%d" % i * (i % 50 + 1) for i in range(200)]
+    backend.producer().send_batch([Message(body) for body in bodies], queue)
+    got = fetch(client, queue, until=200)
+    records = [record for fetched in got for record in fetched.records]
+    assert [record.body for record in records] == bodies
+    assert [record.queue_offset for record in records] == list(range(200))
+    assert max(len(fetched.records) for fetched in got) <= 32
+    assert got[-1].next_offset == 200
+    assert all(fetched.skipped == 0 and fetched.corrupt == () for fetched in got)
+
+
+def test_reading_can_begin_anywhere(backend):
+    queue, client = _queue(backend), backend.client()
+    backend.producer().send_batch([Message(b"%d" % i) for i in range(10)], queue)
+    assert [record.body for record in read(client, queue, 7, until=10)] == [b"7", b"8", b"9"]
+
+
+def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend):
+    queue, client, producer = _queue(backend), backend.client(), backend.producer()
+    producer.send(Message(b"first"), queue)
+    reader = client.open_reader(queue, 0, message_filter=ALL)
+    deadline = time.monotonic() + 10
+    while reader.position < 1 and time.monotonic() < deadline:
+        client.wait([reader], 1_000)
+        reader.poll()
+    assert not client.wait([reader], 200)
+    assert reader.poll() is None
+    assert reader.is_at_end
+    assert not reader.is_ready
+    sender = threading.Timer(0.1, lambda: producer.send(Message(b"second"), queue))
+    sender.start()
+    try:
+        started = time.monotonic()
+        assert client.wait([reader], 10_000)
+        assert time.monotonic() - started < 4, "the broker was to answer the long poll at once"
+        fetched = reader.poll()
+    finally:
+        sender.join()
+    assert fetched is not None
+    assert [record.body for record in fetched.records] == [b"second"]
+    reader.close()
+    reader.close()
+
+
+def test_only_asked_for_tags_come_and_gaps_are_passed(backend):
+    queue, client = _queue(backend), backend.client()
+    tags = ["a", "b", None, "c"] * 10
+    backend.producer().send_batch([Message(b"%d" % i, tags=tag) for i, tag in enumerate(tags)], queue)
+    records = read(client, queue, until=40, message_filter=MessageFilter("a || c"))
+    assert [record.tags for record in records] == ["a", "c"] * 10
+    assert read(client, queue, until=40, message_filter=MessageFilter("nothing")) == []
+
+
+def test_tags_with_equal_hashes_are_told_apart(backend):
+    """`Aa` and `BB` have the same Java hash, which is all that a broker compares."""
+    queue, client = _queue(backend), backend.client()
+    backend.producer().send_batch([Message(b"1", tags="Aa"), Message(b"2", tags="BB")], queue)
+    records = read(client, queue, until=2, message_filter=MessageFilter("BB"))
+    assert [record.body for record in records] == [b"2"]
+
+
+def test_a_broker_lets_equal_hashes_pass(server):
+    queue = _queue(server)
+    server.producer().send_batch([Message(b"1", tags="Aa"), Message(b"2", tags="BB")], queue)
+    read(server.client(), queue, until=2)
+    answer = _pull(server, queue, 0, message_filter=MessageFilter("BB"))
+    assert len(requests.parse_pull(answer, queue, 0).records) == 2
+
+
+def test_sql_that_does_not_compile_is_refused(backend):
+    queue, client = _queue(backend), backend.client()
+    with pytest.raises(SubscriptionParseFailed):
+        client.open_reader(queue, 0, message_filter=MessageFilter("price >", sql=True))
+
+
+def test_a_pull_is_capped_at_32_messages(server):
+    queue = _queue(server)
+    server.producer().send_batch([Message(b"x")] * 100, queue)
+    read(server.client(), queue, until=100)
+    for asked, given in ((100_000, 32), (32, 32), (5, 5), (0, 1), (-1, 1)):
+        found = requests.parse_pull(_pull(server, queue, 0, max_messages=asked), queue, 0)
+        assert (len(found.records), found.next_offset) == (given, given), asked
+
+
+def test_a_pull_is_capped_at_256_kib_but_for_its_first_message(server):
+    queue = _queue(server)
+    producer = server.producer()
+    for size in (300_000, 100_000, 100_000, 100_000):
+        producer.send(Message(b"x" * size), queue)
+    read(server.client(), queue, until=4)
+    assert len(requests.parse_pull(_pull(server, queue, 0), queue, 0).records) == 1
+    assert len(requests.parse_pull(_pull(server, queue, 1), queue, 1).records) == 2
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"),
+    [
+        (3, PullStatus.NO_NEW_MESSAGE, 3),
+        (4, PullStatus.OFFSET_ILLEGAL, 3),
+        (10**9, PullStatus.OFFSET_ILLEGAL, 3),
+        (-1, PullStatus.OFFSET_ILLEGAL, 0),
+    ],
+)
+def test_what_a_pull_answers_at_the_edges(server, offset, status, next_offset):
+    queue = _queue(server)
+    server.producer().send_batch([Message(b"x")] * 3, queue)
+    read(server.client(), queue, until=3)
+    found = requests.parse_pull(_pull(server, queue, offset), queue, offset)
+    assert (found.status, found.next_offset) == (status, next_offset)
+    assert (found.min_offset, found.max_offset) == (0, 3)
+
+
+def test_what_a_pull_of_an_empty_queue_answers(server):
+    queue = _queue(server)
+    found = requests.parse_pull(_pull(server, queue, 0), queue, 0)
+    assert (found.status, found.next_offset) == (PullStatus.NO_NEW_MESSAGE, 0)
+    found = requests.parse_pull(_pull(server, queue, 7), queue, 7)
+    assert (found.status, found.next_offset) == (PullStatus.OFFSET_ILLEGAL, 0)
+
+
+def test_a_filter_that_nothing_passes_moves_on(server):
+    queue = _queue(server)
+    server.producer().send_batch([Message(b"x", tags="a")] * 10, queue)
+    read(server.client(), queue, until=10)
+    found = requests.parse_pull(_pull(server, queue, 0, message_filter=MessageFilter("b")), queue, 0)
+    assert (found.status, found.next_offset) == (PullStatus.NO_MATCH, 10)
+
+
+def test_a_pull_of_what_is_not_there_is_refused(server):
+    queue = _queue(server)
+    assert _pull(server, queue._replace(queue_id=1), 0).code == 29
+    assert _pull(server, queue._replace(queue_id=-1), 0).code == 29
+    assert _pull(server, queue._replace(topic="contract-missing-topic"), 0).code == 17
+
+
+def test_a_held_pull_does_not_hold_later_requests(server):
+    queue = _queue(server)
+    connection = server._connect(server.broker_address())
+    held = connection.start(
+        requests.pull("contract-raw", queue, 0, max_messages=1, message_filter=ALL, suspend_ms=15_000)
+    )
+    assert server.ask(requests.get_max_offset(queue)).code == 0
+    assert not held.is_done
+    server.producer().send(Message(b"now"), queue)
+    assert [record.body for record in requests.parse_pull(held.result(10_000), queue, 0).records] == [b"now"]

@@ -1,0 +1,166 @@
+"""The queue client while its broker is killed, restarted or hangs. These have brokers of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.errors import RequestTimeout, TransportError
+from rmqio.local import LocalRocketMQ
+from rmqio.model import Message, MessageFilter, MessageQueue
+from rmqio.options import ClientOptions
+from tests.helpers.raw_send import send_all, send_one
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[LocalRocketMQ]:
+    with LocalRocketMQ(name="mortal") as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(own_broker: LocalRocketMQ) -> Iterator[RemotingQueueClient]:
+    client = RemotingQueueClient(ClientOptions(own_broker.name_server, request_timeout_ms=2_000))
+    yield client
+    client.close()
+
+
+def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: RemotingQueueClient) -> None:
+    own_broker.create_topic("killed", queues=1)
+    queue = MessageQueue("killed", "mortal", 0)
+    send_all(own_broker.broker, queue, (Message(b"%d" % n) for n in range(20_000)))
+    reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+    offsets: list[int] = []
+    longest_poll_s = 0.0
+    restarted: threading.Thread | None = None
+    deadline = time.monotonic() + 120
+    while reader.position < 20_000:
+        assert time.monotonic() < deadline, reader
+        if reader.position >= 5_000 and restarted is None:
+            own_broker.kill()
+            restarted = threading.Thread(target=own_broker.restart)
+            restarted.start()
+        begin = time.monotonic()
+        part = reader.poll()
+        longest_poll_s = max(longest_poll_s, time.monotonic() - begin)
+        if part is None:
+            client.wait([reader], 500)
+        else:
+            assert part.skipped == 0
+            offsets += [record.queue_offset for record in part.records]
+    assert restarted is not None
+    restarted.join()
+    assert offsets == list(range(20_000))
+    assert longest_poll_s < 1.0
+    # At the end of the queue, too: the long poll is lost with the broker and begun again.
+    assert not client.wait([reader], 200)
+    assert reader.is_at_end
+    own_broker.kill()
+    assert not client.wait([reader], 200)
+    assert not reader.is_at_end
+    own_broker.restart()
+    send_one(own_broker.broker, queue, b"after")
+    assert _read_one(client, reader, 60) == b"after"
+
+
+def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: RemotingQueueClient) -> None:
+    own_broker.create_topic("paused", queues=1)
+    queue = MessageQueue("paused", "mortal", 0)
+    send_all(own_broker.broker, queue, (Message(b"%d" % n) for n in range(10_000)))
+    reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+    offsets: list[int] = []
+    resumed: threading.Timer | None = None
+    deadline = time.monotonic() + 120
+    while reader.position < 10_000:
+        assert time.monotonic() < deadline, reader
+        if reader.position >= 3_000 and resumed is None:
+            own_broker.pause()
+            resumed = threading.Timer(12, own_broker.resume)  # longer than a pull's timeout
+            resumed.start()
+        part = reader.poll()
+        if part is None:
+            client.wait([reader], 500)
+        else:
+            offsets += [record.queue_offset for record in part.records]
+    assert resumed is not None
+    resumed.join()
+    assert offsets == list(range(10_000))
+
+
+def test_requests_to_a_paused_broker_time_out_and_work_again_afterwards(
+    own_broker: LocalRocketMQ, client: RemotingQueueClient
+) -> None:
+    own_broker.create_topic("hung", queues=1)
+    queue = MessageQueue("hung", "mortal", 0)
+    assert client.max_offset(queue) == 0
+    patient = RemotingQueueClient(
+        ClientOptions(own_broker.name_server, request_timeout_ms=500, max_retries=1, retry_backoff_ms=10)
+    )
+    assert patient.max_offset(queue) == 0
+    own_broker.pause()
+    try:
+        begin = time.monotonic()
+        with pytest.raises(RequestTimeout, match="no answer"):
+            patient.max_offset(queue)
+        assert 0.9 < time.monotonic() - begin < 3
+    finally:
+        own_broker.resume()
+    assert patient.max_offset(queue) == 0
+    patient.close()
+
+
+def test_a_dead_broker_does_not_hold_up_the_readers_of_another(own_broker: LocalRocketMQ) -> None:
+    own_broker.create_topic("two", queues=1)
+    with LocalRocketMQ(name="other", broker_config={"namesrvAddr": own_broker.name_server}) as other:
+        other.create_topic("two", queues=1)
+        client = RemotingQueueClient(ClientOptions(other.name_server))
+        dying = RemotingQueueClient(ClientOptions(own_broker.name_server))
+        alive_queue, dead_queue = MessageQueue("two", "other", 0), MessageQueue("two", "mortal", 0)
+        alive = client.open_reader(alive_queue, 0, message_filter=MessageFilter())
+        dead = dying.open_reader(dead_queue, 0, message_filter=MessageFilter())
+        assert not client.wait([alive, dead], 300)
+        own_broker.kill()
+        try:
+            for n in range(20):
+                send_one(other.broker, alive_queue, b"%d" % n)
+                begin = time.monotonic()
+                while (part := alive.poll()) is None:
+                    dead.poll()
+                    assert time.monotonic() - begin < 1
+                    client.wait([alive, dead], 1_000)
+                assert [record.body for record in part.records] == [b"%d" % n]
+        finally:
+            own_broker.restart()
+        client.close()
+        dying.close()
+
+
+def test_offsets_of_a_dead_broker_fail_as_unreachable_not_as_unknown(
+    own_broker: LocalRocketMQ, client: RemotingQueueClient
+) -> None:
+    own_broker.create_topic("gone", queues=1)
+    queue = MessageQueue("gone", "mortal", 0)
+    own_broker.kill()
+    try:
+        with pytest.raises(TransportError):
+            client.max_offset(queue)
+    finally:
+        own_broker.restart()
+    assert client.max_offset(queue) == 0
+
+
+def _read_one(client: RemotingQueueClient, reader: object, timeout_s: float) -> bytes:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        part = reader.poll()  # type: ignore[attr-defined]
+        if part is not None and part.records:
+            body: bytes = part.records[0].body
+            return body
+        client.wait([reader], 500)  # type: ignore[list-item]
+    raise AssertionError(f"nothing came within {timeout_s} s: {reader!r}")

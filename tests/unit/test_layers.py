@@ -1,0 +1,294 @@
+"""Who may import whom (docs/architecture.md), kept by reading the imports of every file: also those inside functions
+and under TYPE_CHECKING.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import rmqio
+
+ROOT = Path(__file__).resolve().parents[2]
+# Folders are installed under these names (pyproject.toml, package-dir).
+PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
+BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "start", "seams")}
+OUTSIDE_WORLD = {"socket", "threading", "time", "asyncio", "select", "selectors", "subprocess", "ssl", "multiprocessing"}
+# Pure: it sees no client, and transforms and doubles share it with the client.
+PURE_CLIENT = {"rmqio.client.selection"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, absolute."""
+
+    module: str
+    """Where it is written."""
+    target: str
+    where: str
+    is_lazy: bool
+    """Inside of a function."""
+
+    @property
+    def top(self) -> str:
+        return self.target.partition(".")[0]
+
+    def is_of(self, *packages: str) -> bool:
+        return any(self.target == package or self.target.startswith(f"{package}.") for package in packages)
+
+
+def imports_of(source: str, module: str, where: str, *, is_package: bool = False) -> list[Import]:
+    """Every import of a source. `from a import b` counts as `a.b` where `a` is ours, since `b` may be a module."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, is_lazy: bool) -> None:
+        is_lazy = is_lazy or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            base = parts[: len(parts) - node.level + is_package] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            targets = [f"{origin}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and _is_import_call(node):
+            targets = [node.args[0].value] if isinstance(node.args[0], ast.Constant) else []  # type: ignore[list-item]
+        else:
+            targets = []
+        found.extend(Import(module, target, f"{where}:{node.lineno}", is_lazy) for target in targets)  # type: ignore[attr-defined]
+        for child in ast.iter_child_nodes(node):
+            visit(child, is_lazy)
+
+    visit(ast.parse(source), False)
+    return found
+
+
+def _is_import_call(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in ("import_module", "__import__") and bool(node.args)
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """Module names as installed, and their files."""
+    for folder, package in PACKAGES.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            yield ".".join([package, *(part for part in parts if part != "__init__")]), path
+
+
+def all_imports() -> list[Import]:
+    return [
+        imported
+        for module, path in sources()
+        for imported in imports_of(
+            path.read_text(), module, str(path.relative_to(ROOT)), is_package=path.name == "__init__.py"
+        )
+    ]
+
+
+def is_stdlib(imported: Import) -> bool:
+    return imported.top in sys.stdlib_module_names
+
+
+def is_in(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def is_beam_private(imported: Import) -> bool:
+    if imported.top != "apache_beam":
+        return False
+    public_runner = ("apache_beam.runners.runner", "apache_beam.runners.PipelineRunner", "apache_beam.runners.DirectRunner")
+    inside = imported.is_of("apache_beam.runners", "apache_beam.utils.subprocess_server", "apache_beam.portability")
+    return (inside and not imported.is_of(*public_runner)) or any(
+        part.startswith("_") and not part.startswith("__") for part in imported.target.split(".")
+    )
+
+
+def broken_rule(imported: Import) -> str | None:  # noqa: C901, PLR0911 (a list of rules)
+    """The rule that an import breaks, in words; None when it may stand."""
+    module = imported.module
+    if imported.is_of("rmqio.pipelines") and not is_in(module, "rmqio.pipelines"):
+        return "nothing imports pipelines"
+    if imported.top == "pyspark" and not is_in(module, "rmqio.spark", "rmqio.runners.spark"):
+        return "pyspark only in rmqio/spark and runners/spark"
+    if imported.top in ("socket", "socketserver", "ssl", "asyncio") and not is_in(
+        module, "rmqio.client", "rmqio.local", "rmqio.testing", "rmqio.serde.registry", "rmqio.runners"
+    ):
+        return "sockets only in client, local, testing and the schema registry"
+    if is_in(module, *BASE):
+        return None if is_stdlib(imported) or imported.is_of(*BASE) else "base imports stdlib and base only"
+    if is_in(module, "rmqio.wire", *PURE_CLIENT):
+        if imported.top in OUTSIDE_WORLD:
+            return "wire knows no sockets, threads, clock or processes"
+        if is_stdlib(imported) or imported.top in ("lz4", "zstandard") or imported.is_of("rmqio.wire", *BASE):
+            return None
+        return "wire imports stdlib, base, lz4 and zstandard only"
+    if is_in(module, "rmqio.serde"):
+        if is_stdlib(imported) or imported.is_of("rmqio.serde", "rmqio.errors", "rmqio.model"):
+            return None
+
+        if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
+            return None
+        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro adds fastavro)"
+    if is_in(module, "rmqio.transforms") and imported.is_of("rmqio.client"):
+        if imported.is_of(*PURE_CLIENT) or (imported.is_of("rmqio.client.factory") and imported.is_lazy):
+            return None
+        return "transforms see the client through seams, and its default factory in a function only"
+    if is_in(module, "rmqio.transforms", "rmqio.client") and imported.is_of("rmqio.testing"):
+        return "what ships for production does not import its doubles"
+    if is_in(module, "rmqio.runners") and imported.is_of("rmqio.transforms", "rmqio.client", "rmqio.wire"):
+        return "runners run any pipeline: they never import rmqio's transforms"
+    if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing"):
+        return "client and testing know no Beam"
+    return None
+
+
+IMPORTS = all_imports()
+
+
+def test_the_tree_is_really_read() -> None:
+    modules = {module for module, _ in sources()}
+    assert modules >= BASE
+    assert {"rmqio", "rmqio.wire.frame", "rmqio.transforms.read", "rmqio.runners", "rmqio.pipelines"} <= modules
+    assert any(i.is_lazy and i.target == "rmqio.client.factory.RemotingClientFactory" for i in IMPORTS)
+
+
+def test_imports_keep_the_layers() -> None:
+    broken = [f"{i.where} imports {i.target}: {rule}" for i in IMPORTS if (rule := broken_rule(i)) is not None]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("package", ["rmqio.runners.spark", "rmqio.local", "rmqio.transforms", "rmqio.runners.flink"])
+def test_beams_private_modules_are_touched_in_one_file_at_most(package: str) -> None:
+    allowed = {"rmqio.runners.spark": 1, "rmqio.local": 1, "rmqio.transforms": 0, "rmqio.runners.flink": 1}[package]
+    touching = sorted({i.where.rpartition(":")[0] for i in IMPORTS if is_in(i.module, package) and is_beam_private(i)})
+    assert len(touching) <= allowed, f"{package} may touch Beam's private modules in {allowed} file: {touching}"
+
+
+# module, source, part of the rule that it breaks (None: it may stand)
+SYNTHETIC: list[tuple[str, str, str | None]] = [
+    ("rmqio.errors", "import json", None),
+    ("rmqio.model", "from rmqio.errors import LocalError", None),
+    ("rmqio.model", "from rmqio import errors", None),
+    ("rmqio.options", "import lz4", "base imports"),
+    ("rmqio.seams", "from rmqio.wire.command import Command", "base imports"),
+    ("rmqio.start", "def f():\n    import apache_beam", "base imports"),
+    ("rmqio.start", "if TYPE_CHECKING:\n    from rmqio.client import client", "base imports"),
+    ("rmqio.wire.frame", "import lz4.frame", None),
+    ("rmqio.wire.frame", "import time", "no sockets"),
+    ("rmqio.wire.frame", "def f():\n    from threading import Lock", "no sockets"),
+    ("rmqio.wire.frame", "import importlib\nimportlib.import_module('asyncio')", "sockets"),
+    ("rmqio.wire.frame", "from apache_beam import coders", "wire imports"),
+    ("rmqio.wire.frame", "from .. import client", "wire imports"),
+    ("rmqio.wire.frame", "from . import codes", None),
+    ("rmqio.serde.json", "import rmqio.options", "serde imports"),
+    ("rmqio.serde.json", "import fastavro", "serde imports"),
+    ("rmqio.serde.avro", "import fastavro", None),
+    ("rmqio.serde.json", "import socket", "sockets only"),
+    ("rmqio.transforms.read", "import socket", "sockets only"),
+    ("rmqio.transforms.read", "from rmqio.client.factory import X", "transforms see"),
+    ("rmqio.transforms.read", "def f():\n    from rmqio.client.factory import X", None),
+    ("rmqio.transforms.read", "def f():\n    from rmqio.client.session import X", "transforms see"),
+    ("rmqio.transforms.read", "from rmqio import client", "transforms see"),
+    ("rmqio.transforms.write", "from rmqio.client.selection import f", None),
+    ("rmqio.transforms.write", "from rmqio.testing import FakeBroker", "doubles"),
+    ("rmqio.transforms.write", "import pyspark.sql", "pyspark only"),
+    ("rmqio.spark.reader", "import pyspark.sql", None),
+    ("rmqio.runners.spark.runner", "from pyspark import sql", None),
+    ("rmqio.runners.options", "import pyspark", "pyspark only"),
+    ("rmqio.runners.options", "import rmqio.transforms.read", "runners run any"),
+    ("rmqio.runners.options", "def f():\n    from rmqio import transforms", "runners run any"),
+    ("rmqio.transforms.read", "from rmqio.pipelines import province", "nothing imports pipelines"),
+    ("rmqio.pipelines.province", "from rmqio.pipelines import arguments", None),
+    ("rmqio.client.selection", "import threading", "no sockets"),
+    ("rmqio.client.session", "import threading, socket", None),
+    ("rmqio.client.session", "import apache_beam", "no Beam"),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "expected"), SYNTHETIC)
+def test_the_rules_catch_what_they_should_and_no_more(module: str, source: str, expected: str | None) -> None:
+    rules = [rule for i in imports_of(source, module, "x.py") if (rule := broken_rule(i)) is not None]
+    assert [expected is not None and expected in rule for rule in rules] == [True] * (expected is not None)
+
+
+def test_relative_imports_are_resolved_from_a_package_and_from_a_module() -> None:
+    source = "from . import a\nfrom .b import c\nfrom ..d import e"
+    module = [i.target for i in imports_of(source, "rmqio.wire.frame", "x")]
+    package = [i.target for i in imports_of(source, "rmqio.wire", "x", is_package=True)]
+    assert module == package == ["rmqio.wire.a", "rmqio.wire.b.c", "rmqio.d.e"]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_private"),
+    [
+        ("import apache_beam as beam", False),
+        ("from apache_beam.utils.timestamp import Timestamp", False),
+        ("from apache_beam.runners.runner import PipelineRunner", False),
+        ("from apache_beam.runners.worker import operations", True),
+        ("from apache_beam.runners.portability.fn_api_runner import translations", True),
+        ("from apache_beam.utils import subprocess_server", True),
+        ("from apache_beam.transforms.core import _Hidden", True),
+    ],
+)
+def test_what_counts_as_private_to_beam(source: str, is_private: bool) -> None:
+    assert [is_beam_private(i) for i in imports_of(source, "m", "x")] == [is_private]
+
+
+# ---- the public face ------------------------------------------------------------------------------------------------
+
+
+def run(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["rmqio", "rmqio.wire.frame", "rmqio.testing", "rmqio.serde"])
+def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:
+    program = f"import sys, {module}; print(*sorted({{'apache_beam', 'pyspark', 'grpc'}} & set(sys.modules)))"
+    assert run(program) == ""
+
+
+def test_a_light_public_name_does_not_pull_in_beam_and_a_transform_does() -> None:
+    assert run("import sys, rmqio; rmqio.Message, rmqio.StartFrom; print('apache_beam' in sys.modules)") == "False"
+    assert run("import sys, rmqio; rmqio.ReadFromRocketMQ; print('apache_beam' in sys.modules)") == "True"
+
+
+FIXED_NAMES = """
+    ReadFromRocketMQ ReadAllFromRocketMQ WriteToRocketMQ WriteToRocketMQResult StartFrom StopAt Message Record
+    MessageQueue ReadOptions WriteOptions
+""".split()
+
+
+@pytest.mark.parametrize("name", FIXED_NAMES)
+def test_a_fixed_name_is_public_and_has_a_docstring(name: str) -> None:
+    assert name in rmqio.__all__
+    assert getattr(rmqio, name).__doc__
+
+
+def test_every_public_name_resolves_and_is_listed() -> None:
+    for name in rmqio.__all__:
+        assert getattr(rmqio, name) is not None
+    assert set(rmqio.__all__) <= set(dir(rmqio))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'ReadFromKafka'"):
+        rmqio.ReadFromKafka  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("cls", "methods"),
+    [
+        ("StartFrom", "earliest latest timestamp group_offsets specific_offsets"),
+        ("StopAt", "latest timestamp offsets"),
+    ],
+)
+def test_strategies_have_their_fixed_names(cls: str, methods: str) -> None:
+    assert all(callable(getattr(getattr(rmqio, cls), name)) for name in methods.split())
