@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from bench import alone
 from bench.cases import CASES, JAVA_PULL, JavaSettings, best_java_settings, compare
 from bench.config import JAVA_CANDIDATES, Plan
 from bench.lab import Lab
-from bench.report import Report, table
+from bench.report import BUSY_WARNING, Report, table
 from bench.rows import Row
 from bench.tally import BenchError
 
@@ -67,7 +68,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
 
 def run(names: Sequence[str], plan: Plan) -> Report:
     """Run the cases. Raises `BenchError`, `UnequalWork` among them; by then nothing is left running."""
-    report = Report(plan.describe())
+    report = Report(plan.describe(), round(os.getloadavg()[0], 1))
     cases = [case for case in CASES if case.name in names]
     with Lab(plan) as lab:
         for size in plan.sizes if cases else ():
@@ -103,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report.write_json(given.json)
     if given.markdown:
         report.write_markdown(given.markdown)
+    if report.is_busy:
+        print(BUSY_WARNING.format(report.load_at_start).strip("*"))
     for row in report.missed:
         print(f"MISSED: {row.case}, {row.size} B" if row.size else f"MISSED: {row.case}")
     return 3 if report.missed and given.strict else 0

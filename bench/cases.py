@@ -125,7 +125,7 @@ CASES: Final[Sequence[Case]] = (
 
 
 def compare(lab: Lab, cases: Sequence[Case], size: int, java: JavaSettings) -> list[Row]:
-    """One warm-up and `repeats` timed runs of each side, alternating; the order is turned round at each repeat.
+    """Warm-ups, then `repeats` timed runs of each side, alternating; the order is turned round at each repeat.
 
     Raises `UnequalWork` when a case's two sides did not do the same, in any run.
     """
@@ -138,8 +138,8 @@ def compare(lab: Lab, cases: Sequence[Case], size: int, java: JavaSettings) -> l
     sides = [*used, *(case.name for case in cases)]
     by_name = {case.name: case for case in cases}
     rates: dict[str, list[float]] = {side: [] for side in sides}
-    for repeat in range(lab.plan.repeats + 1):
-        warm_up = repeat == 0
+    for repeat in range(1 - lab.plan.warm_ups, lab.plan.repeats + 1):
+        warm_up = repeat < 1
         done: dict[str, Outcome] = {}
         for side in sides if repeat % 2 == 0 else reversed(sides):
             done[side] = peers[side]() if side in peers else by_name[side].ours(lab, size, warm_up)

@@ -23,6 +23,7 @@ class Plan:
     messages: int = 200_000
     sync_messages: int = 20_000
     """Single sends take a millisecond each, on both sides, so fewer of them."""
+    warm_ups: int = 2
     repeats: int = 5
     sizes: tuple[int, ...] = (100, 1024)
     batch: int = 500
@@ -40,7 +41,7 @@ class Plan:
     def quick(cls, sizes: tuple[int, ...]) -> Plan:
         """To see that everything works; not for figures."""
         return cls(
-            messages=50_000, sync_messages=2_000, repeats=2, sizes=sizes, memory_messages=400_000,
+            messages=50_000, sync_messages=2_000, warm_ups=1, repeats=2, sizes=sizes, memory_messages=400_000,
             idle_seconds=10.0, settle_seconds=5.0, ticks=40, thorough_search=False,
         )  # fmt: skip
 

@@ -68,6 +68,9 @@ def java_command(jdk: Jdk, class_path: str, home: Path, main_class: str, argumen
         "-Xms1g",
         "-Xmx2g",
         f"-Duser.home={home}",
+        "-Dfile.encoding=UTF-8",
+        "-Dsun.stdout.encoding=UTF-8",  # Java 11 to 17
+        "-Dstdout.encoding=UTF-8",  # later ones
         "-Drocketmq.client.logUseSlf4j=false",
         "-cp",
         class_path,

@@ -24,7 +24,7 @@ class LineProcess:
         self._log_path = log
         self._log: IO[bytes] = log.open("ab")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=cwd, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=cwd, encoding="utf-8"
         )
         try:
             self.ready = self._answer()

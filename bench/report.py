@@ -17,6 +17,11 @@ from bench.rows import Row
 
 BEGIN: Final = "<!-- results: written by python -m bench --markdown -->"
 END: Final = "<!-- end of results -->"
+BUSY_WARNING: Final = (
+    "**The machine was busy with other work (load average {:.1f} before the start): these figures show that the "
+    "benchmark runs, and nothing else.**"
+)
+_BUSY: Final = 0.5
 _COLUMNS: Final = ("case", "bytes", "ours", "peer", "ratio", "target", "", "what")
 
 
@@ -25,9 +30,16 @@ class Report:
     """All of one run."""
 
     plan: Mapping[str, Any]
+    load_at_start: float = 0.0
+    """The machine's load average before anything of ours ran."""
     rows: list[Row] = field(default_factory=list)
     java_settings: dict[int, str] = field(default_factory=dict)
     java_search: dict[int, list[tuple[str, float]]] = field(default_factory=dict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the machine had other work, so that the figures mean little."""
+        return self.load_at_start > _BUSY
 
     @property
     def missed(self) -> list[Row]:
@@ -39,6 +51,7 @@ class Report:
             "machine": machine(),
             "settings": settings(),
             "plan": dict(self.plan),
+            "load_average_at_start": self.load_at_start,
             "java_pull_settings": self.java_settings,
             "java_pull_search": self.java_search,
             "rows": [asdict(row) for row in self.rows],
@@ -56,6 +69,8 @@ class Report:
 
     def markdown(self) -> str:
         lines = [f"Machine: {machine_text()}.", "", f"Settings: {settings_text(self.plan)}.", ""]
+        if self.is_busy:
+            lines += [BUSY_WARNING.format(self.load_at_start), ""]
         for size, chosen in self.java_settings.items():
             tried = self.java_search.get(size, [])
             lines += [f"Java's consumer was fastest, of {len(tried)} settings tried with {size} B, with {chosen}.", ""]
@@ -132,6 +147,7 @@ def settings_text(plan: Mapping[str, Any]) -> str:
     config = ", ".join(f"{key}={value}" for key, value in s["broker_config"].items())
     return (
         f"RocketMQ {s['rocketmq']}, broker heap {s['broker_heap_mb']} MB, {config}; topics of {s['queues']} queues; "
-        f"Java peer {s['java_heap']}; {plan['repeats']} timed repeats after one warm-up; sends in batches of "
-        f"{plan['batch']} with {plan['in_flight']} batches in flight"
+        f"Java peer {s['java_heap']}; {plan['messages']:,} messages a run; "
+        f"{plan['repeats']} timed repeats after {plan['warm_ups']} warm-ups; "
+        f"sends in batches of {plan['batch']} with {plan['in_flight']} batches in flight"
     )

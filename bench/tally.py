@@ -35,7 +35,7 @@ class Tally:
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any]) -> Tally:
         """From the answer of a worker or of the Java peer."""
-        return cls(**{field.name: answer.get(field.name) for field in fields(cls)})
+        return cls(answer["count"], answer.get("bytes"), answer.get("offsets"), answer.get("crcs"))
 
 
 def offsets_sum(queue_id: int, offsets_plus_count: int) -> int:

@@ -21,8 +21,9 @@ FAILED: Final = 1
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-# How our errors look inside the text that a runner makes of a worker's failure.
-_OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (?P<text>.+?)(?: \[while running '.*)?$", re.MULTILINE)
+# How our errors look inside the text that a runner makes of a worker's failure, and what Beam adds.
+_OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
+_WHERE: Final = re.compile(r" \[while running '.*", re.DOTALL)
 
 
 def run_program(
@@ -39,21 +40,22 @@ def run_program(
     leave as they are. On Ctrl-C a runner that works elsewhere is told to cancel the job.
     """
     set_up_logging(verbose)
-    result = None
     try:
         pipeline = beam.Pipeline(options=options)
         build(pipeline)
+    except (LocalError, ImportError, AttributeError, ValueError) as error:  # a runner's class that is not there, too
+        return _end(name, WRONG_USAGE, str(error), verbose=verbose)
+    result = None
+    try:
         result = pipeline.run()
         state = result.wait_until_finish()
     except KeyboardInterrupt:
         if result is not None:
             result.cancel()
         return _end(name, INTERRUPTED, "interrupted")
-    except LocalError as error:
-        return _end(name, WRONG_USAGE, str(error), verbose=verbose)
-    except RmqioError as error:
-        return _end(name, FAILED, str(error), verbose=verbose)
-    except RuntimeError as error:  # what runners make of a failure in a worker
+    except (RmqioError, RuntimeError) as error:
+        if str(error).startswith("KeyboardInterrupt"):  # Ctrl-C inside a DoFn of the in-process runner, as Beam has it
+            return _end(name, INTERRUPTED, "interrupted")
         return _end(name, FAILED, failure_text(error), verbose=verbose)
     if state is not None and state != PipelineState.DONE:
         return _end(name, FAILED, f"the pipeline ended in state {state}")
@@ -69,11 +71,17 @@ def set_up_logging(verbose: bool) -> None:
     logging.getLogger("apache_beam.runners.common").setLevel(logging.INFO if verbose else logging.CRITICAL)
 
 
-def failure_text(error: RuntimeError) -> str:
-    """The line that says what is the matter, out of a runner's account of a failure in a worker."""
-    ours = list(_OURS.finditer(str(error)))
+def failure_text(error: Exception) -> str:
+    """The line that says what is the matter.
+
+    A failure in a worker comes as our error with an addition of Beam's, or as a `RuntimeError` of which only the text
+    tells what it was: with the error's full name, in the last line of a traceback, or deep in a runner's account.
+    """
+    if isinstance(error, RmqioError):
+        return " ".join(_WHERE.sub("", str(error)).split())  # a broker's remark may have several lines
+    ours: list[str] = _OURS.findall(str(error))
     if ours:
-        return ours[-1]["text"]
+        return _WHERE.sub("", ours[-1])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{lines[-1] if lines else type(error).__name__} (-v shows more)"
 

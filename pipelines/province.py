@@ -5,6 +5,8 @@ python pipelines/province.py --name_server=127.0.0.1:9876 --source_topic=address
 
 from __future__ import annotations
 
+import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+
 import collections
 import logging
 import operator

@@ -71,9 +71,8 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
     runner = str(found.view_as(StandardOptions).runner)
     if any(name in runner for name in _PORTABLE):
         return []
-    known = found.get_all_options()
-    everything = found.get_all_options(retain_unknown_options=True)
-    return sorted(f"--{name}" for name in everything if name not in known)
+    known = PipelineOptions([]).get_all_options()
+    return sorted(f"--{name}" for name in found.get_all_options(retain_unknown_options=True) if name not in known)
 
 
 def _require_spark_runner() -> None:

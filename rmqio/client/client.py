@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from rmqio.client.answers import ReadQueue
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
@@ -129,10 +130,8 @@ class RemotingQueueClient:
         if message_filter.sql:
             self._check_filter(queue, message_filter)
         reader = PipelinedReader(
-            queue,
+            ReadQueue(queue, self._routes.wire_queue(queue), message_filter),
             offset,
-            message_filter=message_filter,
-            wire_queue=self._routes.wire_queue(queue),
             group=self._routes.wire_name(self._options.pull_group),
             link=_Link(queue, self._pool, self._routes),
             options=self._options,

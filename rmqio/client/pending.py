@@ -114,8 +114,8 @@ class PendingRequest:
             call = self._call
             if call is None:
                 return False
-            if not call.is_done:
-                call.session.pump(0)
+            while not call.is_done and call.session.pump(0):
+                pass  # as long as there is something to read
             if call.is_done:
                 self._look_at(call, 0)
             return self._outcome is not None
@@ -162,6 +162,11 @@ class PendingRequest:
 
     def _try(self) -> None:
         self._tries += 1
+        try:
+            self._sending.choice.look_up(self.queue.topic)
+        except TransportError as error:  # that was tried often enough
+            self._outcome = error
+            return
         try:
             self._call = self._sending.dispatcher.start(self.queue, self._command)
         except LocalError:
@@ -221,7 +226,8 @@ class PendingRequest:
         sending.statistics.retries += 1
         if error.retriable:
             sending.choice.failed(self.queue.broker)
-        sending.environment.sleep(pause_ms / 1000)
+        if pause_ms:
+            sending.environment.sleep(pause_ms / 1000)
         self._failure = None
         if error.stale_route:
             self._route_was_refreshed |= isinstance(error, TopicNotExist)

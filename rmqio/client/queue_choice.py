@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from rmqio.client.environment import Environment
@@ -44,7 +45,12 @@ class QueueChoice:
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The topic's writable queues, sorted. Raises `TopicNotExist`, also when there is none."""
-        return self._plan(topic).queues
+        return self._current_plan(topic).queues
+
+    def look_up(self, topic: str) -> None:
+        """Have a route that is not old. Raises `TransportError` when no name server can be reached, after retries."""
+        with suppress(TopicNotExist):
+            self._routes.route(topic)
 
     def in_turn(self, topic: str) -> MessageQueue:
         """The next queue; brokers alternate, and one that failed lately is passed over. Raises as `queues`."""
@@ -78,6 +84,9 @@ class QueueChoice:
         try:
             return self._routes.master(queue.topic, queue.broker)
         except TopicNotExist:
+            with suppress(TransportError):
+                # A name server forgets a broker that went down, and the topics that only this one has.
+                return self._routes.held_address(queue.topic, queue.broker)
             if not self._options.create_topics:
                 raise
         data = self._template_route().brokers.get(queue.broker)
@@ -99,6 +108,16 @@ class QueueChoice:
         return False
 
     def _plan(self, topic: str) -> _Plan:
+        try:
+            return self._current_plan(topic)
+        except TopicNotExist:
+            # Forgotten while its only broker restarts? If it is really gone, the broker will say so.
+            plan = self._plans.get(topic)
+            if plan is None:
+                raise
+            return plan
+
+    def _current_plan(self, topic: str) -> _Plan:
         plan = self._plans.get(topic)
         try:
             route = self._routes.route(topic)

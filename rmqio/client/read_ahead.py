@@ -160,7 +160,14 @@ class ReadAhead(Generic[C]):
         return Taken(records, corrupt, skipped)
 
     def _fill(self, begin: int, end: int) -> None:
-        rest = [self._segment(at, min(at + self.span, end)) for at in range(begin, end, self.span)]
+        depth = self.depth
+        room = max(depth - len(self.segments), depth // 2)
+        rest = []
+        while begin < end:
+            # The last one takes all that is left: a long scan may be followed by a very short one.
+            until = min(begin + self.span, end) if len(rest) < room - 1 else end
+            rest.append(self._segment(begin, until))
+            begin = until
         self.segments.extendleft(reversed(rest))
 
     def _learn(self, head: Segment[C], next_offset: int, max_offset: int, body_bytes: int) -> None:

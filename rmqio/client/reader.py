@@ -6,21 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from rmqio.client.answers import PullGroupReset, ReadQueue, fetch, joined
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.outage import Outage
 from rmqio.client.read_ahead import ReadAhead
-from rmqio.client.retry import backoff_ms
 from rmqio.client.session import Call, Session
 from rmqio.errors import (
-    CorruptMessage,
     LocalError,
-    OffsetOutOfRange,
     RequestTimeout,
     RmqioError,
     TransportError,
     broker_error,
 )
-from rmqio.model import MessageFilter, MessageQueue, PullStatus
+from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.seams import Fetched
 from rmqio.wire import requests
@@ -35,6 +34,8 @@ _BROKER_PATIENCE_MS = 5_000
 """A broker lets a pull wait so long for a thread before it refuses it as busy."""
 _LONG_POLL_GRACE_MS = 10_000
 """A broker looks for expired long polls every 5 s."""
+_TICK_MS = 1.0
+"""What is due within this time is due: poll(2) waits for whole milliseconds."""
 
 _TELLING = frozenset(
     {
@@ -65,29 +66,25 @@ class PipelinedReader:
     then. After an error was raised, the reader stands where it stood, and the next `poll` begins to try again.
 
     Args:
-      queue: as the user names it.
-      wire_queue: as the broker names it.
+      what: the queue.
+      offset: the first one wanted.
       group: to pull under, as the broker names it.
     """
 
     def __init__(
         self,
-        queue: MessageQueue,
+        what: ReadQueue,
         offset: int,
         *,
-        message_filter: MessageFilter,
-        wire_queue: MessageQueue,
         group: str,
         link: Link,
         options: ClientOptions,
         environment: Environment,
         on_close: Callable[[PipelinedReader], None] | None = None,
     ) -> None:
-        self._queue = queue
-        self._wire_queue = wire_queue
+        self._what = what
+        self._queue = what.queue
         self._group = group
-        self._filter = message_filter
-        self._tags = message_filter.tag_set
         self._link = link
         self._options = options
         self._environment = environment
@@ -96,21 +93,25 @@ class PipelinedReader:
             offset,
             depth=options.pull_depth,
             batch=options.pull_batch,
-            is_filtered=not message_filter.is_all,
+            is_filtered=not what.message_filter.is_all,
             max_bytes=options.pull_depth * _ANSWER_BYTES,
         )
         self._session: Session | None = None
         self._error: RmqioError | None = None
-        self._failures = 0
-        self._failing_since: float | None = None
-        self._retry_at: float | None = None
+        self._outage = Outage(options, environment)
         self._is_closed = False
         self.resets_ignored = 0
         """Resets of the group that we pull under, which is not the user's."""
 
     def __repr__(self) -> str:
         state = (
-            "closed" if self._is_closed else "failing" if self._failures else "at end" if self.is_at_end else "reading"
+            "closed"
+            if self._is_closed
+            else "failing"
+            if self._outage.failures
+            else "at end"
+            if self.is_at_end
+            else "reading"
         )
         return f"<PipelinedReader {self._queue} {state} at {self.position}, in flight {len(self._plan.segments)}>"
 
@@ -138,7 +139,7 @@ class PipelinedReader:
     @property
     def is_backing_off(self) -> bool:
         """Whether it waits for the time of its next try, not for the network."""
-        return self._retry_at is not None
+        return self._outage.is_pausing
 
     @property
     def is_at_end(self) -> bool:
@@ -155,9 +156,8 @@ class PipelinedReader:
 
     def due_in_ms(self) -> float:
         """How long until `tick` has something to do although nothing comes from the network."""
-        now = self._environment.clock()
-        if self._retry_at is not None:
-            return max((self._retry_at - now) * 1000, 0)
+        if self._outage.is_pausing:
+            return self._outage.pause_left_ms
         head = self._plan.head
         if head is None or head.call is None:
             return self._options.connect_timeout_ms
@@ -182,7 +182,7 @@ class PipelinedReader:
     def seek(self, offset: int) -> None:
         self._drop(offset)
         self._error = None
-        self._retry_at = None
+        self._outage.try_now()
         if not self._is_closed:
             self.tick()
 
@@ -200,18 +200,18 @@ class PipelinedReader:
         """Send what is to be sent, notice failures and timeouts, retry when it is time. Never blocks or raises."""
         if self._error is not None or self._is_closed:
             return
-        if self._retry_at is not None:
-            if self._environment.clock() < self._retry_at:
+        if self._outage.is_pausing:
+            if self._outage.pause_left_ms >= _TICK_MS:
                 return
-            self._retry_at = None
+            self._outage.try_now()
             self._link.refresh()
         head = self._plan.head
         if head is not None and head.call is not None:
             if head.call.is_done:
                 self._look_at(head.call)
-            elif head.call.age_ms > self._timeout_ms(head.is_long_poll):
+            elif self.due_in_ms() < _TICK_MS:
                 self._time_out(head.call, self._timeout_ms(head.is_long_poll))
-        if self._retry_at is None and self._error is None:
+        if self._error is None and not self._outage.is_pausing:
             self._send()
 
     def _send(self) -> None:
@@ -228,10 +228,10 @@ class PipelinedReader:
                 [
                     requests.pull(
                         self._group,
-                        self._wire_queue,
+                        self._what.wire_queue,
                         segment.begin,
                         max_messages=segment.max_messages,
-                        message_filter=self._filter,
+                        message_filter=self._what.message_filter,
                         suspend_ms=self._options.long_poll_ms if segment.is_long_poll else 0,
                     )
                     for segment in segments
@@ -264,10 +264,10 @@ class PipelinedReader:
 
     def _take_nothing_new(self, call: Call) -> None:
         try:
-            result = requests.parse_pull(call.result(0), self._wire_queue, self.position)
+            result = requests.parse_pull(call.result(0), self._what.wire_queue, self.position)
             if result.next_offset <= self.position:
                 self._plan.take(result, 0)
-                self._succeed()
+                self._outage.succeed()
         except RmqioError as error:
             self._fail(error)
 
@@ -280,7 +280,8 @@ class PipelinedReader:
             if head is None or head.call is None or not head.call.is_done:
                 break
             try:
-                part = self._take(head.call)
+                part = fetch(head.call, plan, self._what)
+                self._outage.succeed()
             except RmqioError as error:
                 if fetched is None:
                     self._fail(error)
@@ -289,40 +290,8 @@ class PipelinedReader:
                         raise error
                     return None
                 break  # first what came before it; the answer is still there for the next poll
-            fetched = part if fetched is None else _joined(fetched, part)
+            fetched = part if fetched is None else joined(fetched, part)
         return fetched
-
-    def _take(self, call: Call) -> Fetched:
-        answer = call.result(0)
-        begin = self._plan.position
-        try:
-            result = requests.parse_pull(answer, self._wire_queue, begin)
-        except CorruptMessage as error:
-            error.topic = self._queue.topic
-            raise
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            raise self._offset_error(result.remark, result.min_offset, result.max_offset)
-        taken = self._plan.take(result, len(answer.body))
-        self._succeed()
-        records = taken.records
-        if self._tags:
-            # The broker compares hashes of tags, and different tags have the same ("Aa" and "BB").
-            tags = self._tags
-            records = [record for record in records if record.tags in tags]
-        if self._wire_queue is not self._queue:
-            records = [record._replace(topic=self._queue.topic) for record in records]
-            for bad in taken.corrupt:
-                bad.topic = self._queue.topic
-        return Fetched(
-            records, taken.corrupt, self._plan.position, result.max_offset, taken.skipped, round(call.age_ms, 3)
-        )
-
-    def _offset_error(self, remark: str | None, minimum: int, maximum: int) -> RmqioError:
-        if remark == "OFFSET_RESET":
-            # Somebody reset the group that we pull under. The broker has forgotten it by now: ask again.
-            self.resets_ignored += 1
-            return TransportError(f"{self._queue}: group {self._group} was reset; that group is not the user's")
-        return OffsetOutOfRange(self._queue, self.position, minimum, maximum)
 
     # ---- failures ---------------------------------------------------------------------------------------------------
 
@@ -337,38 +306,15 @@ class PipelinedReader:
     def _fail(self, error: RmqioError) -> None:
         """Give up what is in flight; plan a retry, or keep the error for `poll`."""
         self._drop(self.position)
-        now = self._environment.clock()
-        if self._failing_since is None:
-            self._failing_since = now
-        self._failures += 1
-        if error.retriable and (
-            self._failures <= self._options.max_retries
-            or (now - self._failing_since) * 1000 < self._options.outage_timeout_ms
-        ):
-            if self._failures == 1:
+        if isinstance(error, PullGroupReset):
+            self.resets_ignored += 1
+        if self._outage.fail(error):
+            if self._outage.failures == 1:
                 _LOGGER.info("%s: trying again: %s", self._queue, error)
-            self._retry_at = now + backoff_ms(self._failures - 1, self._options, self._environment.random) / 1000
-            return
-        self._succeed()
-        self._error = error
-
-    def _succeed(self) -> None:
-        self._failures = 0
-        self._failing_since = None
+        else:
+            self._error = error
 
     def _drop(self, position: int) -> None:
         for segment in self._plan.restart(position):
             if segment.call is not None:
                 segment.call.forget()
-
-
-def _joined(first: Fetched, second: Fetched) -> Fetched:
-    first.records.extend(second.records)
-    return Fetched(
-        first.records,
-        first.corrupt + second.corrupt,
-        second.next_offset,
-        second.max_offset,
-        first.skipped + second.skipped,
-        max(first.latency_ms, second.latency_ms),
-    )

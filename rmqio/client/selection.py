@@ -22,10 +22,11 @@ def java_string_hash(text: str) -> int:
 
 
 def queue_index_for_key(key: str, count: int) -> int:
-    """SelectMessageQueueByHash.java: the absolute hash modulo the number of queues."""
-    value = java_string_hash(key)
-    # Math.abs(Integer.MIN_VALUE) stays negative in Java; SelectMessageQueueByHash then takes the first queue.
-    return 0 if value == -(1 << 31) else abs(value) % count
+    """Where SelectMessageQueueByHash.java of 5.x puts a key: `abs(hashCode % count)`.
+
+    Older versions took the absolute value first, which fails for a hash of -2^31 and agrees for all others.
+    """
+    return abs(java_string_hash(key)) % count
 
 
 def queue_for_key(queues: Sequence[Q], key: str) -> Q:

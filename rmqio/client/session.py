@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from rmqio.client.call import Call, OnDone
 from rmqio.client.transport import Transport
 from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
@@ -21,78 +22,14 @@ from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
 from rmqio.wire.requests import refuse
 
+__all__ = ["Call", "OnDone", "Session"]
+
 _LOGGER = logging.getLogger("rmqio.client")
 
 RECEIVE_BYTES = 256 * 1024
 _REFUSAL_TIMEOUT_MS = 1_000
 _MAX_SILENT_TIMEOUTS = 2
 """Requests that time out in a row, without a byte from the peer, until the socket is taken for dead and closed."""
-
-OnDone = Callable[["Call"], None]
-
-
-class Call:
-    """A request that is on its way."""
-
-    __slots__ = ("_answer", "_failure", "_on_done", "_session", "_started", "code", "opaque")
-
-    def __init__(self, session: Session, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
-        self._session = session
-        self._on_done = on_done
-        self._started = started
-        self._answer: Command | None = None
-        self._failure: RmqioError | None = None
-        self.code = code
-        self.opaque = opaque
-
-    def __repr__(self) -> str:
-        state = "answered" if self._answer else "failed" if self._failure else "in flight"
-        return f"<Call code={self.code} opaque={self.opaque} to {self._session.address} {state}>"
-
-    @property
-    def session(self) -> Session:
-        return self._session
-
-    @property
-    def is_done(self) -> bool:
-        """Whether `result` would not block."""
-        return self._answer is not None or self._failure is not None
-
-    @property
-    def age_ms(self) -> float:
-        """How long ago it was started."""
-        return (self._session.clock() - self._started) * 1000
-
-    def result(self, timeout_ms: float) -> Command:
-        """The answer, whatever its code, waited for from now on.
-
-        Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
-        answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
-        """
-        session = self._session
-        deadline = session.clock() + timeout_ms / 1000
-        while not self.is_done:
-            remaining_ms = (deadline - session.clock()) * 1000
-            if remaining_ms <= 0:
-                session.time_out(self, timeout_ms)
-                break
-            session.pump(remaining_ms, until=self)
-        if self._answer is not None:
-            return self._answer
-        failure = self._failure
-        assert failure is not None  # is_done, and no answer
-        if isinstance(failure, RequestTimeout):
-            raise failure
-        # A fresh error for each waiter: one instance raised in several threads would mix up its tracebacks.
-        raise TransportError(f"{failure}; outcome of request {self.code} unknown") from failure
-
-    def forget(self) -> None:
-        """Give up on the answer. Never blocks."""
-        self._session.forget(self)
-
-    def _finish(self, answer: Command | None, failure: RmqioError | None) -> None:
-        self._answer = answer
-        self._failure = failure
 
 
 class Session:
@@ -114,7 +51,7 @@ class Session:
         self._failure: RmqioError | None = None
         self._connected = False
         self._silent_timeouts = 0
-        self._last_received = 0.0
+        self._last_received = float("-inf")
         self._watchers: list[Wakeup] = []
         self._is_reading = False
         self._users = 0
@@ -252,7 +189,7 @@ class Session:
         if call is None:
             self.late_answers += 1
             return
-        call._finish(answer, None)
+        call.finish(answer, None)
         done.append(call)
 
     def _refuse(self, command: Command) -> None:
@@ -270,8 +207,8 @@ class Session:
         for watcher in tuple(self._watchers):
             watcher.wake()
         for call in done:
-            if call._on_done is not None:
-                call._on_done(call)
+            if call.on_done is not None:
+                call.on_done(call)
         if self.is_retiring and not self._pending:
             self.close()
 
@@ -280,15 +217,15 @@ class Session:
     def forget(self, call: Call) -> None:
         """Drop a call; its answer, if it still comes, is counted in `late_answers`."""
         if self._pending.pop(call.opaque, None) is not None:
-            call._finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
+            call.finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
 
     def time_out(self, call: Call, timeout_ms: float) -> None:
         """Fail a call for want of an answer. A peer that stays silent several times in a row is disconnected."""
         if self._pending.pop(call.opaque, None) is None:
             return
         error = RequestTimeout(f"{self.address}: no answer to request {call.code} within {timeout_ms:.0f} ms")
-        call._finish(None, error)
-        if self._last_received < call._started:
+        call.finish(None, error)
+        if self._last_received < call.started:
             self._silent_timeouts += 1
             if self._silent_timeouts >= _MAX_SILENT_TIMEOUTS:
                 self.fail(TransportError(f"{self.address} has not answered {self._silent_timeouts} requests in a row"))
@@ -372,6 +309,6 @@ class Session:
         calls = []
         while self._pending:
             _, call = self._pending.popitem()
-            call._finish(None, error)
+            call.finish(None, error)
             calls.append(call)
         return calls

@@ -9,7 +9,23 @@ On the command line `python -m rmqio.local`, in pytest the fixture `rocketmq`.
 
 from __future__ import annotations
 
-from rmqio.local.broker import LocalRocketMQ
-from rmqio.local.errors import LocalBrokerError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqio.local.broker import LocalRocketMQ
+    from rmqio.local.errors import LocalBrokerError
 
 __all__ = ["LocalRocketMQ", "LocalBrokerError"]
+
+
+def __getattr__(name: str) -> object:
+    # On first use (PEP 562): pytest imports this package for the plugin, in every session of every project.
+    if name == "LocalRocketMQ":
+        from rmqio.local.broker import LocalRocketMQ
+
+        return LocalRocketMQ
+    if name == "LocalBrokerError":
+        from rmqio.local.errors import LocalBrokerError
+
+        return LocalBrokerError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -14,6 +13,7 @@ from rmqio.local import _probe as probe
 from rmqio.local import ready
 from rmqio.local.config import Config
 from rmqio.local.errors import LocalBrokerError
+from rmqio.local.folder import locked, made_folder, require_space, temporary_folder
 from rmqio.local.install import Installation, Settings, install
 from rmqio.local.ports import LOOPBACK, free_port, require_free
 from rmqio.local.process import JavaProcess
@@ -24,8 +24,6 @@ Part = Literal["broker", "name_server", "all"]
 _TERMINATE_TIMEOUT_S: Final = 60.0
 _TOPIC_TIMEOUT_S: Final = 30.0
 _PORT_ATTEMPTS: Final = 5
-# Above this the broker refuses every write with code 14; no setting raises it (CleanCommitLogService caps them at 0.9).
-_DISK_LIMIT: Final = 0.90
 
 
 class LocalRocketMQ:
@@ -136,7 +134,7 @@ class LocalRocketMQ:
                 self._wait_until_up("starting")
             except BaseException as error:
                 # Somebody else took a free port between our look and Java's bind: take others, if the choice is ours.
-                lost = isinstance(error, LocalBrokerError) and "Address already in use" in str(error)
+                lost = isinstance(error, LocalBrokerError) and "BindException" in str(error)
                 self._stop(graceful=False)
                 if not lost or None not in self._ports or attempt == _PORT_ATTEMPTS - 1:
                     raise
@@ -241,17 +239,10 @@ class LocalRocketMQ:
         require_free(name_server_port, "name server")
         require_free(broker_port, "broker")
         require_free(broker_port - 2, "broker's second port, broker_port - 2")
-        if self._given_dir is None:
-            data_dir = Path(tempfile.mkdtemp(prefix="rmqio-local-"))
-            self._data_dir = data_dir
-        else:
-            data_dir = self._given_dir
-            try:
-                data_dir.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise LocalBrokerError(f"the data folder {data_dir} cannot be made: {error.strerror}") from error
-        _require_space(data_dir)
-        self._watchdog = Watchdog(self._data_dir)
+        data_dir = self._data_dir = temporary_folder() if self._given_dir is None else made_folder(self._given_dir)
+        require_space(data_dir)
+        with locked(data_dir) as lock:
+            self._watchdog = Watchdog(None if self._given_dir else data_dir, hold=lock)
         self._installation = install(self._settings, data_dir, self._watchdog, name_server_port, broker_port)
 
     def _wait_until_up(self, what: str) -> None:
@@ -279,16 +270,6 @@ class LocalRocketMQ:
         if self._watchdog is not None:
             self._watchdog.close()
             self._watchdog = None
-        if self._data_dir is not None:
+        if self._data_dir is not None and self._given_dir is None:
             shutil.rmtree(self._data_dir, ignore_errors=True)
-            self._data_dir = None
-
-
-def _require_space(folder: Path) -> None:
-    usage = shutil.disk_usage(folder)
-    used = usage.used / (usage.used + usage.free)
-    if used > _DISK_LIMIT:
-        raise LocalBrokerError(
-            f"the disk of {folder} is {used:.0%} full, and RocketMQ refuses to write above {_DISK_LIMIT:.0%}, which no "
-            "setting raises: free some space, or choose a folder on another disk with data_dir="
-        )
+        self._data_dir = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from rmqio.local.java import Java
 from rmqio.local.watchdog import Watchdog
 
 _TAIL_LINES: Final = 30
+_EXCEPTION: Final = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b", re.MULTILINE)
 
 
 class JavaProcess:
@@ -25,6 +27,7 @@ class JavaProcess:
         self._folder, self._watchdog, self._command = folder, watchdog, command
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
+        self._output_before = 0
 
     def __repr__(self) -> str:
         state = "not running" if self.pid is None else f"pid {self.pid}{', paused' if self._paused else ''}"
@@ -46,6 +49,7 @@ class JavaProcess:
         """Start it. Raises LocalBrokerError if it runs already or the command cannot be executed."""
         if self.pid is not None:
             raise LocalBrokerError(f"the {self.title} is running already (pid {self.pid})")
+        self._output_before = self.output.stat().st_size if self.output.is_file() else 0
         self._process = self._watchdog.spawn(self._command, cwd=self._folder, output=self.output)
 
     def pause(self) -> None:
@@ -74,14 +78,22 @@ class JavaProcess:
                 self._process.wait(timeout_s)
             self.kill()
 
+    def has_failed(self) -> bool:
+        """Whether it ended, or printed an exception since its start, which it does only when it is about to end."""
+        return self.pid is None or _EXCEPTION.search(self._text(self.output, self._output_before)) is not None
+
     def tail(self) -> str:
-        """The end of what it printed and logged, for an error message."""
+        """The end of what it logged and printed, for an error message. Stack frames are left out."""
         parts = []
         for path in (self.log, self.output):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+            lines = [line for line in self._text(path).splitlines() if not line.startswith(("\tat ", "\t... "))]
             if lines:
                 parts.append("\n".join([f"--- the end of {path}:", *lines[-_TAIL_LINES:]]))
         return "\n".join(parts) or "(it left no log)"
+
+    @staticmethod
+    def _text(path: Path, start: int = 0) -> str:
+        return path.read_bytes()[start:].decode(errors="replace") if path.is_file() else ""
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is None or self._process is None:

@@ -12,6 +12,7 @@ from rmqio.local.errors import LocalBrokerError
 from rmqio.local.process import JavaProcess
 
 _POLL_S: Final = 0.05
+_GRACE_S: Final = 2.0
 _CALL_TIMEOUT_S: Final = 3.0
 
 Check = Callable[[], str | None]
@@ -19,15 +20,18 @@ Check = Callable[[], str | None]
 
 
 def wait_until(check: Check, processes: Sequence[JavaProcess], *, what: str, timeout_s: float) -> None:
-    """Poll `check` until it is content. Raises LocalBrokerError, with the end of the logs, if one of `processes` ends
+    """Poll `check` until it is content. Raises LocalBrokerError, with the end of the logs, if one of `processes` fails
     meanwhile or the time is over.
     """
     deadline = time.monotonic() + timeout_s
+    # A broker whose port is taken says so at once, and then spends more than a minute on ending: do not wait for that.
+    given_up: dict[str, float] = {}
     while (missing := check()) is not None:
+        now = time.monotonic()
         for process in processes:
-            if process.pid is None:
-                raise LocalBrokerError(f"the {process.title} ended while {what}\n{process.tail()}")
-        if time.monotonic() > deadline:
+            if process.has_failed() and now >= given_up.setdefault(process.title, now + _GRACE_S):
+                raise LocalBrokerError(f"the {process.title} failed while {what}\n{process.tail()}")
+        if now > deadline:
             tails = "\n".join(process.tail() for process in processes)
             raise LocalBrokerError(f"{what}: not done after {timeout_s:g} s: {missing}\n{tails}")
         time.sleep(_POLL_S)

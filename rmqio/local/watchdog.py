@@ -45,7 +45,10 @@ _live: weakref.WeakSet[Watchdog] = weakref.WeakSet()
 class Watchdog:
     """Starts processes that end when this process ends. Not inherited by forks: a child of ours is not their owner."""
 
-    def __init__(self, temporary_dir: Path | None = None) -> None:
+    def __init__(self, temporary_dir: Path | None = None, *, hold: int | None = None) -> None:
+        """`temporary_dir` is removed in the end. `hold` is a file descriptor that the watchdog inherits: a lock on that
+        file lasts until everything is killed, whatever becomes of us, if the caller closes its own copy.
+        """
         read_end, self._pipe = os.pipe()  # both close-on-exec: what we or Beam execute later must not hold them
         try:
             self._process = subprocess.Popen(
@@ -54,6 +57,7 @@ class Watchdog:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
+                pass_fds=() if hold is None else (hold,),
                 start_new_session=True,  # the terminal's Ctrl-C is for us, not for it
             )
         except BaseException:

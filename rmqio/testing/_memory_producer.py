@@ -10,7 +10,7 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.model import WRITE_PERMISSION, Message, MessageQueue, SendResult
 from rmqio.seams import PendingSend
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.wire.batch import BatchBuilder, MessageIds
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 
 DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -53,6 +53,8 @@ class InMemoryProducer:
         self._check_open()
         if not isinstance(message.body, bytes) or not message.body:
             raise LocalError("message body must be bytes and not empty")
+        if len(message.body) > MAX_MESSAGE_BYTES:
+            raise LocalError(f"message body has {len(message.body)} bytes; the maximum is {MAX_MESSAGE_BYTES}")
         message_id = message_id or next(self._ids)
         raw = encode_properties(message, message_id=message_id)
         queue = self._choose((message,), queue)

@@ -106,6 +106,7 @@ class FakeBroker:
         self._held: list[_HeldPull] = []
         self._lock = threading.Lock()
         self._wake_pending = False
+        self._alarm_is_set = False
 
     def __repr__(self) -> str:
         return f"<FakeBroker {self._ports}, {len(self.requests)} requests>"
@@ -221,6 +222,7 @@ class FakeBroker:
         if hold_ms > 0:
             held = _HeldPull(exchange)
             self._held.append(held)
+            self._on_change()
             exchange.later(hold_ms, lambda: held.try_answer(is_late=True))
         else:
             exchange.send(answer)
@@ -245,6 +247,15 @@ class FakeBroker:
     def _look_at_held(self) -> None:
         self._wake_pending = False
         with self.cluster.changed:
+            self.cluster.deliver_due()
             for held in tuple(self._held):
                 held.try_answer()
             self._held = [held for held in self._held if not held.is_done]
+            due_s = self.cluster.until_due_s()
+            if self._held and due_s is not None and not self._alarm_is_set:
+                self._alarm_is_set = True
+                self.server.call(self._on_alarm, max(due_s, 0.001))
+
+    def _on_alarm(self) -> None:
+        self._alarm_is_set = False
+        self._look_at_held()

@@ -48,6 +48,8 @@ class ScriptedTransport:
         """All bytes that the client wrote."""
         self.requests: list[Command] = []
         """All complete commands among them."""
+        self.writes = 0
+        """How many times it wrote."""
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -69,6 +71,7 @@ class ScriptedTransport:
         with self._changed:
             self._check_open()
             self.sent += data
+            self.writes += 1
             self._decoder.receive_data(data)
             while (request := self._decoder.next_command()) is not None:
                 self.requests.append(request)

@@ -47,7 +47,10 @@ class WriteToRocketMQ(beam.PTransform):
     which `ReadFromRocketMQ` and other consumers can drop the copy.
 
     What can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is counted
-    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler`.
+    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler`. This
+    holds for a topic, too, that only some elements name, and that does not exist or is forbidden. But when the `topic`
+    of this transform is missing or forbidden, or one that was there has vanished (which is how a name server tells
+    that its brokers are down), bundles fail until it is there again: nothing is dropped because of an outage.
 
     Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers
     choose for that key. Messages without one are spread over the queues batch by batch.
@@ -65,7 +68,8 @@ class WriteToRocketMQ(beam.PTransform):
         None: of a `Record` its coordinates, of other elements a random one.
       options: batching and retries.
       ordered_by_sharding_key: at most one batch in flight per queue that a sharding key leads to. False: such queues
-        are as fast as others under `options.asynchronous`, but a retried batch may arrive behind a later one.
+        are as fast as others under `options.asynchronous`, but a retried batch may arrive behind a later one, or in
+        a queue of another broker.
       with_sent: give out a `SendResult` per message. False: `sent` is empty, which saves time where nobody reads it.
       client_factory: makes the producer on the workers; None: the remoting client.
 

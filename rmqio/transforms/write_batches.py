@@ -1,26 +1,25 @@
-"""Batches on their way: sent, awaited, sent elsewhere, or taken apart until only the guilty messages fail."""
+"""Batches on their way: sent, awaited, or taken apart until only the guilty messages fail."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError, NoPermission, RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.seams import PendingSend, Producer
-from rmqio.transforms.write_failures import REFUSES_MESSAGE, is_refusal
+from rmqio.transforms.write_failures import REFUSES_MESSAGE
 from rmqio.transforms.write_outputs import WriteOutputs
-from rmqio.transforms.write_routes import WriteRoutes
 from rmqio.wire.batch import MessageIds
 
 
 class Batch:
     """Messages for one queue, with the elements that they come from.
 
-    `ids` holds None for a message that has no stable id. `keyed`: the queue follows from a sharding key, so it cannot
-    be exchanged for another.
+    `ids` holds None for a message that has no stable id. `keyed`: the queue follows from a sharding key.
     """
 
     __slots__ = ("ids", "inputs", "keyed", "messages", "queue", "size")
@@ -52,57 +51,96 @@ class _Flight(NamedTuple):
 class BatchSender:
     """Sends batches and settles their outcome: results and refused messages go to `outputs`, other errors are raised.
 
-    After an error was raised the bundle is lost and this sender must `abandon` what is in flight.
+    Retries are the producer's; unless a batch is ordered, it retries at another broker if there is one. After an error
+    was raised nothing is in flight any more, and the bundle must fail.
 
     Args:
       max_in_flight: batches on their way at once; 1: each is awaited before `send` returns.
-      ordered: the queue of a keyed batch has at most one batch in flight, and none after a failed one.
+      required_topics: topics that the whole write needs: that one is forbidden is raised, and not the messages' fault.
+      ordered: a keyed batch stays on its queue, which has at most one batch in flight, and none after a failed one.
       clock: seconds, monotonic.
     """
 
     def __init__(
         self,
         producer: Producer,
-        routes: WriteRoutes,
         outputs: WriteOutputs,
         *,
         max_in_flight: int,
         ordered: bool,
+        required_topics: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
-        self._routes = routes
         self._outputs = outputs
         self._max_in_flight = max_in_flight
         self._ordered = ordered
+        self._required_topics = required_topics
         self._clock = clock
         self._ids = MessageIds()
         self._flights: list[_Flight] = []
 
     def send(self, batch: Batch) -> None:
         """Send a batch. Raises the first error of it, or of an earlier one, that sending again later may cure."""
-        self._settle_done()
-        if batch.keyed and self._ordered:
-            self._await_queue(batch.queue)
-        while len(self._flights) >= self._max_in_flight:
-            self._settle(self._flights.pop(0))
-        self._number(batch)
-        flight = self._submit(batch)
-        if flight is None:
-            return
-        if self._max_in_flight == 1:
-            self._settle(flight)
-        else:
-            self._flights.append(flight)
+        with self._abandoning():
+            self._settle_done()
+            if batch.keyed and self._ordered:
+                self._await_queue(batch.queue)
+            while len(self._flights) >= self._max_in_flight:
+                self._settle(self._flights.pop(0))
+            self._number(batch)
+            flight = self._submit(batch)
+            if flight is None:
+                return
+            if self._max_in_flight == 1:
+                self._settle(flight)
+            else:
+                self._flights.append(flight)
 
     def send_alone(self, batch: Batch) -> None:
         """Send a message that no batch can take (delayed, or large) and wait. Raises as `send`.
 
         In an ordered queue, what was sent before it is awaited first.
         """
-        if batch.keyed and self._ordered:
-            self._await_queue(batch.queue)
-        self._number(batch)
+        with self._abandoning():
+            if batch.keyed and self._ordered:
+                self._await_queue(batch.queue)
+            self._number(batch)
+            self._send_one(batch)
+
+    def drain(self) -> None:
+        """Wait for everything that is in flight. Raises the first error."""
+        with self._abandoning():
+            while self._flights:
+                self._settle(self._flights.pop(0))
+
+    def abandon(self) -> None:
+        """Wait for everything that is in flight, whatever comes of it: its bundle has failed and comes again.
+
+        Waited for, so that the next try comes behind it; and a producer refuses an ordered queue while a failure
+        there has not been fetched.
+        """
+        flights, self._flights = self._flights, []
+        for flight in flights:
+            with suppress(RmqioError):
+                flight.pending.result()
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.abandon()
+            raise
+
+    def _number(self, batch: Batch) -> None:
+        # Every message gets its id here, once: sent again in a smaller batch it keeps it.
+        if not any(batch.ids):
+            batch.ids = list(islice(self._ids, len(batch.messages)))
+        elif None in batch.ids:
+            batch.ids = [known or next(self._ids) for known in batch.ids]
+
+    def _send_one(self, batch: Batch) -> None:
         (message,) = batch.messages
         if message.topic is None:
             message = message.replace(topic=batch.queue.topic)
@@ -112,28 +150,9 @@ class BatchSender:
             queue = batch.queue if batch.keyed else None
             result = self._producer.send(message, queue, message_id=batch.ids[0])
         except RmqioError as error:
-            if not is_refusal(error):
-                raise
-            self._check_producer(batch, error)
-            self._outputs.failed(batch.inputs[0], batch.messages[0], batch.queue.topic, error)
+            self._recover(batch, error)
         else:
             self._outputs.sent(batch.inputs, batch.messages, [result], self._clock() - started)
-
-    def drain(self) -> None:
-        """Wait for everything that is in flight. Raises the first error."""
-        while self._flights:
-            self._settle(self._flights.pop(0))
-
-    def abandon(self) -> None:
-        """Forget what is in flight: its bundle has failed and comes again."""
-        self._flights.clear()
-
-    def _number(self, batch: Batch) -> None:
-        # Every message gets its id here, once: the same message sent again, elsewhere or in a smaller batch, keeps it.
-        if not any(batch.ids):
-            batch.ids = list(islice(self._ids, len(batch.messages)))
-        elif None in batch.ids:
-            batch.ids = [known or next(self._ids) for known in batch.ids]
 
     def _submit(self, batch: Batch) -> _Flight | None:
         """Start sending; None when that failed and has been settled."""
@@ -152,14 +171,13 @@ class BatchSender:
 
     def _settle_done(self) -> None:
         # An error of an earlier batch must stop us before more is sent behind it.
-        done = [flight for flight in self._flights if flight.pending.is_done]
-        if done:
-            self._flights = [flight for flight in self._flights if flight not in done]
-            for flight in done:
-                self._settle(flight)
+        self._settle_all([flight for flight in self._flights if flight.pending.is_done])
 
     def _await_queue(self, queue: MessageQueue) -> None:
-        for flight in [f for f in self._flights if f.batch.queue == queue]:
+        self._settle_all([flight for flight in self._flights if flight.batch.queue == queue])
+
+    def _settle_all(self, flights: list[_Flight]) -> None:
+        for flight in flights:
             self._flights.remove(flight)
             self._settle(flight)
 
@@ -173,42 +191,18 @@ class BatchSender:
 
     def _recover(self, batch: Batch, error: RmqioError) -> None:
         """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""
-        if is_refusal(error):
-            self._check_producer(batch, error)
-            if isinstance(error, REFUSES_MESSAGE) and len(batch.messages) > 1:
-                for half in batch.halves():
-                    self._send_and_wait(half)
-            else:
-                for value, message in zip(batch.inputs, batch.messages, strict=True):
-                    self._outputs.failed(value, message, batch.queue.topic, error)
-        elif batch.keyed or not error.retriable or not self._send_elsewhere(batch):
-            raise error
-
-    def _check_producer(self, batch: Batch, error: RmqioError) -> None:
-        # A closed producer raises LocalError too. Taken for the messages' fault, that would drop them all.
         if isinstance(error, LocalError):
+            # A closed producer raises it too, and here again. Taken for the messages' fault, that would drop them all.
             self._producer.queues(batch.queue.topic)
-
-    def _send_and_wait(self, batch: Batch) -> None:
-        flight = self._submit(batch)
-        if flight is not None:
-            self._settle(flight)
-
-    def _send_elsewhere(self, batch: Batch) -> bool:
-        """Whether another broker of the topic took the batch, or refused it for good."""
-        for queue in self._routes.elsewhere(batch.queue):
-            self._outputs.metrics.send_retries.inc()
-            started = self._clock()
-            try:
-                results = self._producer.submit(batch.messages, queue, message_ids=batch.ids).result()  # type: ignore[arg-type]
-            except RmqioError as error:
-                if error.retriable:
-                    continue
-                if is_refusal(error):
-                    batch.queue = queue
-                    self._recover(batch, error)
-                    return True
-                raise
-            self._outputs.sent(batch.inputs, batch.messages, results, self._clock() - started)
-            return True
-        return False
+        if isinstance(error, REFUSES_MESSAGE):
+            if len(batch.messages) > 1:
+                for half in batch.halves():
+                    flight = self._submit(half)
+                    if flight is not None:
+                        self._settle(flight)
+                return
+        elif not isinstance(error, NoPermission) or batch.queue.topic in self._required_topics:
+            # TopicNotExist too: the topic had queues, and while its brokers are down a name server says the same.
+            raise error
+        for value, message in zip(batch.inputs, batch.messages, strict=True):
+            self._outputs.failed(value, message, batch.queue.topic, error)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
-from rmqio.transforms.selector import TopicSelector
+from rmqio.transforms.selector import ConstantTopic, TopicSelector
 from rmqio.wire.properties import user_properties
 
 Serializer = Callable[[Any], Message]
@@ -40,6 +40,12 @@ class MessageMaker:
     selector: TopicSelector | None = None
     serializer: Serializer | None = None
     id_fn: IdFunction | None = None
+
+    @property
+    def required_topics(self) -> frozenset[str]:
+        """Topics that do not depend on an element: when one cannot be written to, the write as a whole is at fault."""
+        selected = self.selector.topic if isinstance(self.selector, ConstantTopic) else None
+        return frozenset(topic for topic in (self.topic, selected) if topic)
 
     def make(self, element: Any) -> Prepared:
         """The message of an element. Any error of the user's callables passes through; ours are `RmqioError`s."""

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from rmqio.errors import (
-    InvalidParameter,
-    LocalError,
-    MessageIllegal,
-    NoPermission,
-    RmqioError,
-    TopicNotExist,
-)
+from rmqio.errors import InvalidParameter, LocalError, MessageIllegal
 from rmqio.model import Message
 
 REFUSES_MESSAGE: Final = (LocalError, MessageIllegal, InvalidParameter)
 """One message of the batch is at fault; the others would pass."""
-
-REFUSES_TOPIC: Final = (TopicNotExist, NoPermission)
-"""Nothing can be sent to this topic; other topics are not concerned."""
 
 MAX_ELEMENT_TEXT: Final = 1_000
 
@@ -39,11 +29,6 @@ class FailedMessage(NamedTuple):
     """The error's class name."""
     reason: str
     """The error's text."""
-
-
-def is_refusal(error: RmqioError) -> bool:
-    """Whether sending the same message again would fail again."""
-    return isinstance(error, REFUSES_MESSAGE + REFUSES_TOPIC)
 
 
 def element_text(element: Any) -> str:

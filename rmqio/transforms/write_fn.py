@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import apache_beam as beam
 
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import Message, MessageQueue
 from rmqio.options import WriteOptions
 from rmqio.seams import ClientFactory
 from rmqio.transforms.write_batches import Batch, BatchSender
 from rmqio.transforms.write_elements import MessageMaker
-from rmqio.transforms.write_failures import is_refusal
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 from rmqio.transforms.write_producers import ProducerLease
 from rmqio.transforms.write_routes import WriteRoutes
@@ -78,23 +77,30 @@ class WriteFn(beam.DoFn):
         producer = self._lease.producer
         options = self._options
         self._outputs = WriteOutputs(WriteMetrics(), with_sent=self._with_sent)
-        self._routes = WriteRoutes(producer, refresh_ms=options.name_server_poll_interval_ms, clock=self._clock)
+        required_topics = self._maker.required_topics
+        self._routes = WriteRoutes(
+            producer,
+            known_topics=self._lease.known_topics,
+            required_topics=required_topics,
+            refresh_ms=options.name_server_poll_interval_ms,
+            clock=self._clock,
+        )
         self._sender = BatchSender(
             producer,
-            self._routes,
             self._outputs,
             max_in_flight=options.max_in_flight if options.asynchronous else 1,
             ordered=self._ordered,
+            required_topics=required_topics,
             clock=self._clock,
         )
 
     def start_bundle(self) -> None:
         if self._lease is None or not self._lease.is_valid:  # forked since setup, or never set up
             self._connect()
+        self._sender.abandon()
         self._unkeyed: dict[str, Batch] = {}
         self._keyed: dict[MessageQueue, Batch] = {}
         self._outputs.begin_bundle()
-        self._sender.abandon()
         self._routes.refresh_all()
 
     # WindowParam would call process() once per window of an element, and each call would send it.
@@ -150,7 +156,8 @@ class WriteFn(beam.DoFn):
         return self._outputs.take()
 
     def teardown(self) -> None:
-        if self._lease is not None:
+        if self._lease is not None and self._lease.is_valid:
+            self._sender.abandon()  # a bundle that another DoFn has failed may have left some
             self._lease.release()
 
     def _take(self, value: Any) -> list[Any] | None:
@@ -167,9 +174,7 @@ class WriteFn(beam.DoFn):
             if message.sharding_key is None:
                 return self._routes.next_queue(topic)
             return self._routes.queue_for_key(topic, message.sharding_key)
-        except RmqioError as error:
-            if not is_refusal(error):
-                raise
+        except (LocalError, TopicNotExist) as error:
             self._outputs.failed(value, message, topic, error)
             return None
 

@@ -30,7 +30,6 @@ class WriteMetrics:
         self.bytes_sent = Metrics.counter(NAMESPACE, "bytes_sent")
         self.batches_sent = Metrics.counter(NAMESPACE, "batches_sent")
         self.send_failures = Metrics.counter(NAMESPACE, "send_failures")
-        self.send_retries = Metrics.counter(NAMESPACE, "send_retries")
         self.send_latency_ms = Metrics.distribution(NAMESPACE, "send_latency_ms")
 
 
@@ -45,7 +44,7 @@ class WriteOutputs:
     """
 
     def __init__(self, metrics: WriteMetrics, *, with_sent: bool) -> None:
-        self.metrics = metrics
+        self._metrics = metrics
         self._with_sent = with_sent
         self.waiting: list[Any] = []
         """What Beam has not taken yet."""
@@ -69,7 +68,7 @@ class WriteOutputs:
         """A batch was stored: one result per message, in order."""
         if len(results) != len(inputs):  # would give results to the wrong elements
             raise LocalError(f"the producer gave {len(results)} results for {len(inputs)} messages")
-        metrics = self.metrics
+        metrics = self._metrics
         metrics.messages_sent.inc(len(inputs))
         metrics.bytes_sent.inc(sum([len(message[0]) for message in messages]))
         metrics.batches_sent.inc()
@@ -82,7 +81,7 @@ class WriteOutputs:
         failure = FailedMessage(
             _if_encodable(message), element_text(value.value), topic or None, type(error).__name__, str(error)
         )
-        self.metrics.send_failures.inc()
+        self._metrics.send_failures.inc()
         self._failures += 1
         self._first = self._first or failure
         self.waiting.append(TaggedOutput(FAILED, value.with_value(failure)))

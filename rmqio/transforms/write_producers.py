@@ -20,6 +20,7 @@ class _Shared:
 
 _lock = threading.Lock()
 _producers: dict[_Key, _Shared] = {}
+_known_topics: dict[ClientFactory, set[str]] = {}
 
 
 class ProducerLease:
@@ -33,6 +34,8 @@ class ProducerLease:
             if shared is None:
                 shared = _producers[self._key] = _Shared(factory.producer(group))
             shared.users += 1
+            self.known_topics = _known_topics.setdefault(factory, set())
+            """Topics that any writer of this process has found. Outlives the producers: a failed bundle closes them."""
         self.producer: Producer = shared.producer
         self._shared: _Shared | None = shared
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqio.client.selection import interleaved, queue_for_key
-from rmqio.errors import BrokerError, LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.seams import Producer
 from rmqio.wire.properties import validate_topic
@@ -36,22 +36,35 @@ class WriteRoutes:
 
     Args:
       producer: asked for queues.
+      known_topics: those that exist for all that this process has seen, of any writer; added to. While all brokers of a
+        topic are down, a name server says that it does not exist.
+      required_topics: those that the whole write needs.
       refresh_ms: how old a list may get.
       clock: seconds, monotonic.
     """
 
-    def __init__(self, producer: Producer, *, refresh_ms: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        known_topics: set[str],
+        required_topics: frozenset[str] = frozenset(),
+        refresh_ms: int,
+        clock: Callable[[], float],
+    ) -> None:
         self._producer = producer
+        self._known_topics = known_topics
+        self._required_topics = required_topics
         self._refresh_s = refresh_ms / 1000
         self._clock = clock
         self._routes: dict[str, _Route] = {}
-        self._missing: dict[str, tuple[float, BrokerError]] = {}
+        self._missing: dict[str, tuple[float, RmqioError]] = {}
 
     def next_queue(self, topic: str) -> MessageQueue:
         """The queue for the next batch of messages without a key: in turn, another broker's if there is one.
 
-        Raises `LocalError` for an illegal topic, `TopicNotExist`, and `TransportError` when no queue of the topic can
-        be written to at the moment.
+        Raises `LocalError` for an illegal topic, `TopicNotExist` for one that only some elements name and that nobody
+        here has ever seen, and `TransportError` when no queue of the topic can be written to at the moment.
         """
         route = self._routes.get(topic) or self._look_up(topic)
         route.turn += 1
@@ -66,12 +79,6 @@ class WriteRoutes:
                 route.keys.clear()
             queue = route.keys[key] = queue_for_key(route.queues, key)
         return queue
-
-    def elsewhere(self, queue: MessageQueue) -> list[MessageQueue]:
-        """One queue of each other broker of the topic."""
-        route = self._routes.get(queue.topic)
-        others = {other.broker: other for other in route.queues if other.broker != queue.broker} if route else {}
-        return list(others.values())
 
     def refresh(self, topic: str) -> bool:
         """Ask again when it is time; whether the queues have changed. After an error, keeps what is known."""
@@ -102,13 +109,17 @@ class WriteRoutes:
         try:
             queues = self._producer.queues(topic)
         except TopicNotExist as error:
-            self._missing[topic] = (now, error)
-            raise
+            reported: RmqioError = error
+            if topic in self._known_topics or topic in self._required_topics:
+                reported = TransportError(f"topic {topic!r} does not exist, or all of its brokers are down: {error}")
+            self._missing[topic] = (now, reported)
+            raise reported from error
         except LocalError as error:
             # Not the topic's fault, its name is legal: the producer is closed. Must not look like a message's fault.
             raise TransportError(f"the producer gives no queues of topic {topic!r}: {error}") from error
         self._missing.pop(topic, None)
         if not queues:
             raise TransportError(f"topic {topic!r} has no queue that can be written to: no master, or not permitted")
+        self._known_topics.add(topic)
         route = self._routes[topic] = _Route(queues, now)
         return route

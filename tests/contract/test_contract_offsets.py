@@ -59,7 +59,7 @@ def test_an_offset_outside_raises_with_the_range_and_the_reader_stays(backend, o
     with pytest.raises(OffsetOutOfRange) as failure:
         reader.poll()
     error = failure.value
-    assert (error.wanted, error.available) == (offset, (0, 5))
+    assert (error.wanted, error.minimum, error.maximum) == (offset, 0, 5)
     assert reader.position == offset
     reader.seek(3)
     client.wait([reader], 10_000)

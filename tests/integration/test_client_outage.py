@@ -115,30 +115,29 @@ def test_requests_to_a_paused_broker_time_out_and_work_again_afterwards(
     patient.close()
 
 
-def test_a_dead_broker_does_not_hold_up_the_readers_of_another(own_broker: LocalRocketMQ) -> None:
+def test_a_dead_broker_does_not_hold_up_the_readers_of_another(
+    own_broker: LocalRocketMQ, rocketmq: LocalRocketMQ, client: RemotingQueueClient
+) -> None:
     own_broker.create_topic("two", queues=1)
-    with LocalRocketMQ(name="other", broker_config={"namesrvAddr": own_broker.name_server}) as other:
-        other.create_topic("two", queues=1)
-        client = RemotingQueueClient(ClientOptions(other.name_server))
-        dying = RemotingQueueClient(ClientOptions(own_broker.name_server))
-        alive_queue, dead_queue = MessageQueue("two", "other", 0), MessageQueue("two", "mortal", 0)
-        alive = client.open_reader(alive_queue, 0, message_filter=MessageFilter())
-        dead = dying.open_reader(dead_queue, 0, message_filter=MessageFilter())
-        assert not client.wait([alive, dead], 300)
-        own_broker.kill()
-        try:
-            for n in range(20):
-                send_one(other.broker, alive_queue, b"%d" % n)
-                begin = time.monotonic()
-                while (part := alive.poll()) is None:
-                    dead.poll()
-                    assert time.monotonic() - begin < 1
-                    client.wait([alive, dead], 1_000)
-                assert [record.body for record in part.records] == [b"%d" % n]
-        finally:
-            own_broker.restart()
-        client.close()
-        dying.close()
+    rocketmq.create_topic("two", queues=1)
+    alive_queue, dead_queue = MessageQueue("two", rocketmq.name, 0), MessageQueue("two", "mortal", 0)
+    other = RemotingQueueClient(ClientOptions(rocketmq.name_server))
+    alive = other.open_reader(alive_queue, 0, message_filter=MessageFilter())
+    dead = client.open_reader(dead_queue, 0, message_filter=MessageFilter())
+    assert not client.wait([alive, dead], 300)
+    own_broker.kill()
+    try:
+        for n in range(20):
+            send_one(rocketmq.broker, alive_queue, b"%d" % n)
+            begin = time.monotonic()
+            while (part := alive.poll()) is None:
+                assert dead.poll() is None
+                assert time.monotonic() - begin < 1
+                client.wait([alive, dead], 1_000)
+            assert [record.body for record in part.records] == [b"%d" % n]
+    finally:
+        own_broker.restart()
+        other.close()
 
 
 def test_offsets_of_a_dead_broker_fail_as_unreachable_not_as_unknown(

@@ -188,9 +188,7 @@ def test_offset_beyond_the_end_raises_and_seek_goes_on(
 
 
 @pytest.mark.parametrize("offset", [-1, 7])
-def test_illegal_offset_of_an_empty_queue_raises(
-    client: RemotingQueueClient, queue: MessageQueue, offset: int
-) -> None:
+def test_illegal_offset_of_an_empty_queue_raises(client: RemotingQueueClient, queue: MessageQueue, offset: int) -> None:
     reader = client.open_reader(queue, offset, message_filter=MessageFilter())
     assert client.wait([reader], 5_000)
     with pytest.raises(OffsetOutOfRange):

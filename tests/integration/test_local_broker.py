@@ -199,23 +199,47 @@ def test_properties_reach_the_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"broker_config": {"brokerRole": "NONSENSE"}}, {"java_options": ["-XX:+Nonsense"]}]
+    ("arguments", "words"),
+    [
+        ({"broker_config": {"brokerRole": "SLAVE"}}, "Slave's brokerId must be > 0"),
+        ({"java_options": ["-XX:+Nonsense"]}, "Unrecognized VM option 'Nonsense'"),
+    ],
 )
-def test_a_broker_that_dies_while_starting_is_an_error_with_the_end_of_its_log(arguments: dict[str, object]) -> None:
-    rocketmq = LocalRocketMQ(**arguments)  # type: ignore[arg-type]
-    with pytest.raises(LocalBrokerError, match=r"(?is)the broker ended while starting.*output\.txt.*Nonsense"):
-        rocketmq.start()
+def test_a_broker_that_dies_while_starting_is_an_error_with_the_end_of_its_log(
+    arguments: dict[str, Any], words: str
+) -> None:
+    rocketmq = LocalRocketMQ(**arguments)
+    with (
+        pytest.raises(LocalBrokerError, match=rf"(?s)the broker failed while starting.*output\.txt.*{words}"),
+        rocketmq,
+    ):
+        pass
     assert repr(rocketmq) == "<LocalRocketMQ broker-a, not started>"
 
 
-def test_another_port_is_taken_if_somebody_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        choose = broker.free_port
-        ports = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(broker, "free_port", lambda **given: next(ports, None) or choose(**given))
+def test_a_data_folder_is_for_one_instance_at_a_time(tmp_path: Path) -> None:
+    with LocalRocketMQ(data_dir=tmp_path, broker_heap_mb=256) as rocketmq:
+        with pytest.raises(LocalBrokerError, match="in use by another"), LocalRocketMQ(data_dir=tmp_path):
+            pass
+        assert rocketmq.pid() is not None
+        rocketmq.kill("all")
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_other_ports_are_taken_if_somebody_was_faster(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        choose, asked = broker.free_port, []
+
+        def free_port(**given: Any) -> int:
+            asked.append(given)
+            return int(taken) if len(asked) - 1 == position else choose(**given)
+
+        monkeypatch.setattr(broker, "free_port", free_port)
         monkeypatch.setattr(broker, "require_free", lambda port, purpose: None)
         with LocalRocketMQ(broker_heap_mb=256) as rocketmq:
-            assert rocketmq.name_server != f"127.0.0.1:{taken.getsockname()[1]}"
+            assert f"127.0.0.1:{taken}" not in (rocketmq.name_server, rocketmq.broker)
+    assert len(asked) == 4
 
 
 def test_nothing_outlives_a_parent_that_is_killed() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, broker, ha, ports
+from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, folder, ha, ports
 from rmqio.local.config import broker_properties, logback_xml, name_server_properties, to_properties, uses_ha
 
 
@@ -101,13 +103,19 @@ def test_a_number_that_is_no_port_is_an_error() -> None:
 
 
 def test_a_full_disk_is_an_error_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(broker.shutil, "disk_usage", lambda path: type("Usage", (), {"used": 91, "free": 9}))
+    monkeypatch.setattr(folder.shutil, "disk_usage", lambda path: type("Usage", (), {"used": 91, "free": 9}))
     with pytest.raises(LocalBrokerError, match=r"91% full.*data_dir="):
         LocalRocketMQ(data_dir=tmp_path).start()
 
 
+def test_a_data_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalBrokerError, match=r"data folder .*file.* cannot be made"):
+        LocalRocketMQ(data_dir=tmp_path / "file" / "data").start()
+
+
 def test_a_temporary_folder_does_not_outlive_a_failed_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(broker.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folder.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
     with pytest.raises(LocalBrokerError, match="JAVA_HOME"):
         LocalRocketMQ().start()
@@ -171,3 +179,9 @@ def test_the_commands_arguments_reach_the_broker(
     assert (seen["broker_heap_mb"], seen["name_server_port"], seen["broker_port"]) == (512, 1, 4)
     assert seen["broker_config"] == {"a": "b=c"}
     assert capsys.readouterr() == ("", "rmqio.local: no further\n")
+
+
+def test_the_pytest_plugin_and_the_package_load_next_to_nothing() -> None:
+    program = "import sys, rmqio.local.pytest_plugin; print(*[m for m in sys.modules if m.startswith('rmqio.')])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(result.stdout.split()) == {"rmqio.local", "rmqio.local.pytest_plugin"}

@@ -32,7 +32,8 @@ RECORD = Record(
     body=b"body",
     born_timestamp_ms=1,
     store_timestamp_ms=2,
-    raw_properties=b"KEYS\x01k1 k2\x02TAGS\x01vip\x02UNIQ_KEY\x0101AB\x02__SHARDINGKEY\x01user-7\x02city\x01Hangzhou\x02",
+    raw_properties=b"KEYS\x01k1 k2\x02TAGS\x01vip\x02UNIQ_KEY\x0101AB\x02"
+    b"__SHARDINGKEY\x01user-7\x02city\x01Hangzhou\x02",
     reconsume_times=0,
     sys_flag=0,
     flag=0,
@@ -111,7 +112,7 @@ def test_one_property_and_all_properties_agree(properties: dict[str, str]) -> No
 
 
 FULL = Message(
-    b"x", topic="t", tags="a", keys=["k1", "k2"], properties={"p": "1"}, sharding_key="s", delay_level=3, deliver_at_ms=None
+    b"x", topic="t", tags="a", keys=["k1", "k2"], properties={"p": "1"}, sharding_key="s", delay_level=3
 )  # fmt: skip
 
 
@@ -179,5 +180,11 @@ def test_route_gives_sorted_queues_that_permission_and_master_allow() -> None:
         {name: BrokerData(name, "c", {0: f"{name}:1"}) for name in ("z", "a", "read-only", "write-only")}
         | {"no-master": BrokerData("no-master", "c", {1: "slave:1"})},
     )
-    assert [queue[1:] for queue in route.readable()] == [("a", 0), ("no-master", 0), ("read-only", 0), ("z", 0), ("z", 1)]
+    assert [queue[1:] for queue in route.readable()] == [
+        ("a", 0),
+        ("no-master", 0),
+        ("read-only", 0),
+        ("z", 0),
+        ("z", 1),
+    ]
     assert [queue[1:] for queue in route.writable()] == [("a", 0), ("a", 1), ("write-only", 0), ("z", 0)]

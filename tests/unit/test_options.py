@@ -158,7 +158,7 @@ def test_without_the_variable_the_error_tells_both_ways(value: str | None, monke
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     if value is not None:
         monkeypatch.setenv("NAMESRV_ADDR", value)
-    with pytest.raises(LocalError, match="name_server='host:9876'.*NAMESRV_ADDR"):
+    with pytest.raises(LocalError, match=r"name_server='host:9876'.*NAMESRV_ADDR"):
         parse_name_server(None)
 
 

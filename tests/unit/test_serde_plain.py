@@ -35,6 +35,10 @@ def always_fails(_: Any) -> bytes:
     raise KeyError("secret content")
 
 
+def gives_text(_: Any) -> Any:
+    return "text"
+
+
 def refuses(_: Any) -> bytes:
     raise SerdeError("not today")
 
@@ -96,7 +100,7 @@ def test_serializer_makes_the_message(serializer: Any, element: object, body: by
         (StringSerializer(), "\ud800", "holds characters that utf-8 has not"),
         (StringSerializer("ascii"), "é", "holds characters that ascii has not"),
         (BodySerializer(always_fails), "x", "always_fails raised KeyError$"),
-        (BodySerializer(str), "x", "the body is of type str, not bytes"),
+        (BodySerializer(gives_text), "x", "the body is of type str, not bytes"),
     ],
 )
 def test_serializer_refuses_with_the_reason(serializer: Any, element: object, message: str) -> None:

@@ -76,7 +76,7 @@ def test_strategy_resolves_to_an_offset(start: StartFrom, committed: int | None,
     "start", [StartFrom.group_offsets("error"), StartFrom.specific_offsets({OTHER: 13}, reset="error")]
 )
 def test_a_group_without_an_offset_is_refused_where_no_reset_is_permitted(start: StartFrom) -> None:
-    with pytest.raises(StartOffsetError, match="group 'g' has no offset of queue t/b/0.*reset is 'error'"):
+    with pytest.raises(StartOffsetError, match=r"group 'g' has no offset of queue t/b/0.*reset is 'error'"):
         start.resolve(QUEUE, FakeLookup(None), group="g")
 
 
@@ -88,8 +88,12 @@ def test_specific_offsets_need_no_group_and_ask_for_none() -> None:
 
 @pytest.mark.parametrize("wanted", [9, 21])
 @pytest.mark.parametrize(
-    "make", [lambda wanted: (StartFrom.group_offsets(), wanted), lambda wanted: (StartFrom.specific_offsets({QUEUE: wanted}), None)]
-)  # fmt: skip
+    "make",
+    [
+        lambda wanted: (StartFrom.group_offsets(), wanted),
+        lambda wanted: (StartFrom.specific_offsets({QUEUE: wanted}), None),
+    ],
+)
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", 10), ("latest", 20), ("fail", None)])
 def test_an_offset_that_the_queue_does_not_hold_follows_the_policy(
     wanted: int, make: Any, policy: Any, expected: int | None
@@ -228,9 +232,7 @@ def test_bad_offsets_are_refused_naming_the_queue(make: Any, offsets: Any, messa
         make(offsets)
 
 
-@pytest.mark.parametrize(
-    "make", [StartFrom.group_offsets, lambda reset: StartFrom.specific_offsets({QUEUE: 1}, reset)]
-)
+@pytest.mark.parametrize("make", [StartFrom.group_offsets, lambda reset: StartFrom.specific_offsets({QUEUE: 1}, reset)])
 def test_an_unknown_reset_is_refused(make: Any) -> None:
     with pytest.raises(LocalError, match="reset is 'newest'; it must be 'earliest', 'latest' or 'error'"):
         make("newest")

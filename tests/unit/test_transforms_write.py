@@ -19,6 +19,7 @@ from rmqio.errors import LocalError, MessageIllegal, TransportError
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing.cluster import find_cluster
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
 from rmqio.transforms.write_failures import FailedMessage
@@ -48,7 +49,7 @@ class Order(NamedTuple):
 def serialize_order(order: Order) -> Message:
     if order.number < 0:
         raise ValueError("a negative number")
-    return Message(str(order.number).encode(), keys=[f"order-{order.number}"], sharding_key=order.kind)
+    return Message(str(order.number).encode(), keys=[f"order-{order.number}"], sharding_key=order.kind or None)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +156,11 @@ def test_results_point_at_what_was_stored(cluster: InMemoryCluster) -> None:
         sent = (pipeline | beam.Create([b"a", b"b", b"c"]) | writer(cluster)).sent
         where = sent | beam.Map(lambda r: (r.queue, r.queue_offset, r.message_id, r.offset_message_id))
 
+        name = cluster.name
+
         def check(actual: list[Any]) -> None:
-            stored = [(r.queue, r.queue_offset, r.message_id, r.offset_message_id) for r in cluster.records("t")]
+            records = find_cluster(name).records("t")  # by name: what a function holds is copied with it
+            stored = [(r.queue, r.queue_offset, r.message_id, r.offset_message_id) for r in records]
             assert sorted(actual) == sorted(stored)
 
         assert_that(where, check)

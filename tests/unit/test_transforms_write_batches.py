@@ -14,7 +14,6 @@ from rmqio.errors import (
     LocalError,
     MessageIllegal,
     NoPermission,
-    RequestTimeout,
     RmqioError,
     SlaveNotAvailable,
     SystemBusy,
@@ -25,7 +24,6 @@ from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.testing import ManualClock
 from rmqio.transforms.write_batches import Batch, BatchSender
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
-from rmqio.transforms.write_routes import WriteRoutes
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
 
@@ -103,18 +101,18 @@ class ScriptedProducer:
 class Setting:
     """A sender over a scripted producer."""
 
-    def __init__(self, max_in_flight: int = 4, *, ordered: bool = True) -> None:
+    def __init__(
+        self, max_in_flight: int = 4, *, ordered: bool = True, required_topics: frozenset[str] = frozenset()
+    ) -> None:
         self.producer = ScriptedProducer()
         self.clock = ManualClock()
         self.outputs = WriteOutputs(WriteMetrics(), with_sent=True)
-        self.routes = WriteRoutes(self.producer, refresh_ms=1000, clock=self.clock.monotonic)
-        self.routes.next_queue("t")
         self.sender = BatchSender(
             self.producer,
-            self.routes,
             self.outputs,
             max_in_flight=max_in_flight,
             ordered=ordered,
+            required_topics=required_topics,
             clock=self.clock.monotonic,
         )
 
@@ -185,6 +183,23 @@ def test_a_failed_batch_in_flight_stops_the_next_send() -> None:
     assert setting.producer.events == ["submit a0 a", "await a0 a"]
 
 
+@pytest.mark.parametrize("error", [BUSY, TransportError("gone"), SlaveNotAvailable(11, None, "send")])
+@pytest.mark.parametrize("all_done", [False, True])
+def test_after_an_error_nothing_is_in_flight_and_nothing_is_left_to_fetch(error: RmqioError, all_done: bool) -> None:
+    setting = Setting(max_in_flight=4)
+    setting.producer.judge = guilty("a", "c", error=error)
+    for text in "abcd":
+        setting.sender.send(batch(text))
+    if all_done:
+        for pending in setting.producer.pending:
+            pending.is_done = True
+    with pytest.raises(type(error)):
+        setting.sender.send(batch("e")) if all_done else setting.sender.drain()
+    assert setting.producer.events[4:] == ["await a0 a", "await a0 b", "await a0 c", "await a0 d"]
+    setting.sender.drain()
+    assert setting.taken() == ([], [])
+
+
 def test_an_ordered_queue_has_one_batch_in_flight_and_others_go_on() -> None:
     setting = Setting(max_in_flight=8)
     setting.sender.send(batch("a", A0, keyed=True))
@@ -228,54 +243,32 @@ def test_only_the_guilty_messages_of_a_refused_batch_fail(error: RmqioError, let
     assert failed == [f"'{c}' {type(error).__name__}" for c in letters]
 
 
-@pytest.mark.parametrize("error", [NoPermission(16, "no", "send"), TopicNotExist(17, "none", "send")])
-def test_a_refused_topic_fails_the_batch_without_more_tries(error: RmqioError) -> None:
+NO_PERMISSION = NoPermission(16, "no", "send")
+
+
+def test_a_forbidden_topic_fails_the_messages_without_more_tries() -> None:
     setting = Setting(max_in_flight=1)
-    setting.producer.judge = guilty("c", error=error)
+    setting.producer.judge = guilty("c", error=NO_PERMISSION)
     setting.sender.send(batch("abc"))
-    assert setting.taken() == ([], [f"'{c}' {type(error).__name__}" for c in "abc"])
+    assert setting.taken() == ([], [f"'{c}' NoPermission" for c in "abc"])
     assert len(setting.producer.events) == 2
 
 
-def test_an_unkeyed_batch_goes_to_another_broker_with_the_same_ids() -> None:
-    setting = Setting(max_in_flight=1)
-    setting.producer.judge = lambda queue, bodies: TransportError("gone") if queue.broker == "a" else None
-    setting.sender.send(batch("ab", ids=False))
-    assert setting.producer.events == ["submit a0 ab", "await a0 ab", "submit b0 ab", "await b0 ab"]
-    assert len(setting.taken()[0]) == 2
-    assert all(len(ids) == 2 and len(set(ids)) == 1 for ids in setting.producer.ids.values())
-
-
-def test_another_broker_may_refuse_the_guilty_message() -> None:
-    setting = Setting(max_in_flight=1)
-    setting.producer.judge = lambda queue, bodies: (
-        RequestTimeout("late") if queue.broker == "a" else guilty("b")(queue, bodies)
-    )
-    setting.sender.send(batch("abc"))
-    assert setting.taken() == (["a", "c"], ["'b' MessageIllegal"])
-
-
-def test_when_no_broker_takes_it_the_first_error_is_raised() -> None:
-    setting = Setting(max_in_flight=1)
-    setting.producer.judge = lambda queue, bodies: TransportError(f"broker {queue.broker} gone")
-    with pytest.raises(TransportError, match="broker a gone"):
-        setting.sender.send(batch("ab"))
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_forbidden_topic_that_the_write_needs_is_raised(alone: bool) -> None:
+    setting = Setting(max_in_flight=1, required_topics=frozenset({"t"}))
+    setting.producer.judge = guilty("c", error=NO_PERMISSION)
+    with pytest.raises(NoPermission):
+        (setting.sender.send_alone if alone else setting.sender.send)(batch("c"))
     assert setting.taken() == ([], [])
 
 
-def test_an_error_at_the_other_broker_that_nothing_cures_is_raised() -> None:
+def test_a_topic_that_vanishes_is_an_outage_not_the_messages_fault() -> None:
     setting = Setting(max_in_flight=1)
-    setting.producer.judge = lambda queue, bodies: BUSY if queue.broker == "a" else SlaveNotAvailable(11, None, "send")
-    with pytest.raises(SlaveNotAvailable):
-        setting.sender.send(batch("ab"))
-
-
-def test_a_keyed_batch_goes_nowhere_else() -> None:
-    setting = Setting(max_in_flight=1)
-    setting.producer.judge = lambda queue, bodies: TransportError("gone") if queue.broker == "a" else None
-    with pytest.raises(TransportError, match="gone"):
-        setting.sender.send(batch("ab", A0, keyed=True))
-    assert setting.producer.events == ["submit a0 ab", "await a0 ab"]
+    setting.producer.judge = guilty("c", error=TopicNotExist(17, "none", "send"))
+    with pytest.raises(TopicNotExist):
+        setting.sender.send(batch("abc"))
+    assert setting.taken() == ([], [])
 
 
 def test_an_error_that_is_not_retriable_is_raised_at_once() -> None:
@@ -327,12 +320,14 @@ def test_messages_without_an_id_get_distinct_ones_and_known_ids_stay() -> None:
     assert all(len(message_id) == 32 for message_id in ids if message_id != "known")
 
 
-def test_abandon_forgets_what_is_in_flight() -> None:
+def test_abandon_waits_and_gives_nothing_out() -> None:
     setting = Setting(max_in_flight=4)
-    setting.sender.send(batch("a"))
+    setting.producer.judge = guilty("a", error=BUSY)
+    for text in "ab":
+        setting.sender.send(batch(text))
     setting.sender.abandon()
-    setting.sender.drain()
-    assert setting.producer.events == ["submit a0 a"]
+    assert setting.producer.events[2:] == ["await a0 a", "await a0 b"]
+    assert setting.taken() == ([], [])
 
 
 def test_a_wrong_number_of_results_is_an_error() -> None:

@@ -20,6 +20,10 @@ def serialize_pair(element: tuple[str, bytes]) -> Message:
     return Message(element[1], keys=[element[0]])
 
 
+def untyped(value: Any) -> Any:
+    return value
+
+
 @pytest.fixture
 def record() -> Record:
     with InMemoryCluster() as cluster:
@@ -69,9 +73,9 @@ def test_make(maker: MessageMaker, element: Any, message: Message, topic: str) -
     [
         (MessageMaker("t"), {"a": 1}, SerdeError, "cannot write dict: give serializer="),
         (MessageMaker(None), b"b", LocalError, "no topic"),
-        (MessageMaker("t", None, lambda e: b"bytes"), 1, SerdeError, "the serializer gave bytes"),
+        (MessageMaker("t", None, lambda e: untyped(b"bytes")), 1, SerdeError, "the serializer gave bytes"),
         (MessageMaker("t", None, lambda e: e["missing"]), {}, KeyError, "missing"),
-        (MessageMaker("t", None, None, lambda e: 5), b"b", SerdeError, "id_fn gave 5"),
+        (MessageMaker("t", None, None, lambda e: untyped(5)), b"b", SerdeError, "id_fn gave 5"),
         (MessageMaker("t", None, None, lambda e: ""), b"b", SerdeError, "id_fn gave ''"),
     ],
 )
@@ -113,6 +117,12 @@ def test_record_id_depends_on_coordinates_alone(record: Record) -> None:
 def test_id_function_goes_before_the_records_coordinates(record: Record) -> None:
     assert MessageMaker("t", id_fn=lambda r: f"id-{r.queue_offset}").make(record).message_id == "id-1"
     assert MessageMaker("t", id_fn=lambda e: e.decode()).make(b"text").message_id == "text"
+
+
+def test_required_topics_are_those_that_no_element_chooses() -> None:
+    assert MessageMaker().required_topics == frozenset()
+    assert MessageMaker("t", ConstantTopic("s")).required_topics == {"t", "s"}
+    assert MessageMaker("t", TopicFromFields("x", default_topic="d")).required_topics == {"t"}
 
 
 def test_maker_pickles() -> None:

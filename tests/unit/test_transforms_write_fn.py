@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from rmqio.client.selection import queue_for_key
-from rmqio.errors import LocalError, MessageIllegal, NoPermission, SystemBusy, TransportError
+from rmqio.errors import LocalError, MessageIllegal, NoPermission, SystemBusy, TopicNotExist, TransportError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
@@ -338,6 +338,40 @@ def test_a_queue_lookup_that_may_pass_fails_the_bundle(bundles: Bundles) -> None
     bundles.cluster.create_topic("read_only", 1, permission=4)
     with pytest.raises(TransportError, match="no queue that can be written"):
         bundles.run(Message(b"a", topic="read_only"))
+
+
+def test_an_outage_that_looks_like_a_missing_topic_drops_nothing(bundles: Bundles) -> None:
+    """A name server forgets a broker that died, and then knows no route of its topics."""
+    bundles.cluster.create_topic("u", 1)
+    element = Message(b"a", topic="u")
+    bundles.run(element)
+    bundles.cluster.delete_topic("u")
+    with pytest.raises(TopicNotExist):  # this writer has its queues yet
+        bundles.run(element)
+    bundles.fn.teardown()  # as a runner does with a DoFn whose bundle has failed
+    bundles.fn.setup()
+    with pytest.raises(TransportError, match="all of its brokers are down"):
+        bundles.run(element)
+    assert bundles.failed == []
+    bundles.cluster.create_topic("u", 1)
+    bundles.clock.advance(1)
+    bundles.run(element)
+    assert bundles.bodies("u") == [b"a"]
+
+
+@pytest.mark.parametrize("batch_flush", [True, False])
+def test_the_topic_of_the_write_must_be_there(batch_flush: bool) -> None:
+    bundles = Bundles(WriteOptions(batch_flush=batch_flush), MessageMaker("missing"))
+    with pytest.raises(TransportError, match="topic 'missing' does not exist, or all of its brokers are down"):
+        bundles.run(b"a")
+    bundles.cluster.create_topic("missing", 1)
+    bundles.clock.advance(1)
+    bundles.cluster.fail_next("send", NoPermission(16, "no", "send"))
+    with pytest.raises(NoPermission):
+        bundles.run(b"a")
+    bundles.run(b"a")
+    assert bundles.bodies("missing") == [b"a"]
+    assert bundles.failed == []
 
 
 def test_a_failed_bundle_leaves_nothing_to_the_next(bundles: Bundles) -> None:

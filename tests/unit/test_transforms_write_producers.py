@@ -51,6 +51,15 @@ def test_a_producer_is_made_anew_after_the_last_release(cluster: InMemoryCluster
     second.release()
 
 
+def test_known_topics_outlive_the_producer(cluster: InMemoryCluster) -> None:
+    first = ProducerLease(InMemoryClientFactory(cluster.name), "g")
+    first.known_topics.add("t")
+    first.release()
+    second = ProducerLease(InMemoryClientFactory(cluster.name), "another")
+    assert second.known_topics == {"t"}
+    second.release()
+
+
 @dataclass(frozen=True)
 class FailingFactory:
     def queue_client(self) -> None: ...

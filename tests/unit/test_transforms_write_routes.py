@@ -42,7 +42,13 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def routes(lookup: Any, clock: ManualClock) -> WriteRoutes:
-    return WriteRoutes(lookup, refresh_ms=30_000, clock=clock.monotonic)
+    return WriteRoutes(
+        lookup,
+        known_topics={"known"},
+        required_topics=frozenset({"required"}),
+        refresh_ms=30_000,
+        clock=clock.monotonic,
+    )
 
 
 def test_queues_come_in_turn_and_change_the_broker_each_time(routes: WriteRoutes, lookup: Lookup) -> None:
@@ -54,8 +60,8 @@ def test_queues_come_in_turn_and_change_the_broker_each_time(routes: WriteRoutes
 
 @pytest.mark.parametrize(
     ("key", "position"),
-    # Java: Math.abs("...".hashCode()) % 6
-    [("", 0), ("a", 1), ("hello", 99162322 % 6), ("polygenelubricants", 0)],
+    # Java: Math.abs("...".hashCode() % 6); the last one's hash is Integer.MIN_VALUE, which has no absolute value
+    [("", 0), ("a", 1), ("hello", 99162322 % 6), ("polygenelubricants", 2**31 % 6)],
 )
 def test_queue_of_a_key_is_javas(routes: WriteRoutes, key: str, position: int) -> None:
     assert routes.queue_for_key("t", key) == QUEUES[position]
@@ -110,6 +116,24 @@ def test_a_missing_topic_is_asked_for_once_a_second(routes: WriteRoutes, lookup:
     assert routes.next_queue("t") in QUEUES
 
 
+@pytest.mark.parametrize("topic", ["known", "required"])
+def test_a_topic_that_must_be_there_is_taken_for_an_outage(routes: WriteRoutes, lookup: Lookup, topic: str) -> None:
+    lookup.answer = TopicNotExist(17, "none", "route")
+    for _ in range(2):
+        with pytest.raises(TransportError, match="does not exist, or all of its brokers are down"):
+            routes.next_queue(topic)
+    assert lookup.asked == [topic]
+
+
+def test_what_was_found_once_is_known_to_every_writer(lookup: Any, clock: ManualClock) -> None:
+    known: set[str] = set()
+    first, second = (WriteRoutes(lookup, known_topics=known, refresh_ms=1, clock=clock.monotonic) for _ in range(2))
+    first.next_queue("t")
+    lookup.answer = TopicNotExist(17, "none", "route")
+    with pytest.raises(TransportError, match="brokers are down"):
+        second.next_queue("t")
+
+
 def test_an_illegal_topic_is_refused_without_asking(routes: WriteRoutes, lookup: Lookup) -> None:
     with pytest.raises(LocalError, match="illegal"):
         routes.queue_for_key("not legal", "key")
@@ -121,9 +145,3 @@ def test_no_queue_for_the_moment_is_not_the_messages_fault(routes: WriteRoutes, 
     lookup.answer = answer
     with pytest.raises(TransportError, match="no queue"):
         routes.next_queue("t")
-
-
-def test_elsewhere_is_one_queue_of_each_other_broker(routes: WriteRoutes) -> None:
-    assert routes.elsewhere(QUEUES[0]) == []  # nothing is known of the topic yet
-    routes.next_queue("t")
-    assert [queue.broker for queue in routes.elsewhere(QUEUES[0])] == ["b"]

@@ -136,7 +136,9 @@ BAD_FRAMES = [
 ]
 
 
-@pytest.mark.parametrize(("first_eight", "message"), [row[1:] for row in BAD_FRAMES], ids=[row[0] for row in BAD_FRAMES])
+@pytest.mark.parametrize(
+    ("first_eight", "message"), [row[1:] for row in BAD_FRAMES], ids=[row[0] for row in BAD_FRAMES]
+)
 def test_a_hostile_length_fails_on_its_eight_bytes_without_awaiting_the_rest(first_eight: bytes, message: str) -> None:
     decoder = FrameDecoder()
     decoder.receive_data(first_eight[:7])

@@ -127,7 +127,9 @@ REQUESTS: list[tuple[str, Command, int, dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "code", "fields"), [row[1:] for row in REQUESTS], ids=[row[0] for row in REQUESTS])
+@pytest.mark.parametrize(
+    ("request_", "code", "fields"), [row[1:] for row in REQUESTS], ids=[row[0] for row in REQUESTS]
+)
 def test_request_has_its_code_and_fields(request_: Command, code: int, fields: dict[str, str]) -> None:
     assert request_.code == code
     assert dict(request_.ext) == fields
@@ -342,7 +344,10 @@ def test_pull_status_and_offsets(code: int, status: PullStatus) -> None:
 def test_pull_decodes_its_messages_with_the_queues_broker() -> None:
     body = encode_all(*(Stored(queue_id=3, queue_offset=offset) for offset in (100, 101)))
     result = requests.parse_pull(answer(0, body, **PULL_EXT), QUEUE, 100)
-    assert [(r.queue, r.queue_offset, r.body) for r in result.records] == [(QUEUE, 100, b"hello"), (QUEUE, 101, b"hello")]
+    assert [(r.queue, r.queue_offset, r.body) for r in result.records] == [
+        (QUEUE, 100, b"hello"),
+        (QUEUE, 101, b"hello"),
+    ]
 
 
 @pytest.mark.parametrize("code", [19, 20, 21])
@@ -403,5 +408,3 @@ def test_a_servers_request_is_refused_under_its_own_number() -> None:
 @pytest.mark.parametrize("code", [39, 40])
 def test_a_oneway_request_gets_no_answer(code: int) -> None:
     assert requests.refuse(Command(code, flag=2)) is None
-
-

@@ -1,0 +1,79 @@
+"""A request on its way, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqio.errors import RequestTimeout, RmqioError, TransportError
+from rmqio.wire.command import Command
+
+if TYPE_CHECKING:
+    from rmqio.client.session import Session
+
+OnDone = Callable[["Call"], None]
+
+
+class Call:
+    """A request that is on its way."""
+
+    __slots__ = ("_answer", "_failure", "_session", "code", "on_done", "opaque", "started")
+
+    def __init__(self, session: Session, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
+        self._session = session
+        self.on_done = on_done
+        self.started = started
+        self._answer: Command | None = None
+        self._failure: RmqioError | None = None
+        self.code = code
+        self.opaque = opaque
+
+    def __repr__(self) -> str:
+        state = "answered" if self._answer else "failed" if self._failure else "in flight"
+        return f"<Call code={self.code} opaque={self.opaque} to {self._session.address} {state}>"
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` would not block."""
+        return self._answer is not None or self._failure is not None
+
+    @property
+    def age_ms(self) -> float:
+        """How long ago it was started."""
+        return (self._session.clock() - self.started) * 1000
+
+    def result(self, timeout_ms: float) -> Command:
+        """The answer, whatever its code, waited for from now on.
+
+        Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
+        answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
+        """
+        session = self._session
+        deadline = session.clock() + timeout_ms / 1000
+        while not self.is_done:
+            remaining_ms = (deadline - session.clock()) * 1000
+            if remaining_ms < 0.01:
+                session.time_out(self, timeout_ms)
+                break
+            session.pump(remaining_ms, until=self)
+        if self._answer is not None:
+            return self._answer
+        failure = self._failure
+        assert failure is not None  # is_done, and no answer
+        if isinstance(failure, RequestTimeout):
+            raise failure
+        # A fresh error for each waiter: one instance raised in several threads would mix up its tracebacks.
+        raise TransportError(f"{failure}; outcome of request {self.code} unknown") from failure
+
+    def forget(self) -> None:
+        """Give up on the answer. Never blocks."""
+        self._session.forget(self)
+
+    def finish(self, answer: Command | None, failure: RmqioError | None) -> None:
+        """Settle it: exactly one of the two is given. Called once, by whoever took it out of the session's table."""
+        self._answer = answer
+        self._failure = failure

@@ -1,0 +1,174 @@
+"""The producer against a real broker that dies or hangs while messages are on their way."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.client.producer import RemotingProducer
+from rmqio.errors import TransportError
+from rmqio.local import LocalRocketMQ
+from rmqio.model import Message, MessageFilter, MessageQueue, Record
+from rmqio.options import ClientOptions
+from rmqio.seams import PendingSend
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[LocalRocketMQ]:
+    """A broker of our own: these tests kill and stop it."""
+    with LocalRocketMQ() as broker:
+        yield broker
+
+
+def _queues(broker: LocalRocketMQ, count: int) -> list[MessageQueue]:
+    topic = f"producer-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(topic, queues=count)
+    return [MessageQueue(topic, broker.name, i) for i in range(count)]
+
+
+def _read_all(broker: LocalRocketMQ, queue: MessageQueue) -> list[Record]:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    try:
+        end = client.max_offset(queue)
+        reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+        records: list[Record] = []
+        deadline = time.monotonic() + 60
+        while reader.position < end and time.monotonic() < deadline:
+            client.wait([reader], 1_000)
+            fetched = reader.poll()
+            if fetched is not None:
+                assert fetched.corrupt == ()
+                records += fetched.records
+        assert reader.position >= end
+        return records
+    finally:
+        client.close()
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_and_restarted(own: LocalRocketMQ) -> None:
+    queues = _queues(own, 4)
+    ordered = set(queues[:2])
+    options = ClientOptions(
+        own.name_server,
+        request_timeout_ms=3_000,
+        connect_timeout_ms=1_000,
+        max_retries=100,
+        retry_backoff_ms=100,
+        retry_backoff_max_ms=500,
+    )
+    is_back = threading.Event()
+    failures: list[BaseException] = []
+
+    def disturb() -> None:
+        try:
+            time.sleep(1.0)
+            own.kill()
+            own.restart()
+        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+            failures.append(error)
+        finally:
+            is_back.set()
+
+    sent: list[tuple[list[str], PendingSend]] = []
+    thread = threading.Thread(target=disturb)
+    with RemotingProducer(options, "producers") as producer:
+        thread.start()
+        number, stop_at = 0, float("inf")
+        while time.monotonic() < stop_at:
+            if is_back.is_set() and stop_at == float("inf"):
+                stop_at = time.monotonic() + 1.0
+            queue = queues[number % 4]
+            ids = [f"{number:08d}-{i:03d}" for i in range(50)]
+            messages = [Message(message_id.encode() + b"." * 80) for message_id in ids]
+            sent.append((ids, producer.submit(messages, queue, ordered=queue in ordered, message_ids=ids)))
+            number += 1
+        thread.join()
+        results = [pending.result() for _, pending in sent]
+        statistics = producer.statistics
+    assert failures == []
+    assert statistics.retries > 0, "the broker was not killed while anything was in flight"
+
+    records = {queue: _read_all(own, queue) for queue in queues}
+    at = {(queue, r.queue_offset): r.message_id for queue, found in records.items() for r in found}
+    for (ids, _), batch in zip(sent, results, strict=True):
+        assert [r.message_id for r in batch] == ids
+        for r in batch:
+            assert at.get((r.queue, r.queue_offset)) == r.message_id
+    counts = Counter(r.message_id for found in records.values() for r in found)
+    duplicates = sum(counts.values()) - len(counts)
+    print(f"{len(counts)} messages, {duplicates} duplicates, {statistics}")
+    assert duplicates <= statistics.unknown_outcomes * 50
+    assert set(counts) == {message_id for ids, _ in sent for message_id in ids}
+    for queue in ordered:
+        first_seen = list(dict.fromkeys(r.message_id for r in records[queue]))
+        assert first_seen == sorted(first_seen)
+
+
+def test_a_broker_that_hangs_is_a_timeout_and_is_used_again_when_it_is_back(own: LocalRocketMQ) -> None:
+    (queue,) = _queues(own, 1)
+    impatient = ClientOptions(own.name_server, request_timeout_ms=500, max_retries=1, retry_backoff_ms=10)
+    with RemotingProducer(impatient, "producers") as producer:
+        producer.send(Message(b"before"), queue)
+        own.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises(TransportError):
+                producer.send(Message(b"during"), queue)
+            assert 0.9 < time.monotonic() - started < 5
+        finally:
+            own.resume()
+        sent = producer.send(Message(b"after"), queue)
+    bodies = [r.body for r in _read_all(own, queue)]
+    # What timed out may have been stored, each try of it.
+    assert bodies[0] == b"before"
+    assert bodies[sent.queue_offset] == b"after"
+    assert set(bodies) <= {b"before", b"during", b"after"}
+    assert bodies.count(b"during") <= 2
+
+
+def test_a_short_hang_is_ridden_out(own: LocalRocketMQ) -> None:
+    (queue,) = _queues(own, 1)
+    patient = ClientOptions(own.name_server, request_timeout_ms=10_000)
+    with RemotingProducer(patient, "producers") as producer:
+        producer.send(Message(b"before"), queue)
+        own.pause()
+        resume = threading.Timer(1.0, own.resume)
+        resume.start()
+        try:
+            pending = [producer.submit([Message(b"%d" % n)], queue, ordered=True) for n in range(10)]
+            offsets = [p.result()[0].queue_offset for p in pending]
+        finally:
+            resume.join()
+        assert offsets == list(range(1, 11))
+        assert producer.statistics.retries == 0
+
+
+def test_many_batches_in_flight_from_many_threads(own: LocalRocketMQ) -> None:
+    queues = _queues(own, 4)
+    with RemotingProducer(ClientOptions(own.name_server, request_timeout_ms=10_000), "producers") as producer:
+        results: list[int] = []
+
+        def work(number: int) -> None:
+            pending = [
+                producer.submit([Message(b"%d-%d-%d" % (number, n, i)) for i in range(100)], queues[n % 4])
+                for n in range(20)
+            ]
+            results.extend(r.queue_offset for p in pending for r in p.result())
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4 * 20 * 100
+    records = [record for queue in queues for record in _read_all(own, queue)]
+    assert len({record.body for record in records}) == len(records) == 8_000

@@ -1,0 +1,150 @@
+"""The command line of province.py."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from rmqio.pipelines.arguments import ProvinceOptions, parse, parse_start, parse_stop
+
+from rmqio.errors import LocalError
+from rmqio.start import StartFrom, StopAt
+
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+BASE = ["--name_server=h:9876", "--source_topic=src", "--sink_topic=dst"]
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", StartFrom.earliest()),
+        ("latest", StartFrom.latest()),
+        ("group", StartFrom.group_offsets(reset="earliest")),
+        ("group:earliest", StartFrom.group_offsets(reset="earliest")),
+        ("group:latest", StartFrom.group_offsets(reset="latest")),
+        ("group:error", StartFrom.group_offsets(reset="error")),
+        ("timestamp:1769860800000", StartFrom.timestamp(NOON)),
+        ("timestamp:2026-01-31T12:00:00Z", StartFrom.timestamp(NOON)),
+        ("timestamp:2026-01-31T20:00:00+08:00", StartFrom.timestamp(NOON)),
+    ],
+)
+def test_start_is_parsed(text: str, start: StartFrom) -> None:
+    assert parse_start(text) == start
+
+
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [
+        ("none", None),
+        ("latest", StopAt.latest()),
+        ("timestamp:1769860800000", StopAt.timestamp(NOON)),
+        ("timestamp:2026-01-31T12:00:00Z", StopAt.timestamp(NOON)),
+    ],
+)
+def test_stop_is_parsed(text: str, stop: StopAt | None) -> None:
+    assert parse_stop(text) == stop
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "message"),
+    [
+        (parse_start, "", "'' is not earliest"),
+        (parse_start, "newest", "'newest' is not earliest"),
+        (parse_start, "earliest:", "'earliest:' is not earliest"),
+        (parse_start, "group:newest", "'group:newest' is not earliest"),
+        (parse_start, "timestamp", "'timestamp' is not earliest"),
+        (parse_start, "timestamp:yesterday", "neither Unix milliseconds nor ISO 8601"),
+        (parse_start, "timestamp:-1", "neither Unix milliseconds nor ISO 8601"),
+        (parse_start, "timestamp:2026-01-31T12:00:00", "has no time zone"),
+        (parse_stop, "earliest", "'earliest' is not none, latest"),
+        (parse_stop, "timestamp:", "'timestamp:' is not none, latest"),
+        (parse_stop, "timestamp:2026-01-31", "has no time zone"),
+    ],
+)
+def test_bad_time_or_place_is_refused(function: Any, text: str, message: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=message):
+        function(text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "options"),
+    [
+        ([], ProvinceOptions("src", "dst", name_server="h:9876", start=StartFrom.earliest())),
+        (
+            ["--consumer_group=g"],
+            ProvinceOptions(
+                "src", "dst", name_server="h:9876", consumer_group="g", start=StartFrom.group_offsets(reset="earliest")
+            ),
+        ),
+        (
+            ["--consumer_group=g", "--start=latest", "--stop=latest", "--dead_letter_topic=bad"],
+            ProvinceOptions(
+                "src",
+                "dst",
+                name_server="h:9876",
+                consumer_group="g",
+                start=StartFrom.latest(),
+                stop=StopAt.latest(),
+                dead_letter_topic="bad",
+            ),
+        ),
+    ],
+)
+def test_options_are_understood(argv: list[str], options: ProvinceOptions) -> None:
+    assert parse([*BASE, *argv]).province == options
+
+
+def test_the_rest_goes_to_beam() -> None:
+    found = parse([*BASE, "--runner=direct", "--direct_num_workers", "3", "-v"])
+    assert found.verbose
+    assert found.beam.view_as(DirectOptions).direct_num_workers == 3
+    assert str(found.beam.view_as(StandardOptions).runner).endswith(".FnApiRunner")
+
+
+def test_name_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "h:1")
+    assert parse(BASE[1:]).province.name_server is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "required: --source_topic, --sink_topic"),
+        (BASE[1:], "no name server given"),
+        ([*BASE[1:], "--name_server=nowhere"], "address 'nowhere' is not host:port"),
+        ([*BASE[:2], "--sink_topic=src"], "'src' is both read and written"),
+        ([*BASE, "--dead_letter_topic=src"], "'src' is both read and written"),
+        ([*BASE, "--sink_topic=a b"], "a b"),
+        ([*BASE, "--start=group"], "needs --consumer_group"),
+        ([*BASE, "--start=newest"], "argument --start: 'newest' is not earliest"),
+        ([*BASE, "--runner=SprakRunner"], "the nearest known one is 'SparkRunner'"),
+        ([*BASE, "--stpo=latest"], "unknown argument --stpo; did you mean --stop?"),
+        ([*BASE, "--streaming", "--wrong", "1"], "unknown argument --wrong"),
+        ([*BASE, "stray"], "unknown argument stray"),
+    ],
+)
+def test_wrong_usage_ends_with_status_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        parse(argv)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_names_every_option_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(["--help"])
+    shown = capsys.readouterr().out
+    assert caught.value.code == 0
+    for part in ("--runner", "--name_server", "--dead_letter_topic", "--start", "--stop", "exit status: 0", "130"):
+        assert part in shown
+
+
+def test_a_group_offset_without_a_group_is_misuse() -> None:
+    with pytest.raises(LocalError, match="needs --consumer_group"):
+        ProvinceOptions("src", "dst", start=StartFrom.group_offsets())

@@ -1,0 +1,155 @@
+"""Exit statuses and what is said with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics import Metrics
+from rmqio.pipelines.program import count, failure_text, run_program
+
+from rmqio import runners
+from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+
+
+@pytest.fixture(autouse=True)
+def _levels() -> Iterator[None]:
+    """A program sets log levels, once for its life; here others come after it."""
+    loggers = [logging.getLogger(), logging.getLogger("apache_beam.runners.common")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def function(element: Any) -> Any:
+        raise error
+
+    return function
+
+
+def topic_missing(element: Any) -> Any:
+    raise TopicNotExist(17, "no route", "route of topic 'x'")
+
+
+def counting(element: int) -> int:
+    Metrics.counter("test", "seen").inc(element)
+    return element
+
+
+def run(build: Callable[[beam.Pipeline], Any], *, verbose: bool = False) -> int:
+    return run_program(
+        "job.py", runners.options([]), build, lambda result: f"{count(result, 'seen')} seen", verbose=verbose
+    )
+
+
+def test_success_prints_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda p: p | beam.Create([1, 2]) | beam.Map(counting)) == 0
+    assert capsys.readouterr().out == "job.py: 3 seen\n"
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (raising(TransportError("no answer")), "job.py: no answer\n"),
+        (raising(LocalError("an illegal name")), "job.py: an illegal name\n"),
+        (topic_missing, "job.py: route of topic 'x': code 17 TOPIC_NOT_EXIST: no route\n"),
+    ],
+)
+def test_a_failure_in_a_worker_is_one_line(
+    step: Callable[[Any], Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(lambda p: p | beam.Create([1]) | beam.Map(step)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == message
+
+
+def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda p: p | beam.Create([1]) | beam.Map(topic_missing), verbose=True) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_swallowed() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(lambda p: p | beam.Create([0]) | beam.Map(lambda x: 1 / x))
+
+
+@pytest.mark.parametrize(
+    ("build", "status", "message"),
+    [
+        (raising(LocalError("bad option")), 2, "bad option"),
+        (lambda p: p | beam.Create([1]) | beam.Map(raising(KeyboardInterrupt())), 130, "interrupted"),
+    ],
+)
+def test_other_ends_have_statuses_of_their_own(
+    build: Callable[[Any], Any], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(build) == status
+    assert capsys.readouterr().err == f"job.py: {message}\n"
+
+
+def test_a_runner_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    options = runners.options(["--runner=nowhere.MyRunner"])
+    assert run_program("job.py", options, lambda p: None, str) == 2
+    assert capsys.readouterr().err == "job.py: No module named 'nowhere'\n"
+
+
+class Result:
+    """Of a runner that works elsewhere."""
+
+    def __init__(self, state: str, interrupt: bool = False) -> None:
+        self.state, self.interrupt, self.cancelled = state, interrupt, False
+
+    def wait_until_finish(self) -> str:
+        if self.interrupt:
+            raise KeyboardInterrupt
+        return self.state
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "message"),
+    [
+        (Result("FAILED"), 1, "the pipeline ended in state FAILED"),
+        (Result("CANCELLED"), 1, "the pipeline ended in state CANCELLED"),
+        (Result("RUNNING", interrupt=True), 130, "interrupted"),
+    ],
+)
+def test_a_job_elsewhere_that_does_not_end_well(
+    result: Result, status: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beam.Pipeline, "run", lambda self: result)
+    assert run(lambda p: None) == status
+    assert capsys.readouterr().err == f"job.py: {message}\n"
+    assert result.cancelled == result.interrupt
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RmqioError("plain"), "plain"),
+        (RmqioError("two\n lines\n [while running 'Read/Process']"), "two lines"),
+        (RmqioError("plain [while running 'Read/Process']"), "plain"),
+        (RuntimeError("rmqio.errors.TopicNotExist: no such topic [while running 'Read']"), "no such topic"),
+        (
+            RuntimeError(
+                "Pipeline job-1 failed in state FAILED: java.lang.RuntimeException: Error received from SDK harness:\n"
+                "Traceback (most recent call last):\n  File x\n"
+                "rmqio.errors.TransportError: first\n\nDuring handling\n"
+                "rmqio.errors.RmqioError: last [while running 'ref_Write']\n\n\tat org.apache.beam.X\n"
+            ),
+            "last",
+        ),
+        (RuntimeError("Traceback\n  File x\nKeyError: 'a'\n\n"), "KeyError: 'a' (-v shows more)"),
+        (RuntimeError(""), "RuntimeError (-v shows more)"),
+    ],
+)
+def test_the_line_that_matters_is_found(error: Exception, text: str) -> None:
+    assert failure_text(error) == text

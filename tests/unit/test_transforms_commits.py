@@ -1,0 +1,137 @@
+"""Group offsets: never backwards, at most so often, and a failure is logged and counted but fails nothing."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.errors import BrokerError, TransportError
+from rmqio.model import MessageQueue
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.transforms.commits import commit_position, is_commit_due, take_counts
+from rmqio.transforms.shared import close_shared_clients
+
+GROUP = "g"
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster() as made:
+        made.create_topic("t", 2)
+        yield made
+        close_shared_clients()
+
+
+@pytest.fixture
+def factory(cluster: InMemoryCluster) -> InMemoryClientFactory:
+    return InMemoryClientFactory(cluster.name)
+
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+OTHER = MessageQueue("t", "broker-a", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "positions", "commits"),
+    [
+        (None, [5], [5]),
+        (None, [0], [0]),
+        (None, [5, 9, 12], [5, 9, 12]),
+        (None, [5, 3, 5, 4, 6], [5, 6]),
+        (10, [5, 10], []),
+        (10, [5, 11], [11]),
+    ],
+)
+def test_positions_are_committed_forward_only(
+    cluster: InMemoryCluster,
+    factory: InMemoryClientFactory,
+    before: int | None,
+    positions: list[int],
+    commits: list[int],
+) -> None:
+    if before is not None:
+        cluster.commit(GROUP, QUEUE, before)
+        cluster.commits.clear()
+    for position in positions:
+        commit_position(factory, GROUP, QUEUE, position)
+    assert cluster.commits == [(GROUP, QUEUE, offset) for offset in commits]
+    assert take_counts(factory, GROUP) == (len(commits), 0)
+
+
+def test_queues_and_groups_are_kept_apart(cluster: InMemoryCluster, factory: InMemoryClientFactory) -> None:
+    commit_position(factory, GROUP, QUEUE, 9)
+    commit_position(factory, GROUP, OTHER, 5)
+    commit_position(factory, "other", QUEUE, 3)
+    assert cluster.commits == [(GROUP, QUEUE, 9), (GROUP, OTHER, 5), ("other", QUEUE, 3)]
+    assert take_counts(factory, GROUP) == (2, 0)
+    assert take_counts(factory, "other") == (1, 0)
+
+
+@pytest.mark.parametrize("error", [TransportError("reset"), BrokerError(26, "no such group", "commit")])
+def test_a_failed_commit_is_counted_and_warned_of_once_a_minute_and_the_next_repairs_it(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.fail_next("commit_offset", error, times=2)
+    with caplog.at_level(logging.WARNING, "rmqio"):
+        commit_position(factory, GROUP, QUEUE, 5)
+        commit_position(factory, GROUP, QUEUE, 6)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"offset 5 of queue t/broker-a/0 was not committed for group g: {error}"
+    ]
+    assert cluster.commits == []
+    commit_position(factory, GROUP, QUEUE, 7)
+    assert cluster.committed(GROUP, QUEUE) == 7
+    assert take_counts(factory, GROUP) == (1, 2)
+    assert take_counts(factory, GROUP) == (0, 0)
+
+
+def test_a_commit_that_a_pending_reset_swallows_counts_as_failed(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    cluster.reset_group(GROUP, QUEUE, 0)
+    commit_position(factory, GROUP, QUEUE, 7)
+    assert take_counts(factory, GROUP) == (0, 1)
+
+
+def test_the_committed_offset_is_asked_for_once_a_process(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    commit_position(factory, GROUP, QUEUE, 5)
+    cluster.fail_next("committed_offset", TransportError("asked again"))
+    commit_position(factory, GROUP, QUEUE, 6)
+    assert cluster.committed(GROUP, QUEUE) == 6
+
+
+@pytest.mark.parametrize(
+    ("committed", "position", "interval_ms", "due"),
+    [
+        (None, 0, 0, True),
+        (None, 5, 3_600_000, True),
+        (5, 5, 0, False),
+        (5, 4, 0, False),
+        (5, 6, 0, True),
+        (5, 6, 3_600_000, False),
+    ],
+)
+def test_when_a_commit_is_due(
+    cluster: InMemoryCluster,
+    factory: InMemoryClientFactory,
+    committed: int | None,
+    position: int,
+    interval_ms: int,
+    due: bool,
+) -> None:
+    if committed is not None:
+        commit_position(factory, GROUP, QUEUE, committed)
+    assert is_commit_due(factory, GROUP, QUEUE, position, interval_ms) is due
+
+
+def test_the_callback_pickles_so_that_another_process_can_run_it(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    pickle.loads(pickle.dumps(functools.partial(commit_position, factory, GROUP, QUEUE, 8)))()
+    assert cluster.committed(GROUP, QUEUE) == 8
