@@ -18,8 +18,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
-from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
-from rmqio.pipelines.check import body_of, read_topic
 from tqdm import tqdm
 
 from rmqio.client.factory import RemotingClientFactory
@@ -27,6 +25,8 @@ from rmqio.errors import RmqioError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
+from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
+from rmqio.pipelines.check import body_of, read_topic
 from rmqio.seams import PendingSend, Producer, QueueClient
 
 SOURCE: Final = "addresses"

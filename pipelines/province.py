@@ -17,12 +17,12 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.error_handling import ErrorHandler
-from rmqio.pipelines.arguments import ProvinceOptions, parse
-from rmqio.pipelines.program import count, run_program
-from rmqio.pipelines.provinces import province_of
 
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
 from rmqio.model import Message, Record
+from rmqio.pipelines.arguments import ProvinceOptions, parse
+from rmqio.pipelines.program import count, run_program
+from rmqio.pipelines.provinces import province_of
 from rmqio.seams import ClientFactory
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from rmqio.transforms.descriptor import QueueDescriptor
     from rmqio.transforms.errors_out import ReadFailure
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
+    from rmqio.transforms.selector import ConstantTopic, TopicFromFields
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+    from rmqio.transforms.write_failures import FailedMessage
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ConstantTopic": "transforms",
+    "FailedMessage": "transforms",
+    "TopicFromFields": "transforms",
     "RmqioError": "errors",
     "Message": "model",
     "MessageQueue": "model",
@@ -41,6 +46,8 @@ _HOMES = {
 
 __all__ = [
     "ClientOptions",
+    "ConstantTopic",
+    "FailedMessage",
     "Message",
     "MessageQueue",
     "QueueDescriptor",
@@ -53,6 +60,7 @@ __all__ = [
     "SendResult",
     "StartFrom",
     "StopAt",
+    "TopicFromFields",
     "WriteOptions",
     "WriteToRocketMQ",
     "WriteToRocketMQResult",

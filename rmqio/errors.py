@@ -126,8 +126,8 @@ class CommitIgnored(RmqioError):
     def __init__(self, group: str, queue: object, offset: int) -> None:
         self.group, self.queue, self.offset = group, queue, offset
         super().__init__(
-            f"{queue}: the broker ignored the commit of offset {offset} for group {group!r}, because an operator's reset "
-            "of that offset is pending; it stays so until a member of the group pulls"
+            f"{queue}: the broker ignored the commit of offset {offset} for group {group!r}, because an operator's "
+            "reset of that offset is pending; it stays so until a member of the group pulls"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

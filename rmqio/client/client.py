@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from rmqio.client.answers import ReadQueue
-from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.link import RouteLink
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.reader import PipelinedReader
 from rmqio.client.retry import call_with_retries
@@ -133,7 +133,7 @@ class RemotingQueueClient:
             ReadQueue(queue, self._routes.wire_queue(queue), message_filter),
             offset,
             group=self._routes.wire_name(self._options.pull_group),
-            link=_Link(queue, self._pool, self._routes),
+            link=RouteLink(queue, self._pool, self._routes),
             options=self._options,
             environment=self._environment,
             on_close=self._readers.discard,
@@ -213,19 +213,6 @@ class RemotingQueueClient:
             self._environment,
             on_stale_route=lambda: self._routes.invalidate(queue.topic),
         )
-
-
-class _Link:
-    """How a reader reaches its broker without blocking."""
-
-    def __init__(self, queue: MessageQueue, pool: ConnectionPool, routes: Routes) -> None:
-        self._queue, self._pool, self._routes = queue, pool, routes
-
-    def connection(self) -> Connection:
-        return self._pool.connection(self._routes.held_address(self._queue.topic, self._queue.broker))
-
-    def refresh(self) -> None:
-        self._routes.refresh_soon(self._queue.topic)
 
 
 def _no_such_queue(queue: MessageQueue, known: Sequence[MessageQueue]) -> LocalError:

@@ -135,7 +135,8 @@ class Connection:
             raise LocalError(f"the connection to {self.address} is closed")
         session = self._session
         if session is not None and session.is_connected and self._is_old(session):
-            session.pump(0)  # finds the end of stream that a server's idle check left behind
+            while session.pump(0) and not session.is_closed:
+                pass  # behind the last answers may be the end of stream that a server's idle check left
         if session is not None and not session.is_closed and not session.is_retiring:
             return session
         if session is not None:

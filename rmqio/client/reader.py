@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from rmqio.client.answers import PullGroupReset, ReadQueue, fetch, joined
-from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.link import Link
 from rmqio.client.outage import Outage
 from rmqio.client.read_ahead import ReadAhead
 from rmqio.client.session import Call, Session
@@ -45,18 +44,6 @@ _TELLING = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
-
-
-class Link(Protocol):
-    """How a reader finds its broker. Neither blocks."""
-
-    def connection(self) -> Connection:
-        """The connection to the queue's broker by the route that we hold. Raises `TransportError` without one."""
-        ...
-
-    def refresh(self) -> None:
-        """Begin or go on with looking the route up again."""
-        ...
 
 
 class PipelinedReader:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rmqio.client.call import Call, OnDone
+from rmqio.client.shared_transport import SharedTransport
 from rmqio.client.transport import Transport
 from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
@@ -44,7 +45,7 @@ class Session:
         self.is_retiring = False
         """The server said GO_AWAY: new requests belong on a new session."""
         self.last_used = clock()
-        self._transport = transport
+        self._stream = SharedTransport(address, transport)
         self._decoder = FrameDecoder()
         self._opaques = itertools.count(1)
         self._pending: dict[int, Call] = {}
@@ -54,7 +55,6 @@ class Session:
         self._last_received = float("-inf")
         self._watchers: list[Wakeup] = []
         self._is_reading = False
-        self._users = 0
         self._make_locks()
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Session:
 
     def fileno(self) -> int:
         """The descriptor to wait on for answers, or -1."""
-        return self._transport.fileno()
+        return self._stream.fileno()
 
     # ---- opening ----------------------------------------------------------------------------------------------------
 
@@ -89,14 +89,12 @@ class Session:
         """Whether the transport is connected, waiting so long for it. Raises `TransportError` when it cannot be."""
         if self._connected:
             return True
-        self._enter()
+        self._check_process()
         try:
-            self._connected = self._transport.wait_connected(timeout_ms)
+            self._connected = self._stream.wait_connected(timeout_ms)
         except TransportError as error:
             self.fail(error)
             raise
-        finally:
-            self._leave()
         return self._connected
 
     # ---- writing ----------------------------------------------------------------------------------------------------
@@ -115,24 +113,20 @@ class Session:
             command.opaque = next(self._opaques) & 0x7FFFFFFF
             calls.append(Call(self, command.code, command.opaque, now, on_done))
         data = b"".join([encode_frame(command) for command in commands])
-        self._enter(calls)
+        self._check_process()
+        with self._lock:
+            if self._failure is not None:
+                raise TransportError(f"{self._failure}") from self._failure
+            self.requests_made += len(calls)
+            for call in calls:
+                self._pending[call.opaque] = call
         try:
-            self._write(data, timeout_ms)
+            self._stream.write(data, timeout_ms)
         except TransportError as error:
             self.fail(error)
             raise
-        finally:
-            self._leave()
         self.last_used = now
         return calls
-
-    def _write(self, data: bytes, timeout_ms: float) -> None:
-        if not self._write_lock.acquire(timeout=timeout_ms / 1000):
-            raise RequestTimeout(f"{self.address}: another write has not ended within {timeout_ms:.0f} ms")
-        try:
-            self._transport.send_all(data, timeout_ms)
-        finally:
-            self._write_lock.release()
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +142,6 @@ class Session:
             if self._is_reading:
                 return self._stepped_down.wait(timeout_ms / 1000)
             self._is_reading = True
-            self._users += 1
         done: list[Call] = []
         try:
             return self._read_once(timeout_ms, done)
@@ -156,13 +149,12 @@ class Session:
             with self._lock:
                 self._is_reading = False
                 self._stepped_down.notify_all()
-            self._leave()
             self._report(done)
 
     def _read_once(self, timeout_ms: float, done: list[Call]) -> bool:
         pushed: list[Command] = []
         try:
-            data = self._transport.recv(RECEIVE_BYTES, timeout_ms)
+            data = self._stream.recv(RECEIVE_BYTES, timeout_ms)
             if data is None:
                 return False
             if not data:
@@ -197,7 +189,7 @@ class Session:
         if answer is None or self._failure is not None:
             return
         try:
-            self._write(encode_frame(answer), _REFUSAL_TIMEOUT_MS)
+            self._stream.write(encode_frame(answer), _REFUSAL_TIMEOUT_MS)
         except TransportError as error:
             self.fail(error)
 
@@ -209,8 +201,7 @@ class Session:
         for call in done:
             if call.on_done is not None:
                 call.on_done(call)
-        if self.is_retiring and not self._pending:
-            self.close()
+        self._close_if_retired()
 
     # ---- giving up --------------------------------------------------------------------------------------------------
 
@@ -218,6 +209,7 @@ class Session:
         """Drop a call; its answer, if it still comes, is counted in `late_answers`."""
         if self._pending.pop(call.opaque, None) is not None:
             call.finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
+            self._close_if_retired()
 
     def time_out(self, call: Call, timeout_ms: float) -> None:
         """Fail a call for want of an answer. A peer that stays silent several times in a row is disconnected."""
@@ -225,6 +217,7 @@ class Session:
             return
         error = RequestTimeout(f"{self.address}: no answer to request {call.code} within {timeout_ms:.0f} ms")
         call.finish(None, error)
+        self._close_if_retired()
         if self._last_received < call.started:
             self._silent_timeouts += 1
             if self._silent_timeouts >= _MAX_SILENT_TIMEOUTS:
@@ -238,13 +231,9 @@ class Session:
             self._failure = error
             calls = self._fail_pending(error)
             self._stepped_down.notify_all()
-            in_use = self._users > 0
         if calls:
             _LOGGER.info("connection to %s lost with %d calls in flight: %s", self.address, len(calls), error)
-        if in_use:
-            self._transport.shutdown()  # whoever is inside returns, and the last one out closes
-        else:
-            self._transport.close()
+        self._stream.end()
         self._report(calls)
 
     def close(self) -> None:
@@ -255,7 +244,10 @@ class Session:
     def close_when_idle(self) -> None:
         """Close as soon as no call is in flight any more."""
         self.is_retiring = True
-        if not self._pending:
+        self._close_if_retired()
+
+    def _close_if_retired(self) -> None:
+        if self.is_retiring and not self._pending and self._failure is None:
             self.close()
 
     def watch(self, wakeup: Wakeup) -> None:
@@ -266,29 +258,11 @@ class Session:
         with suppress(ValueError):
             self._watchers.remove(wakeup)
 
-    # ---- use counting and forks -------------------------------------------------------------------------------------
-
-    def _enter(self, calls: Sequence[Call] = ()) -> None:
-        self._check_process()
-        with self._lock:
-            if self._failure is not None:
-                raise TransportError(f"{self._failure}") from self._failure
-            self._users += 1
-            self.requests_made += len(calls)
-            for call in calls:
-                self._pending[call.opaque] = call
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users or self._failure is None:
-                return
-        self._transport.close()
+    # ---- forks ---------------------------------------------------------------------------------------------------------
 
     def _make_locks(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._write_lock = threading.Lock()
         self._stepped_down = threading.Condition(self._lock)
 
     def _check_process(self) -> None:
@@ -296,9 +270,9 @@ class Session:
         if self._pid == os.getpid():
             return
         self._make_locks()  # another thread of the parent may have held them at the fork
-        self._is_reading, self._users = False, 0
+        self._is_reading = False
         self._watchers = []
-        self._transport.abandon()
+        self._stream.abandon()
         error = TransportError(f"connection to {self.address} belongs to the parent process")
         with self._lock:
             self._failure = self._failure or error

@@ -6,15 +6,20 @@ from rmqio.transforms.coders import register_coders
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
+from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+from rmqio.transforms.write_failures import FailedMessage
 
 register_coders()
 
 __all__ = [
+    "ConstantTopic",
+    "FailedMessage",
     "QueueDescriptor",
     "ReadAllFromRocketMQ",
     "ReadFailure",
     "ReadFromRocketMQ",
+    "TopicFromFields",
     "WriteToRocketMQ",
     "WriteToRocketMQResult",
 ]

@@ -24,7 +24,7 @@ class QueueDescriptor(NamedTuple):
     """At most so many records; None: no limit."""
 
 
-class QueueDescriptorCoder(Coder):  # type: ignore[misc]
+class QueueDescriptorCoder(Coder):
     """JSON with sorted keys: a few of these exist per queue, and they end up in checkpoints."""
 
     def encode(self, value: QueueDescriptor) -> bytes:

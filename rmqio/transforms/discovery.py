@@ -119,7 +119,7 @@ def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:
     return shares
 
 
-class DiscoverFn(beam.DoFn):  # type: ignore[misc]
+class DiscoverFn(beam.DoFn):
     """An impulse to the descriptors of the subscription's queues, once."""
 
     def __init__(self, config: DiscoveryConfig) -> None:
@@ -173,7 +173,7 @@ class Known(frozenset[MessageQueue]):
         return len(self) == 0
 
 
-class KnownCoder(Coder):  # type: ignore[misc]
+class KnownCoder(Coder):
     """One line per queue, sorted."""
 
     def encode(self, value: Known) -> bytes:
@@ -190,7 +190,7 @@ class KnownCoder(Coder):  # type: ignore[misc]
         return Known
 
 
-class KnownTracker(RestrictionTracker):  # type: ignore[misc]
+class KnownTracker(RestrictionTracker):
     """Claims newly found queues; what is left after a checkpoint is "all that is not known yet"."""
 
     def __init__(self, known: Known) -> None:
@@ -223,7 +223,7 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
         return RestrictionProgress(completed=float(len(self._known)), remaining=1.0)
 
 
-class WatchFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
+class WatchFn(beam.DoFn, RestrictionProvider):
     """An impulse to the descriptors of the subscription's queues, again every `interval_ms`, each queue once.
 
     What is known already is in the restriction, so a restored pipeline does not read a queue twice. A queue found
@@ -251,7 +251,7 @@ class WatchFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
         return 1.0
 
     @beam.DoFn.unbounded_per_element()
-    def process(  # type: ignore[override]
+    def process(
         self,
         element: bytes,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008

@@ -50,7 +50,7 @@ class QueueClaim(NamedTuple):
     claim: Claim
 
 
-class SubscribedTracker(RestrictionTracker):  # type: ignore[misc]
+class SubscribedTracker(RestrictionTracker):
     """One `QueueRangeTracker` per queue found. Only checkpoints, and those always: the looking never ends."""
 
     def __init__(self, restriction: Subscribed) -> None:
@@ -90,7 +90,7 @@ class SubscribedTracker(RestrictionTracker):  # type: ignore[misc]
         return RestrictionProgress(completed=float(len(self._known)), remaining=1.0)
 
 
-class SubscribedCoder(Coder):  # type: ignore[misc]
+class SubscribedCoder(Coder):
     """JSON, sorted: there is one of these per read."""
 
     def encode(self, value: Subscribed) -> bytes:
@@ -154,7 +154,7 @@ class ReadSubscriptionFn(ReadQueueFn):
     def create_tracker(self, restriction: Subscribed) -> SubscribedTracker:  # type: ignore[override]
         return SubscribedTracker(restriction)
 
-    def restriction_coder(self) -> SubscribedCoder:  # type: ignore[override]
+    def restriction_coder(self) -> SubscribedCoder:
         return SubscribedCoder()
 
     def restriction_size(self, element: bytes, restriction: Subscribed) -> float:  # type: ignore[override]
@@ -165,7 +165,7 @@ class ReadSubscriptionFn(ReadQueueFn):
         return None
 
     @beam.DoFn.unbounded_per_element()
-    def process(  # type: ignore[override]
+    def process(
         self,
         element: bytes,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,

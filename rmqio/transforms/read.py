@@ -36,7 +36,7 @@ def read_client_options(name_server: str | None, options: ReadOptions) -> Client
     )
 
 
-class _Read(beam.PTransform):  # type: ignore[misc]
+class _Read(beam.PTransform):
     """What both reads have in common."""
 
     def __init__(
@@ -280,7 +280,7 @@ class ReadAllFromRocketMQ(_Read):
         return self._read_queues(descriptors)
 
 
-class _DescribeFn(beam.DoFn):  # type: ignore[misc]
+class _DescribeFn(beam.DoFn):
     """An element of `ReadAllFromRocketMQ` to descriptors."""
 
     def __init__(self, factory: ClientFactory) -> None:

@@ -48,7 +48,7 @@ class ReadConfig:
     errors_to_output: bool = False
 
 
-class ReadQueueFn(beam.DoFn, RestrictionProvider):  # type: ignore[misc]
+class ReadQueueFn(beam.DoFn, RestrictionProvider):
     """Reads one queue. Use `BoundedReadFn` or `UnboundedReadFn`: Beam must know which when a pipeline is built.
 
     Initial restriction: the start and stop strategies, resolved to offsets against the broker, once. On resume,
@@ -300,7 +300,7 @@ def _cut(fetched: Fetched, stop: int | None, limit: int | None) -> Fetched:
 class BoundedReadFn(ReadQueueFn):
     """Reads one queue up to a stop that is known when the pipeline starts."""
 
-    def process(  # type: ignore[override]
+    def process(
         self,
         element: QueueDescriptor,
         # Beam's invoker passes tracker and estimator by name and the others by position: the others must stand first.
@@ -316,7 +316,7 @@ class UnboundedReadFn(ReadQueueFn):
     """Reads one queue without end."""
 
     @beam.DoFn.unbounded_per_element()
-    def process(  # type: ignore[override]
+    def process(
         self,
         element: QueueDescriptor,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,

@@ -47,7 +47,7 @@ class Claim(NamedTuple):
     """One past the newest message, as the broker last said: the base of progress."""
 
 
-class QueueRangeTracker(RestrictionTracker):  # type: ignore[misc]
+class QueueRangeTracker(RestrictionTracker):
     """Tracks the claims over one `QueueRange`.
 
     Claims ascend. A checkpoint (fraction 0) is always granted unless nothing is left; another fraction only where the
@@ -122,7 +122,7 @@ class QueueRangeTracker(RestrictionTracker):  # type: ignore[misc]
         return RestrictionProgress(completed=float(done), remaining=float(max(0, (end or self._next) - self._next)))
 
 
-class QueueRangeCoder(Coder):  # type: ignore[misc]
+class QueueRangeCoder(Coder):
     """25 bytes: version, start, stop and limit (-1: none)."""
 
     def encode(self, value: QueueRange) -> bytes:

@@ -62,7 +62,7 @@ def beam_timestamp(milliseconds: int) -> Timestamp:
     return Timestamp(micros=min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
 
 
-class QueueWatermark(WatermarkEstimator):  # type: ignore[misc]
+class QueueWatermark(WatermarkEstimator):
     """Moves forward only, and only when told to. Beam's monotonic one raises on a timestamp that goes back."""
 
     def __init__(self, micros: int) -> None:
@@ -86,7 +86,7 @@ class QueueWatermark(WatermarkEstimator):  # type: ignore[misc]
         self._micros = max(self._micros, min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
 
 
-class QueueWatermarks(WatermarkEstimatorProvider):  # type: ignore[misc]
+class QueueWatermarks(WatermarkEstimatorProvider):
     """Makes a `QueueWatermark`; its state is its microseconds."""
 
     def initial_estimator_state(self, element: object, restriction: object) -> int:

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.provinces import province_of
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
+from rmqio.pipelines.addresses import addresses
+from rmqio.pipelines.provinces import province_of
 
 pytestmark = pytest.mark.broker
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
-from rmqio.pipelines.arguments import ProvinceOptions, parse, parse_start, parse_stop
 
 from rmqio.errors import LocalError
+from rmqio.pipelines.arguments import ProvinceOptions, parse, parse_start, parse_stop
 from rmqio.start import StartFrom, StopAt
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

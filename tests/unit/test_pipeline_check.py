@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rmqio.pipelines.check import Tally, compare, main, read_topic
 
 from rmqio.errors import CorruptMessage, TopicNotExist
 from rmqio.model import Message, Record
+from rmqio.pipelines.check import Tally, compare, main, read_topic
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
-from rmqio.pipelines.program import count, failure_text, run_program
 
 from rmqio import runners
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.pipelines.program import count, failure_text, run_program
 
 
 @pytest.fixture(autouse=True)

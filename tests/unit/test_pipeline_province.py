@@ -9,13 +9,13 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from rmqio.pipelines.arguments import ProvinceOptions
-from rmqio.pipelines.check import compare
-from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
 
 from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
+from rmqio.pipelines.arguments import ProvinceOptions
+from rmqio.pipelines.check import compare
+from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
 from rmqio.start import StopAt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.write_failures import FailedMessage

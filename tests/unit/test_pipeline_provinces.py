@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rmqio.pipelines.provinces import NOT_PROVINCES, PROVINCES, province_of
 
 
