@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -45,9 +44,9 @@ class RemotingQueueClient:
         self._pool = ConnectionPool(options, self._environment)
         self._routes = Routes(options, self._pool, self._environment)
         self._waiter = Waiter(self._environment)
-        self._readers: weakref.WeakSet[PipelinedReader] = weakref.WeakSet()
+        # No lock: another thread could hold it at a fork, and every step on this table is atomic.
+        self._readers: weakref.WeakValueDictionary[int, PipelinedReader] = weakref.WeakValueDictionary()
         self._checked_filters: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -136,10 +135,9 @@ class RemotingQueueClient:
             link=RouteLink(queue, self._pool, self._routes),
             options=self._options,
             environment=self._environment,
-            on_close=self._readers.discard,
+            on_close=self._forget_reader,
         )
-        with self._lock:
-            self._readers.add(reader)
+        self._readers[id(reader)] = reader
         reader.tick()
         return reader
 
@@ -153,9 +151,14 @@ class RemotingQueueClient:
 
     def close(self) -> None:
         self._is_closed = True
-        for reader in list(self._readers):
-            reader.close()
+        for reference in self._readers.valuerefs():
+            reader = reference()
+            if reader is not None:
+                reader.close()
         self._pool.close()
+
+    def _forget_reader(self, reader: PipelinedReader) -> None:
+        self._readers.pop(id(reader), None)
 
     def _check_filter(self, queue: MessageQueue, message_filter: MessageFilter) -> None:
         """Have the broker compile an SQL92 filter: a pull with one that does not compile delivers everything."""

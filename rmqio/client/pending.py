@@ -26,6 +26,7 @@ GRACE_MS = 250.0
 """An answer may lie in the socket long after its time because nobody waited: look at least this long."""
 
 _new_result = tuple.__new__
+_DONE = Command(0)
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class PendingRequest:
     def fail_like(self, predecessor: PendingRequest | None) -> None:
         """Fail with the error of another, if there is one, unsent."""
         if predecessor is not None and predecessor.error is not None:
-            self._outcome = predecessor.error
+            self._finish(predecessor.error)
 
     def settle(self, deadline: float | None = None) -> None:
         """Wait for the outcome, retrying as the options say; no longer than until `deadline` on the clock.
@@ -154,7 +155,7 @@ class PendingRequest:
                     try:
                         self._try()
                     except LocalError as error:  # closed meanwhile
-                        self._outcome = error
+                        self._finish(error)
                 else:
                     self._look_at(self._call, self._patience_ms(self._call, deadline))
 
@@ -165,7 +166,7 @@ class PendingRequest:
         try:
             self._sending.choice.look_up(self.queue.topic)
         except TransportError as error:  # that was tried often enough
-            self._outcome = error
+            self._finish(error)
             return
         try:
             self._call = self._sending.dispatcher.start(self.queue, self._command)
@@ -182,14 +183,20 @@ class PendingRequest:
 
     def _look_at(self, call: Call, timeout_ms: float) -> None:
         try:
-            self._outcome = self._results(call.result(timeout_ms))
+            self._finish(self._results(call.result(timeout_ms)))
         except RmqioError as error:
             if isinstance(error, TransportError):
                 self._sending.statistics.unknown_outcomes += 1
             self._call = None
             self._failure = error
             if not self._may_retry(error):
-                self._outcome = error
+                self._finish(error)
+
+    def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
+        self._outcome = outcome
+        # Whoever keeps many of us until the end of a bundle should not keep their bodies and answers too.
+        self._call = None
+        self._command = _DONE
 
     def _results(self, answer: Command) -> list[SendResult]:
         status, queue_id, first, offset_ids = requests.parse_send(answer, self._what())
@@ -220,7 +227,7 @@ class PendingRequest:
             pause_ms = backoff_ms(self._tries - 1, sending.options, sending.environment.random)
         is_late = deadline is not None and sending.environment.clock() + pause_ms / 1000 >= deadline
         if not self._may_retry(error) or is_late:
-            self._outcome = error
+            self._finish(error)
             return
         _LOGGER.debug("%s: try %d in %.0f ms after %s", self._what(), self._tries + 1, pause_ms, error)
         sending.statistics.retries += 1

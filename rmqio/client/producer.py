@@ -153,8 +153,9 @@ class RemotingProducer:
         """Start sending a batch to one queue; see `seams.Producer.submit`.
 
         When `options.max_in_flight` batches are on their way, the oldest is awaited first, retries included. With
-        `ordered` so is every batch to the same queue, and a retry stays on that queue; else a retry may move to a queue
-        on another broker, as the results then say. A failure that nobody fetched with `result` is logged by `close`.
+        `ordered` so is every batch to the same queue, a retry stays on that queue, and behind a failure that nobody has
+        fetched yet nothing is sent, but fails likewise; else a retry may move to a queue on another broker, as the
+        results then say. A failure that nobody fetched with `result` is logged by `close`.
         """
         self._check_open()
         if not messages:

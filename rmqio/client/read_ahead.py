@@ -162,7 +162,7 @@ class ReadAhead(Generic[C]):
     def _fill(self, begin: int, end: int) -> None:
         depth = self.depth
         room = max(depth - len(self.segments), depth // 2)
-        rest = []
+        rest: list[Segment[C]] = []
         while begin < end:
             # The last one takes all that is left: a long scan may be followed by a very short one.
             until = min(begin + self.span, end) if len(rest) < room - 1 else end

@@ -15,8 +15,6 @@ from rmqio.errors import (
     LocalError,
     RequestTimeout,
     RmqioError,
-    TransportError,
-    broker_error,
 )
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
@@ -241,20 +239,11 @@ class PipelinedReader:
         """Deal with an answer that gives the caller nothing: a failure, or the end of a long poll."""
         try:
             answer = call.result(0)
-        except TransportError as error:
-            self._fail(error)
-            return
-        if answer.code == ResponseCode.PULL_NOT_FOUND:
-            self._take_nothing_new(call)
-        elif answer.code not in _TELLING:
-            self._fail(broker_error(answer.code, answer.remark, f"pull of {self._queue} at {self.position}"))
-
-    def _take_nothing_new(self, call: Call) -> None:
-        try:
-            result = requests.parse_pull(call.result(0), self._what.wire_queue, self.position)
-            if result.next_offset <= self.position:
-                self._plan.take(result, 0)
-                self._outage.succeed()
+            if answer.code == ResponseCode.PULL_NOT_FOUND or answer.code not in _TELLING:
+                result = requests.parse_pull(answer, self._what.wire_queue, self.position)
+                if result.next_offset <= self.position:
+                    self._plan.take(result, 0)
+                    self._outage.succeed()
         except RmqioError as error:
             self._fail(error)
 

@@ -135,9 +135,11 @@ class InMemoryProducer:
         if queue is not None:
             return queue
         queues = self._cluster.permitted_queues(topic, WRITE_PERMISSION)
-        key = messages[0].sharding_key
-        if key is not None:
-            return queue_for_key(queues, key)
+        targets = {queue_for_key(queues, m.sharding_key) for m in messages if m.sharding_key is not None}
+        if len(targets) > 1:
+            raise LocalError(f"sharding keys of one batch belong to {len(targets)} queues of topic {topic!r}")
+        if targets:
+            return targets.pop()
         order = interleaved(queues)
         return queues[order[next(self._turns) % len(queues)]]
 

@@ -16,7 +16,9 @@ from apache_beam.coders import Coder, registry
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
+from rmqio.transforms.discovery import Known, KnownCoder
 from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.pulled import Pulled
 from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
 from rmqio.transforms.write_failures import FailedMessage
 
@@ -299,6 +301,46 @@ class ReadFailureCoder(ValueCoder):
             raise self._not_one(failure) from failure
 
 
+class PulledCoder(ValueCoder):
+    """Version and counts; then stamps; then each record and failure behind its size."""
+
+    value_type = Pulled
+    _HEAD: Final = struct.Struct(">BII")
+    _SIZE: Final = struct.Struct(">I")
+
+    def encode(self, value: Pulled) -> bytes:
+        encode_record, encode_failure, size = RecordCoder().encode, ReadFailureCoder().encode, self._SIZE.pack
+        parts = [self._HEAD.pack(1, len(value.records), len(value.failures))]
+        parts.append(struct.pack(f">{len(value.stamps)}q", *value.stamps))
+        for raw in (*map(encode_record, value.records), *map(encode_failure, value.failures)):
+            parts += (size(len(raw)), raw)
+        return b"".join(parts)
+
+    def decode(self, encoded: bytes) -> Pulled:
+        try:
+            version, records, failures = self._HEAD.unpack_from(encoded)
+            if version != 1 or records * 8 > len(encoded) or failures > len(encoded):
+                raise self._not_one(f"version {version}, {len(encoded)} bytes")
+            stamps = list(struct.unpack_from(f">{records}q", encoded, self._HEAD.size))
+            items, position = [], self._HEAD.size + 8 * records
+            for _ in range(records + failures):
+                (size,) = self._SIZE.unpack_from(encoded, position)
+                items.append(encoded[position + 4 : position + 4 + size])
+                position += 4 + size
+            if position != len(encoded):
+                raise self._not_one(f"{len(encoded)} bytes, {position} expected")
+        except _DECODE_ERRORS as failure:
+            raise self._not_one(failure) from failure
+        decode_record, decode_failure = RecordCoder().decode, ReadFailureCoder().decode
+        return Pulled(
+            [decode_record(raw) for raw in items[:records]], stamps, [decode_failure(raw) for raw in items[records:]]
+        )
+
+    def estimate_size(self, value: Pulled) -> int:
+        """By the stored sizes: Beam samples this, and encoding a run only to measure it would be dear."""
+        return sum(record.stored_size for record in value.records)
+
+
 def pack_texts(texts: list[str] | tuple[str, ...]) -> bytes:
     """Texts, each behind its size in UTF-8."""
     parts: list[bytes] = []
@@ -336,6 +378,8 @@ _CODERS: Final[tuple[tuple[type, type[Coder]], ...]] = (
     (ReadFailure, ReadFailureCoder),
     (QueueDescriptor, QueueDescriptorCoder),
     (QueueRange, QueueRangeCoder),
+    (Known, KnownCoder),
+    (Pulled, PulledCoder),
 )
 
 

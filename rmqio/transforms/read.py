@@ -19,7 +19,8 @@ from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, Subscription, WatchFn
 from rmqio.transforms.errors_out import ReadFailure, dead_letter
 from rmqio.transforms.in_process import ReadSubscriptionFn
-from rmqio.transforms.read_fn import ERRORS_TAG, BoundedReadFn, ReadConfig, UnboundedReadFn
+from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
+from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
 
@@ -125,23 +126,24 @@ class _Read(beam.PTransform):
         config = self._config
         if handled:
             config = dataclasses.replace(config, errors_to_output=True)
-        fn = make_fn(config)
-        read = beam.ParDo(fn).with_output_types(self._element_type)
+        runs = elements | label >> beam.ParDo(make_fn(config)).with_output_types(Pulled)
+        fn = TakeApartFn(config.deserializer, batches=config.batches, errors_to_output=handled)
+        apart = beam.ParDo(fn).with_output_types(self._element_type)
         if not handled:
-            return elements | label >> read
-        outputs = elements | label >> read.with_outputs(ERRORS_TAG, main="records")
-        failures = outputs[ERRORS_TAG] | f"{label}: failures" >> beam.Map(_same).with_output_types(ReadFailure)
+            return runs | "Records" >> apart
+        outputs = runs | "Records" >> apart.with_outputs(ERRORS_TAG, main="records")
+        failures = outputs[ERRORS_TAG] | "Failures" >> beam.Map(_same).with_output_types(ReadFailure)
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failures)
         if self._dead_letter_topic is not None:
-            self._write_dead_letters(failures, label)
-        return outputs["records"] | f"{label}: records" >> beam.Map(_same).with_output_types(self._element_type)
+            self._write_dead_letters(failures)
+        return outputs["records"] | "Decoded" >> beam.Map(_same).with_output_types(self._element_type)
 
-    def _write_dead_letters(self, failures: Any, label: str) -> None:
+    def _write_dead_letters(self, failures: Any) -> None:
         from rmqio.transforms.write import WriteToRocketMQ
 
-        letters = failures | f"{label}: to dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        _ = letters | f"{label}: write dead letters" >> WriteToRocketMQ(
+        letters = failures | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
+        _ = letters | "Write dead letters" >> WriteToRocketMQ(
             self._dead_letter_topic, client_factory=self._config.factory
         )
 

@@ -11,24 +11,25 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.core import RestrictionProvider
-from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
+from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.errors import OffsetOutOfRange, SerdeError
+from rmqio.errors import OffsetOutOfRange, RmqioError
 from rmqio.model import MessageFilter, Record
 from rmqio.options import ReadOptions
-from rmqio.seams import ClientFactory, Fetched
+from rmqio.seams import ClientFactory, Fetched, QueueReader
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.commits import commit_position, is_commit_due, take_counts
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.errors_out import failure_of_corrupt, failure_of_record
 from rmqio.transforms.metrics import ReadMetrics
+from rmqio.transforms.pulled import to_pulled
 from rmqio.transforms.readers import Readers, Slot
 from rmqio.transforms.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
 from rmqio.transforms.shared import backlog, note_backlog, shared_client
 from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
 
-ERRORS_TAG = "errors"
+_RUN_RECORDS = 512
+_RUN_BYTES = 1 << 20
 RESUME_DELAY = Duration(micros=10_000)
 
 
@@ -160,6 +161,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 if readers.await_data(slot):
                     continue
                 break
+            fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted)
             cut = _cut(fetched, tracker.current_restriction().stop, left)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.
@@ -195,43 +197,32 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         self._metrics.offsets_skipped.inc(target - error.wanted)
         return Claim(target - 1, 0, error.maximum)
 
+    def _more(self, reader: QueueReader, fetched: Fetched, wanted: int) -> Fetched:
+        """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
+        wanted = min(wanted, _RUN_RECORDS)
+        records, size = fetched.records, sum(map(_stored_size, fetched.records))
+        while len(records) < wanted and size < _RUN_BYTES and reader.is_ready:
+            try:
+                more = reader.poll()
+            except RmqioError:
+                break  # raised again by the next poll, when what came before it is through
+            if more is None:
+                break
+            size += sum(map(_stored_size, more.records))
+            records = records + more.records
+            fetched = more._replace(
+                records=records, corrupt=fetched.corrupt + more.corrupt, skipped=fetched.skipped + more.skipped
+            )
+        return fetched
+
     def _emit(self, cut: Fetched, estimator: QueueWatermark, windows: tuple[Any, ...]) -> Iterator[Any]:
         config = self._config
-        timestamp_of, deserializer = config.timestamp_of, config.deserializer
-        newest = None
-        batch: list[Any] = []
-        oldest = None
-        last_ms, stamp = None, MIN_TIMESTAMP
-        for record in cut.records:
-            try:
-                milliseconds = timestamp_of(record)
-                value = record if deserializer is None else deserializer(record)
-            except SerdeError as error:
-                failure = failure_of_record(record, error)
-                yield self._failed(failure, _located(record, error), record.store_timestamp_ms, windows)
-                continue
-            if newest is None or milliseconds > newest:
-                newest = milliseconds
-            if config.batches:
-                batch.append(value)
-                oldest = milliseconds if oldest is None else min(oldest, milliseconds)
-                continue
-            if milliseconds != last_ms:
-                last_ms, stamp = milliseconds, beam_timestamp(milliseconds)
-            yield WindowedValue(value, stamp, windows)
-        if batch and oldest is not None:
-            yield WindowedValue(batch, beam_timestamp(oldest), windows)
-        for corrupt in cut.corrupt:
-            yield self._failed(failure_of_corrupt(corrupt), corrupt, int(time.time() * 1000), windows)
-        if newest is not None:
-            estimator.advance(newest - config.options.max_out_of_orderness_ms)
-
-    def _failed(self, failure: Any, error: Exception, timestamp_ms: int, windows: tuple[Any, ...]) -> Any:
-        self._metrics.decode_failures.inc()
-        if not self._config.errors_to_output:
-            raise error
-        stamped = WindowedValue(failure, beam_timestamp(timestamp_ms), windows)
-        return beam.pvalue.TaggedOutput(ERRORS_TAG, stamped)
+        pulled = to_pulled(cut, config.timestamp_of, keep_failures=config.errors_to_output)
+        if pulled.stamps:
+            yield WindowedValue(pulled, beam_timestamp(min(pulled.stamps)), windows)
+            estimator.advance(max(pulled.stamps) - config.options.max_out_of_orderness_ms)
+        elif pulled.failures:
+            yield WindowedValue(pulled, beam_timestamp(pulled.failures[0].store_timestamp_ms), windows)
 
     def _note(self, slot: Slot, cut: Fetched, fetched: Fetched) -> None:
         metrics, queue = self._metrics, slot.reader.queue
@@ -265,15 +256,6 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.commits.inc(done)
         if failed:
             self._metrics.commit_failures.inc(failed)
-
-
-def _located(record: Record, error: SerdeError) -> SerdeError:
-    """The error with the record's coordinates: a deserializer of a user's own need not name them."""
-    if str(record.queue) in str(error):
-        return error
-    located = SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}")
-    located.__cause__ = error
-    return located
 
 
 def _stored_size(record: Record) -> int:

@@ -113,6 +113,17 @@ def test_a_sharding_key_always_goes_to_the_queue_of_javas_rule(backend):
             assert [record.body for record in records if record.sharding_key == key] == [b"0", b"1", b"2"]
 
 
+def test_a_batch_goes_to_the_queue_of_its_keys_if_that_is_one(backend):
+    topic = backend.topic(queues=5)
+    producer = backend.producer()
+    expected = queue_for_key(producer.queues(topic), "key")
+    for _ in range(2):
+        sent = producer.send_batch([Message(b"x", topic=topic, sharding_key="key"), Message(b"y", topic=topic)])
+        assert {r.queue for r in sent} == {expected}
+    with pytest.raises(LocalError, match="queues"):
+        producer.send_batch([Message(b"x", topic=topic, sharding_key=key) for key in "abcde"])
+
+
 def test_messages_without_a_key_take_the_queues_in_turn(backend):
     topic = backend.topic(queues=4)
     producer = backend.producer()

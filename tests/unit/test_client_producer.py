@@ -381,6 +381,14 @@ def test_an_interrupt_while_sending_leaves_nothing_behind():
     assert len(world.producer._in_flight) == 0
 
 
+def test_what_is_done_keeps_no_bodies():
+    world = World(stored(), Command(13))
+    for _ in range(2):
+        pending = world.producer.submit([Message(b"x" * 1000)], A0)
+        assert pending.is_done
+        assert (pending._command.body, pending._call) == (b"", None)
+
+
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,110 @@
+"""What the splittable DoFn hands to the next step: a run of records of one queue, with their timestamps.
+
+Beam observes the timestamp of each element that a splittable DoFn emits, under a lock, which costs more than decoding a
+message. So runs are emitted, and a plain DoFn that is fused behind takes them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.errors import SerdeError
+from rmqio.model import Record
+from rmqio.seams import Fetched
+from rmqio.transforms.errors_out import ReadFailure, failure_of_corrupt, failure_of_record
+from rmqio.transforms.metrics import ReadMetrics
+from rmqio.transforms.watermark import TimestampOf, beam_timestamp, born_time, store_time
+
+ERRORS_TAG = "errors"
+
+
+class Pulled(NamedTuple):
+    """Records of one queue in order, the Unix milliseconds of each, and what between them did not decode."""
+
+    records: list[Record]
+    stamps: list[int]
+    failures: list[ReadFailure]
+
+
+def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: bool) -> Pulled:
+    """Stamp what was fetched. Without `keep_failures` the first failure is raised, with its coordinates."""
+    if fetched.corrupt and not keep_failures:
+        raise fetched.corrupt[0]
+    failures = [failure_of_corrupt(error) for error in fetched.corrupt]
+    records = fetched.records
+    if timestamp_of is born_time:
+        return Pulled(records, [record.born_timestamp_ms for record in records], failures)
+    if timestamp_of is store_time:
+        return Pulled(records, [record.store_timestamp_ms for record in records], failures)
+    stamped: list[Record] = []
+    stamps: list[int] = []
+    for record in records:
+        try:
+            stamps.append(timestamp_of(record))
+            stamped.append(record)
+        except SerdeError as error:
+            if not keep_failures:
+                raise located(record, error) from error
+            failures.append(failure_of_record(record, error))
+    return Pulled(stamped, stamps, failures)
+
+
+class TakeApartFn(beam.DoFn):  # type: ignore[misc]
+    """Runs to records, or to what the deserializer makes of them; failures to `ERRORS_TAG`."""
+
+    def __init__(self, deserializer: Any, *, batches: bool, errors_to_output: bool) -> None:
+        self._deserializer = deserializer
+        self._batches = batches
+        self._errors_to_output = errors_to_output
+        self._metrics = ReadMetrics()
+
+    def process(self, element: Pulled, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        windows = (window,)
+        values: list[Any] = element.records
+        stamps, failures = element.stamps, element.failures
+        if self._deserializer is not None:
+            values, stamps, failures = self._deserialize(element)
+        if self._batches:
+            if values:
+                yield WindowedValue(values, beam_timestamp(min(stamps)), windows)
+        else:
+            # Making a windowed value from another one is several times cheaper than from a timestamp, and messages
+            # of one millisecond often follow each other.
+            last_ms = None
+            for value, milliseconds in zip(values, stamps, strict=True):
+                if milliseconds != last_ms:
+                    last_ms, template = milliseconds, WindowedValue(None, beam_timestamp(milliseconds), windows)
+                yield template.with_value(value)
+        if failures:
+            self._metrics.decode_failures.inc(len(failures))
+            for failure in failures:
+                stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
+                yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
+
+    def _deserialize(self, element: Pulled) -> tuple[list[Any], list[int], list[ReadFailure]]:
+        deserializer = self._deserializer
+        values: list[Any] = []
+        stamps: list[int] = []
+        failures = list(element.failures)
+        for record, milliseconds in zip(element.records, element.stamps, strict=True):
+            try:
+                values.append(deserializer(record))
+                stamps.append(milliseconds)
+            except SerdeError as error:
+                if not self._errors_to_output:
+                    self._metrics.decode_failures.inc()
+                    raise located(record, error) from error
+                failures.append(failure_of_record(record, error))
+        return values, stamps, failures
+
+
+def located(record: Record, error: SerdeError) -> SerdeError:
+    """The error with the record's coordinates: a deserializer of a user's own need not name them."""
+    if str(record.queue) in str(error):
+        return error
+    return SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}")
