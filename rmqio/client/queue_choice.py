@@ -27,7 +27,6 @@ class _Plan(NamedTuple):
     queues: tuple[MessageQueue, ...]
     turns: tuple[MessageQueue, ...]
     """The same, in the order in which they get their turn."""
-    brokers: frozenset[str]
 
 
 class QueueChoice:
@@ -54,15 +53,14 @@ class QueueChoice:
 
     def in_turn(self, topic: str) -> MessageQueue:
         """The next queue; brokers alternate, and one that failed lately is passed over. Raises as `queues`."""
-        plan = self._plan(topic)
-        turns = plan.turns
-        queue = turns[next(self._turn) % len(turns)]
-        if self._avoided and self._is_avoided(queue.broker):
-            for _ in range(len(turns) - 1):
-                other = turns[next(self._turn) % len(turns)]
-                if not self._is_avoided(other.broker):
-                    return other
-        return queue
+        turns = self._plan(topic).turns
+        first = next(self._turn)
+        if self._avoided:
+            for step in range(len(turns)):
+                queue = turns[(first + step) % len(turns)]
+                if not self._is_avoided(queue.broker):
+                    return queue
+        return turns[first % len(turns)]
 
     def for_key(self, topic: str, sharding_key: str) -> MessageQueue:
         """The queue of a sharding key; it changes with the number of queues only. Raises as `queues`."""
@@ -70,14 +68,12 @@ class QueueChoice:
 
     def elsewhere(self, queue: MessageQueue) -> MessageQueue:
         """A queue on another broker than this queue's; when there is none, the same queue. Raises as `queues`."""
-        plan = self._plan(queue.topic)
-        if not plan.brokers - {queue.broker}:
-            return queue
-        for _ in range(2 * len(plan.turns)):
-            other = self.in_turn(queue.topic)
-            if other.broker != queue.broker:
-                return other
-        return queue  # only when many threads take turns at once
+        turns = self._plan(queue.topic).turns
+        first = next(self._turn)
+        others = [turns[(first + step) % len(turns)] for step in range(len(turns))]
+        others = [other for other in others if other.broker != queue.broker]
+        healthy = (other for other in others if not self._is_avoided(other.broker))
+        return next(healthy, others[0] if others else queue)
 
     def address(self, queue: MessageQueue) -> str:
         """The address of the queue's broker. Raises `TopicNotExist`, and `TransportError` while it has no master."""
@@ -158,4 +154,4 @@ def _make_plan(topic: str, route: TopicRoute, queues: tuple[MessageQueue, ...]) 
             TopicNotExist.number, "no writable queue on any broker with a master", f"route of topic {topic!r}"
         )
     turns = tuple(queues[position] for position in interleaved(queues))
-    return _Plan(route, queues, turns, frozenset(queue.broker for queue in queues))
+    return _Plan(route, queues, turns)

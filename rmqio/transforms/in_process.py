@@ -129,6 +129,8 @@ class _OneQueue:
 
     def try_claim(self, claim: Claim) -> bool:
         claimed: bool = self._tracker.try_claim(QueueClaim(self._queue, claim))
+        if not claimed:  # the runner has made a checkpoint: the range ends where it did
+            self._restriction = dict(self._tracker.current_restriction().ranges)[self._queue]
         return claimed
 
     def defer_remainder(self, deferred_time: Any = None) -> None:
@@ -191,19 +193,19 @@ class ReadSubscriptionFn(ReadQueueFn):
         try:
             found = self._find(known)
         except RmqioError as error:
-            if not known:
+            if known.is_empty:
                 raise
             # The queues that are known are read on; the next look may succeed.
             _LOGGER.warning("%s: queues could not be looked up: %s", self._discovery.subscription, error)
             return
-        if found and tracker.try_claim(Found(found)) and known:
+        if found and tracker.try_claim(Found(found)) and not known.is_empty:
             queues = ", ".join(map(str, found))
             _LOGGER.info("%s: found %d new queues: %s", self._discovery.subscription, len(found), queues)
 
     def _find(self, known: Known) -> dict[MessageQueue, int]:
         client = shared_client(self._config.factory)
-        queues = self._discovery.subscription.find_queues(client, missing_ok=bool(known))
-        if not known:
+        queues = self._discovery.subscription.find_queues(client, missing_ok=not known.is_empty)
+        if known.is_empty:
             first = super().initial_restriction
             return {queue: first(QueueDescriptor(queue)).start for queue in queues}
         start = StartFrom.latest() if self._discovery.new_queue_start == "latest" else StartFrom.earliest()

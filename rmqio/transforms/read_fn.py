@@ -161,7 +161,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 if readers.await_data(slot):
                     continue
                 break
-            fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted)
+            fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted, deadline)
             cut = _cut(fetched, tracker.current_restriction().stop, left)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.
@@ -197,11 +197,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         self._metrics.offsets_skipped.inc(target - error.wanted)
         return Claim(target - 1, 0, error.maximum)
 
-    def _more(self, reader: QueueReader, fetched: Fetched, wanted: int) -> Fetched:
+    def _more(self, reader: QueueReader, fetched: Fetched, wanted: int, deadline: float) -> Fetched:
         """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
         wanted = min(wanted, _RUN_RECORDS)
         records, size = fetched.records, sum(map(_stored_size, fetched.records))
-        while len(records) < wanted and size < _RUN_BYTES and reader.is_ready:
+        while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready:
             try:
                 more = reader.poll()
             except RmqioError:

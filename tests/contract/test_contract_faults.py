@@ -145,9 +145,9 @@ def test_a_broker_that_failed_gets_its_turn_when_all_did(broker, producer):
 
 def test_a_retry_stays_with_a_sharding_key(broker, producer):
     expected = producer.send(Message(b"1", topic="topic", sharding_key="k")).queue
-    broker.on(SEND, faults.answer(2), times=2)
+    broker.on(SEND, faults.answer(2), times=1)
     assert producer.send(Message(b"2", topic="topic", sharding_key="k")).queue == expected
-    broker.on(BATCH, faults.answer(2), times=2)
+    broker.on(BATCH, faults.answer(2), times=1)  # twice would bring it back
     (result,) = producer.send_batch([Message(b"3", topic="topic", sharding_key="k")])
     assert result.queue == expected
 

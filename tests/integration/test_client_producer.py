@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.producer import RemotingProducer
 from rmqio.errors import TransportError
 from rmqio.local import LocalRocketMQ
-from rmqio.model import Message, MessageFilter, MessageQueue, Record
+from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions
 from rmqio.seams import PendingSend
 
@@ -34,13 +34,18 @@ def _queues(broker: LocalRocketMQ, count: int) -> list[MessageQueue]:
     return [MessageQueue(topic, broker.name, i) for i in range(count)]
 
 
-def _read_all(broker: LocalRocketMQ, queue: MessageQueue) -> list[Record]:
+def _read_all(broker: LocalRocketMQ, queue: MessageQueue, sent: Iterable[SendResult]) -> list[Record]:
+    """All messages of a queue, once those that were acknowledged are visible: that comes a moment later."""
     client = RemotingQueueClient(ClientOptions(broker.name_server))
     try:
+        acknowledged = max((r.queue_offset + 1 for r in sent if r.queue == queue), default=0)
+        deadline = time.monotonic() + 60
+        while client.max_offset(queue) < acknowledged and time.monotonic() < deadline:
+            time.sleep(0.01)
         end = client.max_offset(queue)
+        assert end >= acknowledged
         reader = client.open_reader(queue, 0, message_filter=MessageFilter())
         records: list[Record] = []
-        deadline = time.monotonic() + 60
         while reader.position < end and time.monotonic() < deadline:
             client.wait([reader], 1_000)
             fetched = reader.poll()
@@ -97,7 +102,8 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_and_restarted(ow
     assert failures == []
     assert statistics.retries > 0, "the broker was not killed while anything was in flight"
 
-    records = {queue: _read_all(own, queue) for queue in queues}
+    acknowledged = [r for batch in results for r in batch]
+    records = {queue: _read_all(own, queue, acknowledged) for queue in queues}
     at = {(queue, r.queue_offset): r.message_id for queue, found in records.items() for r in found}
     for (ids, _), batch in zip(sent, results, strict=True):
         assert [r.message_id for r in batch] == ids
@@ -127,7 +133,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_is_used_again_when_it_is_back(own:
         finally:
             own.resume()
         sent = producer.send(Message(b"after"), queue)
-    bodies = [r.body for r in _read_all(own, queue)]
+    bodies = [r.body for r in _read_all(own, queue, [sent])]
     # What timed out may have been stored, each try of it.
     assert bodies[0] == b"before"
     assert bodies[sent.queue_offset] == b"after"
@@ -155,14 +161,14 @@ def test_a_short_hang_is_ridden_out(own: LocalRocketMQ) -> None:
 def test_many_batches_in_flight_from_many_threads(own: LocalRocketMQ) -> None:
     queues = _queues(own, 4)
     with RemotingProducer(ClientOptions(own.name_server, request_timeout_ms=10_000), "producers") as producer:
-        results: list[int] = []
+        results: list[SendResult] = []
 
         def work(number: int) -> None:
             pending = [
                 producer.submit([Message(b"%d-%d-%d" % (number, n, i)) for i in range(100)], queues[n % 4])
                 for n in range(20)
             ]
-            results.extend(r.queue_offset for p in pending for r in p.result())
+            results.extend(r for p in pending for r in p.result())
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -170,5 +176,5 @@ def test_many_batches_in_flight_from_many_threads(own: LocalRocketMQ) -> None:
         for thread in threads:
             thread.join()
     assert len(results) == 4 * 20 * 100
-    records = [record for queue in queues for record in _read_all(own, queue)]
+    records = [record for queue in queues for record in _read_all(own, queue, results)]
     assert len({record.body for record in records}) == len(records) == 8_000

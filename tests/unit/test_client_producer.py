@@ -307,6 +307,13 @@ def test_a_broker_that_failed_is_avoided_for_a_while():
     assert sorted(brokers) == ["broker-a"] * 3 + ["broker-b"] * 3
 
 
+def test_each_retry_is_at_another_broker_also_when_all_have_failed():
+    world = World(*[Command(2)] * 6, stored(), brokers=("broker-a", "broker-b"), max_retries=6)
+    world.producer.send(Message(b"x", topic="orders"))
+    assert abs(len(world.sends(BROKER_A)) - len(world.sends(BROKER_B))) == 1
+    assert len(world.sends(BROKER_A)) + len(world.sends(BROKER_B)) == 7
+
+
 def test_a_given_queue_is_kept_though_its_broker_failed():
     world = World(Command(2), stored(), stored(), brokers=("broker-a", "broker-b"))
     world.producer.send(Message(b"x"), A0)
