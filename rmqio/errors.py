@@ -134,6 +134,21 @@ class CommitIgnored(RmqioError):
         return CommitIgnored, (self.group, self.queue, self.offset)
 
 
+class GroupOffsetReset(RmqioError):
+    """An operator has reset the group's offset of a queue while it was being read, and that is to be honoured."""
+
+    def __init__(self, group: str, queue: object, offset: int | None) -> None:
+        self.group, self.queue, self.offset = group, queue, offset
+        super().__init__(
+            f"{queue}: the offset of group {group!r} was reset to {offset} while it was being read. Start the pipeline "
+            "anew, without its checkpoint, with StartFrom.group_offsets() to go on there; or set "
+            "on_group_reset='refuse' to keep reading where this was"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return GroupOffsetReset, (self.group, self.queue, self.offset)
+
+
 class SerdeError(RmqioError):
     """A body that does not deserialize, or an element that does not serialize. Goes to the error output."""
 

@@ -145,12 +145,16 @@ class ReadOptions:
         "fail" raises.
       commit_offsets: commit the group's offsets when a bundle is final.
       offset_commit_interval_ms: at most one commit a queue in this time (bounded reads always commit the last one).
+      on_group_reset: when an operator resets the group's offset of a queue while it is being read: "refuse" goes on
+        reading where it is, warns, and commits over the reset; "honour" stops the pipeline with `GroupOffsetReset`
+        and leaves the reset for the next start from the group's offsets. A reset before the start is always honoured.
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
       idle_timeout_ms: a queue that has been read to its end for this long follows the clock (less
         `max_out_of_orderness_ms`), so that it holds nobody back.
       max_num_records: stop after this many records, shared out over the queues; for trials.
       pull_batch, pull_depth, name_server_poll_interval_ms, broker_heartbeat_interval_ms, request_timeout_ms: as
         `ClientOptions`.
+      namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
       name_server, consumer_group, topic, tags: from properties; an argument of the transform goes before them.
     """
 
@@ -163,6 +167,7 @@ class ReadOptions:
     on_timestamp_after_end: Literal["latest", "fail"] = "latest"
     commit_offsets: bool = True
     offset_commit_interval_ms: int = 5_000
+    on_group_reset: Literal["refuse", "honour"] = "refuse"
     max_out_of_orderness_ms: int = 0
     idle_timeout_ms: int = 1_000
     max_num_records: int | None = None
@@ -171,6 +176,7 @@ class ReadOptions:
     name_server_poll_interval_ms: int = 30_000
     broker_heartbeat_interval_ms: int = 30_000
     request_timeout_ms: int = 3_000
+    namespace: str = ""
     name_server: str | None = None
     consumer_group: str | None = None
     topic: str | None = None
@@ -190,6 +196,7 @@ class ReadOptions:
         _one_of(self, "new_queue_start", "earliest", "latest")
         _one_of(self, "on_offset_out_of_range", "fail", "earliest", "latest")
         _one_of(self, "on_timestamp_after_end", "latest", "fail")
+        _one_of(self, "on_group_reset", "refuse", "honour")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -211,6 +218,8 @@ class WriteOptions:
       max_in_flight: batches on their way at once (`asynchronous`), at most one per queue where order matters.
       asynchronous: do not wait for each batch's answer before the next is sent; all are awaited when the bundle ends.
       request_timeout_ms, max_retries: of one send.
+      namespace: as `ReadOptions`.
+      vip_channel, compress_over_bytes, create_topics: as `ClientOptions`.
     """
 
     batch_flush: bool = True
@@ -222,6 +231,10 @@ class WriteOptions:
     max_retries: int = 3
     name_server_poll_interval_ms: int = 30_000
     broker_heartbeat_interval_ms: int = 30_000
+    namespace: str = ""
+    vip_channel: bool = False
+    compress_over_bytes: int | None = None
+    create_topics: bool = False
     name_server: str | None = None
     producer_group: str | None = None
 

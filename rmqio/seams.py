@@ -102,6 +102,13 @@ class QueueClient(OffsetLookup, Protocol):
         """Set the group's offset. Raises when the broker ignored it, or does not know the group even after a retry."""
         ...
 
+    def take_reset(self, group: str, queue: MessageQueue) -> int | None:
+        """Fetch an operator's pending reset of the group's offset, after which commits work again; None: none pends.
+
+        A broker hands a reset to the first puller of the group, once, and ignores commits until then.
+        """
+        ...
+
     def open_reader(self, queue: MessageQueue, offset: int, *, message_filter: MessageFilter) -> QueueReader:
         """A reader of one queue from an offset on. Sends its first pulls at once."""
         ...

@@ -111,6 +111,15 @@ class RemotingQueueClient:
         if requests.is_ignored_commit(answer):
             raise CommitIgnored(group, queue, offset)
 
+    def take_reset(self, group: str, queue: MessageQueue) -> int | None:
+        self._require(queue)
+        wire_group, wire_queue = self._routes.wire_name(group), self._routes.wire_queue(queue)
+        # Where the group stands: a reset is handed out whatever the offset asked for.
+        offset = self.committed_offset(group, queue) or 0
+        command = requests.pull(wire_group, wire_queue, offset, max_messages=1, message_filter=MessageFilter())
+        answer = self._ask(queue, command, f"reset of group {group!r}")
+        return requests.parse_reset(answer)
+
     def _register_group(self, group: str, queue: MessageQueue) -> None:
         """Make a broker know a group, which it does when somebody pulls under it.
 

@@ -76,6 +76,11 @@ class InMemoryQueueClient:
             if not self._cluster.commit(group, queue, offset):
                 raise CommitIgnored(group, queue, offset)
 
+    def take_reset(self, group: str, queue: MessageQueue) -> int | None:
+        self._check_open()
+        with self._cluster.operation("commit_offset", queue):
+            return self._cluster.take_reset(group, queue)
+
     def open_reader(self, queue: MessageQueue, offset: int, *, message_filter: MessageFilter) -> QueueReader:
         self._check_open()
         with self._cluster.operation("open_reader", queue):

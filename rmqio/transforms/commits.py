@@ -10,8 +10,9 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import Literal
 
-from rmqio.errors import RmqioError
+from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
 from rmqio.model import MessageQueue
 from rmqio.seams import ClientFactory
 from rmqio.transforms.shared import shared_client
@@ -30,6 +31,8 @@ class _Table:
     done: int = 0
     failed: int = 0
     warned_at: float = float("-inf")
+    reset: GroupOffsetReset | None = None
+    """To be raised by the next read: what a finalizer raises is lost."""
 
 
 _tables: dict[tuple[ClientFactory, str], _Table] = {}
@@ -39,17 +42,45 @@ def _table(factory: ClientFactory, group: str) -> _Table:
     return _tables.setdefault((factory, group), _Table())
 
 
-def commit_position(factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+def begin_reading(factory: ClientFactory, group: str) -> None:
+    """A reader starts: what the group has committed may have changed since this process last looked."""
+    table = _table(factory, group)
+    with table.lock:
+        table.offsets.clear()
+        table.times.clear()
+        table.reset = None
+
+
+def commit_position(
+    factory: ClientFactory,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    on_reset: Literal["refuse", "honour"] = "refuse",
+) -> None:
     """The finalizer's callback. Picklable as a partial; a failure is logged and counted, the next commit repairs it."""
     table = _table(factory, group)
     with table.lock:
         try:
             client = shared_client(factory)
             known = table.offsets.get(queue)
+            is_first = known is None
             if known is None:
                 known = client.committed_offset(group, queue)
             if known is None or offset > known:
-                client.commit_offset(group, queue, offset)
+                try:
+                    client.commit_offset(group, queue, offset)
+                except CommitIgnored:
+                    # Found at the first commit, the reset is older than this read, which has started from it if it
+                    # was told to start from the group's offsets.
+                    if on_reset == "honour" and not is_first:
+                        table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
+                        raise
+                    reset = client.take_reset(group, queue)
+                    if not is_first:
+                        text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
+                        _LOGGER.warning(text, queue, group, reset, offset)
+                    client.commit_offset(group, queue, offset)
                 table.done += 1
                 known = offset
             table.offsets[queue] = known
@@ -67,6 +98,13 @@ def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offse
     if offset <= table.offsets.get(queue, -1):
         return False
     return (time.monotonic() - table.times.get(queue, float("-inf"))) * 1000 >= interval_ms
+
+
+def raise_reset(factory: ClientFactory, group: str) -> None:
+    """Raise `GroupOffsetReset` if a commit has found one that is to be honoured."""
+    reset = _table(factory, group).reset
+    if reset is not None:
+        raise reset
 
 
 def take_counts(factory: ClientFactory, group: str) -> tuple[int, int]:

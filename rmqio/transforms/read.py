@@ -34,6 +34,7 @@ def read_client_options(name_server: str | None, options: ReadOptions) -> Client
         heartbeat_ms=options.broker_heartbeat_interval_ms,
         pull_batch=options.pull_batch,
         pull_depth=options.pull_depth,
+        namespace=options.namespace,
     )
 
 

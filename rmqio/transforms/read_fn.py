@@ -19,7 +19,7 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ReadOptions
 from rmqio.seams import ClientFactory, Fetched, QueueReader
 from rmqio.start import StartFrom, StopAt
-from rmqio.transforms.commits import commit_position, is_commit_due, take_counts
+from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics
 from rmqio.transforms.pulled import to_pulled
@@ -114,6 +114,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
+        if self._config.group is not None:
+            begin_reading(self._config.factory, self._config.group)
         self._readers = Readers(
             self._config.factory,
             self._config.message_filter,
@@ -248,9 +250,12 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         config = self._config
         if config.group is None or not config.options.commit_offsets:
             return
+        raise_reset(config.factory, config.group)
         interval_ms = 0 if finished else config.options.offset_commit_interval_ms
         if is_commit_due(config.factory, config.group, queue, position, interval_ms):
-            finalizer.register(functools.partial(commit_position, config.factory, config.group, queue, position))
+            on_reset = config.options.on_group_reset
+            callback = functools.partial(commit_position, config.factory, config.group, queue, position, on_reset)
+            finalizer.register(callback)
         done, failed = take_counts(config.factory, config.group)
         if done:
             self._metrics.commits.inc(done)

@@ -151,6 +151,10 @@ class WriteToRocketMQ(beam.PTransform):
                 max_in_flight=options.max_in_flight,
                 route_refresh_ms=options.name_server_poll_interval_ms,
                 heartbeat_ms=options.broker_heartbeat_interval_ms,
+                namespace=options.namespace,
+                vip_channel=options.vip_channel,
+                compress_over_bytes=options.compress_over_bytes,
+                create_topics=options.create_topics,
             )
         )
 

@@ -49,10 +49,11 @@ write_u32(char *at, uint32_t value)
     at[3] = (char)value;
 }
 
-/* ---- CRC-32, eight bytes a step --------------------------------------------------------------------------------- */
+/* ---- CRC-32, 16 bytes a step ------------------------------------------------------------------------------------ */
 
 /* A call of zlib.crc32 costs 100 ns; and linking to zlib would demand its headers wherever this is compiled. */
-static uint32_t crc_table[8][256];
+enum { CRC_STEP = 16 };
+static uint32_t crc_table[CRC_STEP][256];
 
 static void
 fill_crc_table(void)
@@ -64,7 +65,7 @@ fill_crc_table(void)
         }
         crc_table[0][byte] = crc;
     }
-    for (int step = 1; step < 8; step++) {
+    for (int step = 1; step < CRC_STEP; step++) {
         for (int byte = 0; byte < 256; byte++) {
             uint32_t crc = crc_table[step - 1][byte];
             crc_table[step][byte] = crc >> 8 ^ crc_table[0][crc & 0xFF];
@@ -76,11 +77,15 @@ static uint32_t
 crc32_of(const uint8_t *at, int64_t size)
 {
     uint32_t crc = 0xFFFFFFFFu;
-    for (; size >= 8; size -= 8, at += 8) {
-        crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-        crc = crc_table[7][crc & 0xFF] ^ crc_table[6][crc >> 8 & 0xFF] ^ crc_table[5][crc >> 16 & 0xFF]
-            ^ crc_table[4][crc >> 24] ^ crc_table[3][at[4]] ^ crc_table[2][at[5]] ^ crc_table[1][at[6]]
-            ^ crc_table[0][at[7]];
+    for (; size >= CRC_STEP; size -= CRC_STEP, at += CRC_STEP) {
+        uint32_t next = 0;
+        for (int i = 0; i < 4; i++) {
+            next ^= crc_table[CRC_STEP - 1 - i][at[i] ^ (crc >> 8 * i & 0xFF)];
+        }
+        for (int i = 4; i < CRC_STEP; i++) {
+            next ^= crc_table[CRC_STEP - 1 - i][at[i]];
+        }
+        crc = next;
     }
     for (; size > 0; size--, at++) {
         crc = crc >> 8 ^ crc_table[0][(crc ^ *at) & 0xFF];
@@ -90,9 +95,10 @@ crc32_of(const uint8_t *at, int64_t size)
 
 /* ---- decoding --------------------------------------------------------------------------------------------------- */
 
+#define MAGIC_V1 0xDAA320A7u
+#define MAGIC_V2 0xDAA320ABu
+
 enum {
-    MAGIC_V1 = 0xDAA320A7u - 0x100000000, /* as an int32 */
-    MAGIC_V2 = 0xDAA320ABu - 0x100000000,
     COMPRESSED = 0x1,
     BORN_HOST_V6 = 0x10,
     STORE_HOST_V6 = 0x20,
@@ -141,7 +147,7 @@ decode_one(Run *run, const uint8_t *at, int64_t left, int64_t *message_size)
         return NULL;
     }
     int64_t total = read_i32(at);
-    int32_t magic = read_i32(at + 4);
+    uint32_t magic = read_u32(at + 4);
     int32_t sys_flag = read_i32(at + 36);
     if ((magic != MAGIC_V1 && magic != MAGIC_V2) || sys_flag & UNUSUAL_FLAGS || total > left) {
         return NULL;

@@ -1,24 +1,16 @@
-"""The compiled hot loops, where they were built and nobody turned them off."""
+"""The hot loops in C, where they were built and nobody turned them off. See docs/accelerator.md."""
 
 from __future__ import annotations
 
 import os
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-PURE_PYTHON_VARIABLE: Final = "RMQIO_PURE_PYTHON"
-"""Set to anything but nothing or 0, it turns the compiled loops off."""
+try:
+    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
+        raise ImportError("RMQIO_PURE_PYTHON is set")
+    from rmqio.wire import _fast as fast
+except ImportError:  # not built, or built for another version of rmqio
+    fast = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    from rmqio.wire import _fast
-
-
-def load() -> ModuleType | None:
-    """The extension, or None. Not being there, or being of another version of rmqio, is no error."""
-    if os.environ.get(PURE_PYTHON_VARIABLE, "0") not in ("", "0"):
-        return None
-    try:
-        from rmqio.wire import _fast
-    except ImportError:
-        return None
-    return _fast
+IMPLEMENTATION: Final = "python" if fast is None else "c"
+"""Of what this process decodes and encodes with."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
 from rmqio.errors import LocalError
 from rmqio.model import Message
+from rmqio.wire.accelerator import fast
 from rmqio.wire.bodies import BodyError
 from rmqio.wire.properties import encode_properties
 
@@ -28,6 +29,8 @@ _HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """Bytes that a member takes besides its body and its properties."""
+
+_encode_usual: Final = None if fast is None else fast.encode_usual
 
 
 def batchable(message: Message) -> bool:
@@ -88,6 +91,37 @@ class BatchBuilder:
         self._count += 1
         return True
 
+    def add_all(self, messages: Sequence[Message], ids: Sequence[str]) -> int:
+        """Adds messages, each with the id at its place, until one finds no room. Returns how many were added.
+
+        Raises:
+          LocalError: as `add`. The messages in front of the one that can go into no batch were added.
+          ValueError: not as many ids as messages.
+        """
+        total = len(messages)
+        if len(ids) != total:
+            raise ValueError(f"{len(ids)} ids for {total} messages")
+        added = self._add_usual(messages, ids, 0)
+        while added < total and self.add(messages[added], ids[added]):
+            added = self._add_usual(messages, ids, added + 1)
+        return added
+
+    def _add_usual(self, messages: Sequence[Message], ids: Sequence[str], begin: int) -> int:
+        """Adds messages from `begin` on as far as C takes them (none, if there is no C); returns the next one's place.
+
+        It stops where a message is unusual or illegal, or finds no room: `add` then tells which.
+        """
+        if _encode_usual is None:
+            return begin
+        encoded, number = _encode_usual(
+            messages, ids, begin, self._max_messages - self._count, self._max_bytes - self._size
+        )
+        if number:
+            self._parts.append(encoded)
+            self._size += len(encoded)
+            self._count += number
+        return begin + number
+
     def __len__(self) -> int:
         return self._count
 
@@ -114,11 +148,11 @@ def _refuse(message: Message) -> None:
 
 
 def encode_batch(messages: Iterable[Message], ids: Iterable[str]) -> bytes:
-    """All messages as one batch. Raises LocalError when they do not fit into one."""
+    """All messages as one batch. Raises LocalError when they do not fit into one, ValueError unless ids are as many."""
+    messages = list(messages)
     builder = BatchBuilder()
-    for message, message_id in zip(messages, ids, strict=True):
-        if not builder.add(message, message_id):
-            raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
+    if builder.add_all(messages, list(ids)) < len(messages):
+        raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
     return builder.encode()
 
 

@@ -14,6 +14,7 @@ from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, Serializat
 _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_DECODE_JSON = json.JSONDecoder().raw_decode
 
 
 @dataclass(slots=True)
@@ -75,33 +76,47 @@ def _encode_json(command: Command) -> bytes:
 
 
 def _decode_json(data: bytes) -> Command:
-    try:
-        header = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"header is not JSON: {error}") from error
+    header = _parse_json(data)
     if not isinstance(header, dict):
         raise WireError(f"header is a JSON {type(header).__name__}, not an object")
-    ext = header.get("extFields") or {}
-    remark = header.get("remark")
-    language = header.get("language")
+    get = header.get
+    code, opaque, flag, version = get("code", 0), get("opaque", 0), get("flag", 0), get("version", 0)
+    if not type(code) is type(opaque) is type(flag) is type(version) is int:
+        raise _not_a_number(header)
+    ext, remark, language = get("extFields") or {}, get("remark"), get("language")
     if not isinstance(ext, dict) or not (remark is None or isinstance(remark, str)):
         raise WireError("header field extFields or remark has the wrong type")
-    return Command(
-        code=_json_int(header, "code"),
-        ext={key: value if isinstance(value, str) else _json_text(value) for key, value in ext.items()},
-        opaque=_json_int(header, "opaque"),
-        flag=_json_int(header, "flag"),
-        remark=remark,
-        language=LANGUAGES.index(language) if language in LANGUAGES else PYTHON,
-        version=_json_int(header, "version"),
-    )
+    for value in ext.values():
+        if type(value) is not str:
+            ext = {key: value if isinstance(value, str) else _json_text(value) for key, value in ext.items()}
+            break
+    number = LANGUAGES.index(language) if language in LANGUAGES else PYTHON
+    # By position: by keyword it takes twice as long, and there is one for each 32 messages that are read.
+    return Command(code, ext, b"", opaque, flag, remark, number, version)
 
 
-def _json_int(header: Mapping[str, Any], name: str) -> int:
-    value = header.get(name, 0)
-    if type(value) is not int:
-        raise WireError(f"header field {name} is {value!r:.40}, not a number")
-    return value
+def _parse_json(data: bytes) -> Any:
+    """2.5 us for a pull's answer; `json.loads` takes 4.3, since it first looks for encodings and white space."""
+    try:
+        text = data.decode()
+        value, end = _DECODE_JSON(text)
+        if end == len(text):
+            return value
+    except (ValueError, RecursionError):
+        pass
+    # Anything unusual, and anything wrong: as `json.loads` sees it.
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"header is not JSON: {error}") from error
+
+
+def _not_a_number(header: Mapping[str, Any]) -> WireError:
+    for name in ("code", "opaque", "flag", "version"):
+        value = header.get(name, 0)
+        if type(value) is not int:
+            return WireError(f"header field {name} is {value!r:.40}, not a number")
+    raise AssertionError("all four are numbers")
 
 
 def _json_text(value: Any) -> str:

@@ -31,40 +31,72 @@ class FrameDecoder:
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer = bytearray()
+        # Bytes are cut where they lie: each body is copied once. Only the piece of a frame that a receive ends with is
+        # copied together with the next pieces, once, when they make a frame.
+        self._data = b""
+        self._begin = 0
+        """Where the next frame starts in `_data`."""
+        self._pieces: list[bytes] = []
+        """What came after `_data`."""
+        self._unread = 0
+        """Bytes that are not part of a command yet."""
+        self._wanted = _LENGTHS.size
+        """Bytes to have before it makes sense to look again."""
         self._max_frame_bytes = max_frame_bytes
         self._failure: str | None = None
 
     def __repr__(self) -> str:
-        return f"<FrameDecoder {len(self._buffer)} B buffered{', failed' if self._failure else ''}>"
+        return f"<FrameDecoder {self._unread} B buffered{', failed' if self._failure else ''}>"
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Append what a socket gave."""
-        self._buffer += data
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        if self._unread:
+            self._pieces.append(data)
+        else:
+            self._data, self._begin = data, 0
+        self._unread += len(data)
 
     def next_command(self) -> Command | None:
         """The next complete command, or None when more bytes are needed. Raises `WireError`."""
         if self._failure is not None:
             raise WireError(self._failure)
-        buffer = self._buffer
-        if len(buffer) < 8:
+        if self._unread < self._wanted:
             return None
-        length, mark = _LENGTHS.unpack_from(buffer)
-        header_length = mark & 0xFFFFFF
+        if self._pieces:
+            self._join()
+        data, begin = self._data, self._begin
+        length, mark = _LENGTHS.unpack_from(data, begin)
+        header_begin = begin + 8
+        header_end = header_begin + (mark & 0xFFFFFF)
+        end = begin + 4 + length
         try:
             if not 4 <= length <= self._max_frame_bytes:
                 raise WireError(f"frame length {length} is not within 4 and {self._max_frame_bytes}")
-            if header_length > length - 4:
-                raise WireError(f"header length {header_length} exceeds its frame of {length} bytes")
-            if len(buffer) < length + 4:
+            if header_end > end:
+                raise WireError(f"header length {mark & 0xFFFFFF} exceeds its frame of {length} bytes")
+            if end > len(data):
+                self._wanted = 4 + length
                 return None
-            header_end = 8 + header_length
-            command = decode_header(bytes(buffer[8:header_end]), mark >> 24)
+            command = decode_header(data[header_begin:header_end], mark >> 24)
         except WireError as error:
             self._failure = str(error)
-            buffer.clear()
+            self._clear()
             raise
-        with memoryview(buffer) as view:
-            command.body = bytes(view[header_end : length + 4])
-        del buffer[: length + 4]  # cheap: a bytearray keeps an offset to its start
+        command.body = data[header_end:end]
+        self._begin = end
+        self._unread = len(data) - end
+        self._wanted = 8
+        if not self._unread:
+            self._clear()
         return command
+
+    def _join(self) -> None:
+        self._data = b"".join((memoryview(self._data)[self._begin :], *self._pieces))
+        self._begin = 0
+        self._pieces.clear()
+
+    def _clear(self) -> None:
+        self._data, self._begin, self._unread = b"", 0, 0
+        self._pieces.clear()

@@ -36,14 +36,15 @@ _RESERVED_BESIDES = """
     __transactionId__ PROPERTY_FORWARD_QUEUE_ID REDIRECT TRACE_CONTEXT _SYS_MSG_PRIORITY_ __LITE_TOPIC __CRC32#
 """
 RESERVED_NAMES: Final = frozenset((_RESERVED_IN_JAVA + _RESERVED_BESIDES).split())
-_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+"""Names that begin so are reserved too."""
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def is_reserved(name: str) -> bool:
     """Whether RocketMQ keeps this property name for itself."""
-    return name in RESERVED_NAMES or name.startswith(_TRANSIENT_PREFIX)
+    return name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -178,19 +178,24 @@ def pull(
 
 
 _PULL_STATUS = {
-    ResponseCode.SUCCESS: PullStatus.FOUND,
-    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
-    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
-    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MESSAGE,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCH,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
 }
 
 
 def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
     """What a pull from `offset` found. Raises `BrokerError`, `WireError`, and `CorruptMessage` for lost framing."""
-    status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]
-    what = f"pull of {queue} at {offset}"
+    status = _PULL_STATUS.get(answer.code)
     if status is None:
-        raise broker_error(answer.code, answer.remark, what)
+        raise broker_error(answer.code, answer.remark, f"pull of {queue} at {offset}")
+    ext = answer.ext
+    try:
+        next_offset, suggested = int(ext["nextBeginOffset"]), int(ext["suggestWhichBrokerId"])
+        minimum, maximum = int(ext["minOffset"]), int(ext["maxOffset"])
+    except (KeyError, ValueError) as error:
+        raise WireError(f"pull of {queue} at {offset}: an offset is missing or not a number: {error}") from error
     decoded = decode_records(
         answer.body if status is PullStatus.FOUND else b"",
         broker=queue.broker,
@@ -199,14 +204,7 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
         queue_id=queue.queue_id,
     )
     return PullResult(
-        status=status,
-        next_offset=_ext_int(answer, "nextBeginOffset", what),
-        min_offset=_ext_int(answer, "minOffset", what),
-        max_offset=_ext_int(answer, "maxOffset", what),
-        records=decoded.records,
-        corrupt=decoded.corrupt,
-        suggested_broker_id=_ext_int(answer, "suggestWhichBrokerId", what),
-        remark=answer.remark,
+        status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark
     )
 
 
@@ -223,6 +221,16 @@ def check_filter(client_id: str, group: str, topic: str, message_filter: Message
     }
     body = {"clientId": client_id, "group": group, "subscriptionData": subscription}
     return Command(RequestCode.CHECK_CLIENT_CONFIG, body=json.dumps(body).encode())
+
+
+OFFSET_RESET_REMARK = "OFFSET_RESET"
+
+
+def parse_reset(answer: Command) -> int | None:
+    """The offset that an operator has reset a group to, if that is what a pull was answered with."""
+    if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.remark == OFFSET_RESET_REMARK:
+        return _ext_int(answer, "nextBeginOffset", "reset of an offset")
+    return None
 
 
 # ---- send -----------------------------------------------------------------------------------------------------------

