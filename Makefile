@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-fast bench lint clean
+.PHONY: help demo test test-oldest test-fast bench lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,6 +27,16 @@ test: $(STAMP)  ## lint, types and all tests, on a real broker that the tests st
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest $(ARGS)
 
+$(OLDEST)/.installed: pyproject.toml tests/oldest.txt
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@echo "installing the oldest versions into $(OLDEST) ..."
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
+		--editable . pytest pytest-timeout hypothesis fastavro
+	@touch $@
+
+test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
+	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow' $(ARGS)
+
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow' $(ARGS)
 
@@ -38,4 +49,4 @@ lint: $(STAMP)  ## ruff and mypy
 	@$(PY) -m tests.helpers.typecheck
 
 clean:  ## remove the virtual environment and what tools left
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

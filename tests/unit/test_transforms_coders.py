@@ -241,6 +241,10 @@ def test_registry_knows_the_coder(coder: Coder, value: Any) -> None:
     assert registry.get_coder(Iterable[hint]).value_coder() == coder
 
 
+RESHUFFLE_KEEPS_TYPES = tuple(map(int, beam.__version__.split(".")[:2])) > (2, 61)
+"""Beam 2.61's Reshuffle adds timestamps by functions without type hints, so it pickles whatever passes."""
+
+
 def _refuse_pickle(self: object, *_: object) -> Any:
     raise AssertionError(f"{type(self).__name__} is being pickled")
 
@@ -262,15 +266,16 @@ def test_no_element_is_pickled_in_a_pipeline(monkeypatch: pytest.MonkeyPatch, va
         made = pipeline | beam.Create([payload]) | "Make" >> beam.Map(coder().decode).with_output_types(hint)
         monkeypatch.setattr(hint, "__reduce_ex__", _refuse_pickle, raising=False)
         monkeypatch.setattr(coder, "encode", spy)
+        if RESHUFFLE_KEEPS_TYPES:
+            made = made | beam.Reshuffle()
         keyed = (
             made
-            | beam.Reshuffle()
             | beam.Map(lambda element: (element, 1)).with_output_types(Tuple[hint, int])
             | beam.GroupByKey()
             | beam.MapTuple(lambda element, ones: element).with_output_types(hint)
         )
         assert_that(keyed | beam.Map(lambda element: type(element).__name__), equal_to([hint.__name__]))
-    assert len(encoded) >= 2  # as a value in the reshuffle and as a key in the grouping
+    assert len(encoded) >= 1 + RESHUFFLE_KEEPS_TYPES  # as a value in the reshuffle, and as a key in the grouping
     assert set(encoded) == {payload}
     for raw in encoded:
         assert b"rmqio.model" not in raw
