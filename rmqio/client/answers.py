@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from rmqio.client.call import Call
 from rmqio.client.read_ahead import ReadAhead
-from rmqio.errors import CorruptMessage, OffsetOutOfRange, TransportError
-from rmqio.model import MessageFilter, MessageQueue, PullStatus
+from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, TransportError
+from rmqio.model import MessageFilter, MessageQueue, PullResult, PullStatus, Record
 from rmqio.seams import Fetched
 from rmqio.wire import requests
 
@@ -29,14 +29,46 @@ class ReadQueue:
         object.__setattr__(self, "tags", self.message_filter.tag_set)
 
 
-def fetch(call: Call, plan: ReadAhead[Call], what: ReadQueue) -> Fetched:
-    """Decode the answer at the plan's position and move on.
+def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
+    """Decode up to so many answers from the plan's position on, and move on; None when the first is not there yet.
 
     Raises `OffsetOutOfRange`, `PullGroupReset`, `BrokerError`, `WireError`, `CorruptMessage` for lost framing, and
-    `TransportError` for a call that failed; the position is then unchanged.
+    `TransportError` for a call that failed; the position is then unchanged. What comes before such an answer is given
+    first: the next call raises.
     """
+    records: list[Record] = []
+    corrupt: tuple[CorruptMessage, ...] = ()
+    answers = skipped = max_offset = 0
+    latency_ms = 0.0
+    while answers < most:
+        head = plan.head
+        if head is None or head.call is None or not head.call.is_done:
+            break
+        try:
+            result, body_bytes = _found(head.call, plan.position, what)
+            taken = plan.take(result, body_bytes)
+        except RmqioError:
+            if answers:
+                break
+            raise
+        if answers:
+            records += taken.records
+        else:
+            records = taken.records
+            latency_ms = head.call.age_ms  # the oldest one's: one look at the clock for all
+        corrupt += taken.corrupt
+        skipped += taken.skipped
+        max_offset = result.max_offset
+        answers += 1
+    if not answers:
+        return None
+    return Fetched(
+        _as_the_user_sees(records, corrupt, what), corrupt, plan.position, max_offset, skipped, round(latency_ms, 3)
+    )
+
+
+def _found(call: Call, position: int, what: ReadQueue) -> tuple[PullResult, int]:
     answer = call.result(0)
-    position = plan.position
     try:
         result = requests.parse_pull(answer, what.wire_queue, position)
     except CorruptMessage as error:
@@ -46,27 +78,16 @@ def fetch(call: Call, plan: ReadAhead[Call], what: ReadQueue) -> Fetched:
         if result.remark == "OFFSET_RESET":
             raise PullGroupReset(f"{what.queue}: the group that pulls go under was reset")
         raise OffsetOutOfRange(what.queue, position, result.min_offset, result.max_offset)
-    taken = plan.take(result, len(answer.body))
-    records = taken.records
-    tags = what.tags
+    return result, len(answer.body)
+
+
+def _as_the_user_sees(records: list[Record], corrupt: tuple[CorruptMessage, ...], what: ReadQueue) -> list[Record]:
+    tags, topic = what.tags, what.queue.topic
     if tags:
         # The broker compares hashes of tags, and different tags have the same ("Aa" and "BB").
         records = [record for record in records if record.tags in tags]
     if what.wire_queue is not what.queue:
-        records = [record._replace(topic=what.queue.topic) for record in records]
-        for bad in taken.corrupt:
-            bad.topic = what.queue.topic
-    return Fetched(records, taken.corrupt, plan.position, result.max_offset, taken.skipped, round(call.age_ms, 3))
-
-
-def joined(first: Fetched, second: Fetched) -> Fetched:
-    """One after the other as one; takes the first one's list over."""
-    first.records.extend(second.records)
-    return Fetched(
-        first.records,
-        first.corrupt + second.corrupt,
-        second.next_offset,
-        second.max_offset,
-        first.skipped + second.skipped,
-        max(first.latency_ms, second.latency_ms),
-    )
+        records = [record._replace(topic=topic) for record in records]
+        for bad in corrupt:
+            bad.topic = topic
+    return records

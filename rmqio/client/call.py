@@ -52,14 +52,8 @@ class Call:
         Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
         answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
         """
-        session = self._session
-        deadline = session.clock() + timeout_ms / 1000
-        while not self.is_done:
-            remaining_ms = (deadline - session.clock()) * 1000
-            if remaining_ms < 0.01:
-                session.time_out(self, timeout_ms)
-                break
-            session.pump(remaining_ms, until=self)
+        if not self.is_done:
+            self._wait(timeout_ms)
         if self._answer is not None:
             return self._answer
         failure = self._failure
@@ -68,6 +62,16 @@ class Call:
             raise failure
         # A fresh error for each waiter: one instance raised in several threads would mix up its tracebacks.
         raise TransportError(f"{failure}; outcome of request {self.code} unknown") from failure
+
+    def _wait(self, timeout_ms: float) -> None:
+        session = self._session
+        deadline = session.clock() + timeout_ms / 1000
+        while not self.is_done:
+            remaining_ms = (deadline - session.clock()) * 1000
+            if remaining_ms < 0.01:
+                session.time_out(self, timeout_ms)
+                break
+            session.pump(remaining_ms, until=self)
 
     def forget(self) -> None:
         """Give up on the answer. Never blocks."""

@@ -11,6 +11,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.session import Call, OnDone, Session
 from rmqio.errors import GoAway, LocalError, RequestTimeout
 from rmqio.wire.command import Command
+from rmqio.wire.pull_template import Pull, PullTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -88,6 +89,10 @@ class Connection:
         `on_done(call)` runs in whichever thread completes the call; see `Session.start`.
         """
         return self._open().start(commands, self._write_timeout_ms, on_done)
+
+    def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull]) -> list[Call]:
+        """As `start_all`, for a reader's pulls; see `Session.start_pulls`."""
+        return self._open().start_pulls(template, pulls, self._write_timeout_ms)
 
     def request(self, command: Command, timeout_ms: float) -> Command:
         """Send a request and wait for its answer, whatever its code.

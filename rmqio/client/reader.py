@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rmqio.client.answers import PullGroupReset, ReadQueue, fetch, joined
+from rmqio.client.answers import PullGroupReset, ReadQueue, fetch
 from rmqio.client.environment import Environment
 from rmqio.client.link import Link
 from rmqio.client.outage import Outage
@@ -21,6 +21,7 @@ from rmqio.options import ClientOptions
 from rmqio.seams import Fetched
 from rmqio.wire import requests
 from rmqio.wire.codes import ResponseCode
+from rmqio.wire.pull_template import PullTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -81,6 +82,7 @@ class PipelinedReader:
             is_filtered=not what.message_filter.is_all,
             max_bytes=options.pull_depth * _ANSWER_BYTES,
         )
+        self._template: PullTemplate | None = None
         self._session: Session | None = None
         self._error: RmqioError | None = None
         self._outage = Outage(options, environment)
@@ -209,24 +211,25 @@ class PipelinedReader:
             self._session = connection.session
             if not is_usable:
                 return
-            calls = connection.start_all(
-                [
-                    requests.pull(
-                        self._group,
-                        self._what.wire_queue,
-                        segment.begin,
-                        max_messages=segment.max_messages,
-                        message_filter=self._what.message_filter,
-                        suspend_ms=self._options.long_poll_ms if segment.is_long_poll else 0,
-                    )
-                    for segment in segments
-                ]
+            calls = connection.start_pulls(
+                self._pull_template(),
+                [(segment.begin, segment.max_messages, segment.is_long_poll) for segment in segments],
             )
         except RmqioError as error:
             self._fail(error)
             return
         for segment, call in zip(segments, calls, strict=True):
             segment.call = call
+
+    def _pull_template(self) -> PullTemplate:
+        if self._template is None:
+            self._template = PullTemplate(
+                self._group,
+                self._what.wire_queue,
+                message_filter=self._what.message_filter,
+                suspend_ms=self._options.long_poll_ms,
+            )
+        return self._template
 
     def _timeout_ms(self, is_long_poll: bool) -> int:
         if is_long_poll:
@@ -248,25 +251,17 @@ class PipelinedReader:
             self._fail(error)
 
     def _take_answers(self) -> Fetched | None:
-        """Decode what has been answered, in order, up to the first answer that is late or gives no messages."""
-        plan = self._plan
-        fetched: Fetched | None = None
-        for _ in range(ANSWERS_PER_POLL):
-            head = plan.head
-            if head is None or head.call is None or not head.call.is_done:
-                break
-            try:
-                part = fetch(head.call, plan, self._what)
-                self._outage.succeed()
-            except RmqioError as error:
-                if fetched is None:
-                    self._fail(error)
-                    if self._error is not None:
-                        self._error = None
-                        raise error
-                    return None
-                break  # first what came before it; the answer is still there for the next poll
-            fetched = part if fetched is None else joined(fetched, part)
+        """Decode what has been answered, in order, up to the first answer that is late or a failure."""
+        try:
+            fetched = fetch(self._plan, self._what, ANSWERS_PER_POLL)
+        except RmqioError as error:
+            self._fail(error)
+            if self._error is not None:
+                self._error = None
+                raise
+            return None
+        if fetched is not None:
+            self._outage.succeed()
         return fetched
 
     # ---- failures ---------------------------------------------------------------------------------------------------

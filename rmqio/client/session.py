@@ -21,6 +21,7 @@ from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
 from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
+from rmqio.wire.pull_template import Pull, PullTemplate
 from rmqio.wire.requests import refuse
 
 __all__ = ["Call", "OnDone", "Session"]
@@ -29,6 +30,7 @@ _LOGGER = logging.getLogger("rmqio.client")
 
 RECEIVE_BYTES = 256 * 1024
 _REFUSAL_TIMEOUT_MS = 1_000
+_GO_AWAY = GoAway.number
 _MAX_SILENT_TIMEOUTS = 2
 """Requests that time out in a row, without a byte from the peer, until the socket is taken for dead and closed."""
 
@@ -108,11 +110,24 @@ class Session:
         Raises `LocalError` for a frame that is too large (nothing was sent), `TransportError` (the session is dead).
         """
         now = self.clock()
-        calls = []
-        for command in commands:
-            command.opaque = next(self._opaques) & 0x7FFFFFFF
-            calls.append(Call(self, command.code, command.opaque, now, on_done))
-        data = b"".join([encode_frame(command) for command in commands])
+        calls = [Call(self, command.code, self._next_opaque(), now, on_done) for command in commands]
+        for command, call in zip(commands, calls, strict=True):
+            command.opaque = call.opaque
+        self._launch(calls, [encode_frame(command) for command in commands], timeout_ms, now)
+        return calls
+
+    def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull], timeout_ms: float) -> list[Call]:
+        """As `start`, for a reader's pulls."""
+        now = self.clock()
+        calls = [Call(self, template.code, self._next_opaque(), now, None) for _ in pulls]
+        frames = [template.frame(call.opaque, *pull) for call, pull in zip(calls, pulls, strict=True)]
+        self._launch(calls, frames, timeout_ms, now)
+        return calls
+
+    def _next_opaque(self) -> int:
+        return next(self._opaques) & 0x7FFFFFFF
+
+    def _launch(self, calls: Sequence[Call], frames: Sequence[bytes], timeout_ms: float, now: float) -> None:
         self._check_process()
         with self._lock:
             if self._failure is not None:
@@ -121,12 +136,11 @@ class Session:
             for call in calls:
                 self._pending[call.opaque] = call
         try:
-            self._stream.write(data, timeout_ms)
+            self._stream.write(b"".join(frames), timeout_ms)
         except TransportError as error:
             self.fail(error)
             raise
         self.last_used = now
-        return calls
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -164,25 +178,22 @@ class Session:
             self._decoder.receive_data(data)
             while (command := self._decoder.next_command()) is not None:
                 # A server sends requests of its own on our socket, and their opaque may equal ours: the flag decides.
-                if command.is_response:
-                    self._take_answer(command, done)
-                else:
+                if not command.is_response:
                     pushed.append(command)
+                    continue
+                if command.code == _GO_AWAY:
+                    self.is_retiring = True
+                call = self._pending.pop(command.opaque, None)
+                if call is None:
+                    self.late_answers += 1
+                else:
+                    call.finish(command, None)
+                    done.append(call)
         except (TransportError, WireError) as error:
             self.fail(error)
         for command in pushed:
             self._refuse(command)
         return True
-
-    def _take_answer(self, answer: Command, done: list[Call]) -> None:
-        if answer.code == GoAway.number:
-            self.is_retiring = True
-        call = self._pending.pop(answer.opaque, None)
-        if call is None:
-            self.late_answers += 1
-            return
-        call.finish(answer, None)
-        done.append(call)
 
     def _refuse(self, command: Command) -> None:
         answer = refuse(command)

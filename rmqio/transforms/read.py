@@ -30,12 +30,19 @@ def read_client_options(name_server: str | None, options: ReadOptions) -> Client
     return ClientOptions(
         name_servers=name_server or options.name_server,  # type: ignore[arg-type]  # None: NAMESRV_ADDR
         request_timeout_ms=options.request_timeout_ms,
-        route_refresh_ms=options.name_server_poll_interval_ms,
+        route_refresh_ms=_route_refresh_ms(options),
         heartbeat_ms=options.broker_heartbeat_interval_ms,
         pull_batch=options.pull_batch,
         pull_depth=options.pull_depth,
         namespace=options.namespace,
     )
+
+
+def _route_refresh_ms(options: ReadOptions) -> int:
+    """A look for new queues must not be answered from a route that was there at the last one."""
+    if not options.discovery_interval_ms:
+        return options.name_server_poll_interval_ms
+    return min(options.name_server_poll_interval_ms, max(1, options.discovery_interval_ms // 2))
 
 
 class _Read(beam.PTransform):

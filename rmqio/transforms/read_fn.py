@@ -85,7 +85,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         stop_at = element.stop or config.stop
         stop = stop_at.resolve(element.queue, client) if stop_at is not None else None
         if stop_at is not None and stop is None:
-            return QueueRange(0, 0, element.limit)
+            return QueueRange(0, 0, limit=0)  # not to be read
         start = (element.start or config.start).resolve(
             element.queue,
             client,
@@ -141,6 +141,9 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         options, queue = self._config.options, element.queue
         restriction = tracker.current_restriction()
         if restriction.is_done:
+            # Empty, but ours: the group must have an offset to go on at, or it would miss what comes in between.
+            if restriction.limit != 0:
+                self._commit(queue, restriction.start, finalizer, finished=True)
             return
         slot = readers.slot(queue, restriction.start)
         position, left, emitted = restriction.start, restriction.limit, 0
@@ -175,7 +178,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             position = cut.next_offset
             emitted += len(cut.records)
             yield from self._emit(cut, estimator, windows)
-            readers.emitted()
+            readers.emitted(slot, len(cut.records))
             self._note(slot, cut, fetched)
             if left is not None:
                 left -= len(cut.records)

@@ -94,9 +94,11 @@ class Readers:
         client.wait([s.reader for s in self._slots.values()], self._poll_timeout_ms)
         return slot.reader.is_ready
 
-    def emitted(self) -> None:
-        """Something was emitted: end the bundle soon instead of waiting in it, so that it gets flushed."""
+    def emitted(self, slot: Slot, records: int) -> None:
+        """End the bundle soon instead of waiting in it, so that it gets flushed. A queue with records is not idle."""
         self._may_wait = False
+        if records:
+            slot.at_end_since = None
 
     def idle_ms(self, slot: Slot) -> float | None:
         """For how long the slot's queue has been read to its end; None when it is not."""

@@ -462,8 +462,8 @@ append_member(const State *state, Buffer *out, PyObject *message, PyObject *mess
 
 PyDoc_STRVAR(encode_usual_doc,
 "encode_usual(messages, ids, begin, max_messages, max_bytes) -> (bytes, int)\n\n"
-"Encode messages from index `begin` on, each with its id, as members of a batch, up to the limits or to the first that\n"
-"is not usual; return their bytes and how many they are.");
+"Encode messages from index `begin` on, each with its id, as members of a batch, up to the limits or to the first\n"
+"that is not usual; return their bytes and how many they are.");
 
 static PyObject *
 encode_usual(PyObject *module, PyObject *const *args, Py_ssize_t count)

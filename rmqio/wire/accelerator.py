@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Final
 
-try:
-    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
-        raise ImportError("RMQIO_PURE_PYTHON is set")
-    from rmqio.wire import _fast as fast
-except ImportError:  # not built, or built for another version of rmqio
-    fast = None  # type: ignore[assignment]
+from rmqio.model import Message, Record
 
-IMPLEMENTATION: Final = "python" if fast is None else "c"
-"""Of what this process decodes and encodes with."""
+
+def _load() -> ModuleType | None:
+    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
+        return None
+    try:
+        return importlib.import_module("rmqio.wire._fast")
+    except ImportError:  # not built, or built for another version of rmqio
+        return None
+
+
+_fast: Final = _load()
+
+IMPLEMENTATION: Final = "python" if _fast is None else "c"
+"""What this process decodes and encodes with."""
+
+DecodeUsual = Callable[[bytes, int, list[Record], str, str | None, bool], int]
+decode_usual: Final[DecodeUsual | None] = getattr(_fast, "decode_usual", None)
+"""As `stored._decode_usual_in_python`, and takes messages of both versions and with any hosts."""
+
+EncodeUsual = Callable[[Sequence[Message], Sequence[str], int, int, int], tuple[bytes, int]]
+encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
+"""Messages and their ids, from which index on, how many and how many bytes at most: the bytes of the members at the
+front that are usual and fit, and how many they are."""

@@ -158,7 +158,7 @@ def _explain(message: Message, message_id: str | None, extra: Mapping[str, str])
             if key.split() != [key]:
                 return LocalError(f"message property {KEYS!r}: key {key!r} holds white space, which separates keys")
         fixed = {UNIQ_KEY: message_id, TAGS: message.tags, SHARDING_KEY: message.sharding_key}
-        for name, value in (*fixed.items(), *message.properties.items(), *extra.items()):
+        for name, value in (*fixed.items(), *(message.properties or {}).items(), *extra.items()):
             if value is not None or name not in fixed:
                 _property(name, cast(str, value))
     except LocalError as error:

@@ -6,10 +6,14 @@ import struct
 
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.wire import requests
+from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command, encode_header
 from rmqio.wire.frame import encode_frame
 
 _LENGTHS = struct.Struct(">ii")
+
+Pull = tuple[int, int, bool]
+"""Offset, messages asked for, and whether the broker is to hold the pull until there is one."""
 
 
 class PullTemplate:
@@ -20,20 +24,18 @@ class PullTemplate:
     Raises `LocalError` for a filter that is too large to be sent.
     """
 
-    def __init__(
-        self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int
-    ) -> None:
+    def __init__(self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int) -> None:
         def template(suspend_ms: int) -> bytes:
             return _with_holes(
                 requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
             )
 
-        self.code = int(requests.RequestCode.PULL_MESSAGE)
+        self.code = int(RequestCode.PULL_MESSAGE)
         self._immediate = template(0)
         self._held = template(suspend_ms)
 
     def frame(self, opaque: int, offset: int, max_messages: int, is_held: bool) -> bytes:
-        """The bytes to send. With `is_held` the broker waits for a message when there is none."""
+        """The bytes to send; the last three are a `Pull`."""
         header = (self._held if is_held else self._immediate) % (opaque, offset, max_messages)
         size = len(header)
         return _LENGTHS.pack(size + 4, size) + header  # the byte above the header's length is 0: JSON

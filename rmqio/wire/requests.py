@@ -203,9 +203,7 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
         topic=queue.topic,
         queue_id=queue.queue_id,
     )
-    return PullResult(
-        status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark
-    )
+    return PullResult(status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark)
 
 
 def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:

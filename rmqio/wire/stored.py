@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record, find_property
-from rmqio.wire.accelerator import fast
+from rmqio.wire import accelerator
 from rmqio.wire.batch import MEMBER_OVERHEAD, decode_batch
 from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
 
@@ -129,13 +129,13 @@ def decode_records(
     return Decoded(records, tuple(pull.corrupt))
 
 
-def _decode_usual(
+def _decode_usual_in_python(
     data: bytes, position: int, records: list[Record], broker: str, topic: str | None, check_crc: bool
 ) -> int:
     """Appends the usual messages of `topic` from `position` on. Returns the position of the first that is not usual.
 
     Checked as far as it takes to tell a usual message from others; no function of Python's is called for a message:
-    1.2 us for 100 bytes, where the careful way takes 4.7 (and the same loop in C, 0.2).
+    1.2 us for 100 bytes, where the careful way takes 4.7 (and C 0.27).
     """
     append, unpack, new, crc32 = records.append, _HEADER.unpack_from, tuple.__new__, zlib.crc32
     size = len(data)
@@ -170,10 +170,7 @@ def _decode_usual(
     return position
 
 
-# The function above stays as the fallback, and as the reference that tests compare the other one with.
-_decode_usual_in_python: Final = _decode_usual
-if fast is not None:
-    _decode_usual = fast.decode_usual
+_decode_usual = accelerator.decode_usual or _decode_usual_in_python
 
 
 @lru_cache(maxsize=256)

@@ -156,6 +156,15 @@ def test_what_was_answered_is_handed_out_together() -> None:
     assert (part.next_offset, part.max_offset) == (160, 10_000)
 
 
+def test_latency_is_that_of_the_oldest_answer() -> None:
+    setup = Setup(Queue(10_000), pull_depth=4)
+    assert setup.wait()
+    setup.clock.advance(0.25)
+    part = setup.reader.poll()
+    assert part is not None
+    assert part.latency_ms == pytest.approx(250)
+
+
 def test_end_of_the_queue_is_one_held_pull() -> None:
     queue = Queue(3)
     setup = Setup(queue)

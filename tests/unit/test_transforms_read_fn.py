@@ -279,6 +279,26 @@ def test_an_idle_queue_follows_the_clock_and_a_busy_one_does_not(
     assert bundles.watermark(busy) == Timestamp(micros=(T0 + 95_000) * 1000)
 
 
+@pytest.mark.parametrize(("tags", "idle"), [("a", False), ("b", True)], ids=["that pass", "that the filter drops"])
+def test_a_queue_that_gives_a_message_now_and_then_is_not_idle(
+    clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, tags: str, idle: bool
+) -> None:
+    (queue,) = fill(clocked, 1, tags="a")
+    options = ReadOptions(poll_timeout_ms=1, idle_timeout_ms=1_000)
+    bundles = QueueBundles(clocked, [queue], options=options, message_filter=MessageFilter("a"))
+    now = [100.0]
+    assert bundles.fn._readers is not None
+    bundles.fn._readers._monotonic = lambda: now[0]
+    monkeypatch.setattr("rmqio.transforms.read_fn.time.time", lambda: 1_800_000_000.0)
+    bundles.bundle()
+    for number in range(1, 5):
+        now[0] += 0.6
+        append(clocked, queue, 1, tags=tags)
+        assert bundles.bundle() == ([] if idle else bodies(queue, [number]))
+    expected = Timestamp(1_800_000_000) if idle else Timestamp(micros=(T0 + 4_000) * 1000)
+    assert bundles.watermark(queue) == expected
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7]), ("latest", [])])
 def test_an_endless_read_goes_on_behind_deleted_messages_by_policy(
     clocked: InMemoryCluster, policy: Any, expected: list[int]

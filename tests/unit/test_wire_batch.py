@@ -6,13 +6,14 @@ import os
 import pickle
 import struct
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.errors import LocalError
-from rmqio.model import Message
+from rmqio.model import Message, decode_properties
 from rmqio.wire.batch import (
     MAX_BATCH_BYTES,
     MAX_BATCH_MESSAGES,
@@ -27,6 +28,7 @@ from rmqio.wire.batch import (
 from rmqio.wire.bodies import BodyError
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.stored import decode_records
+from tests.helpers.implementations import BOTH, using
 from tests.helpers.stored_bytes import Stored, encode_member
 
 GOLDEN = b"".join(
@@ -49,6 +51,12 @@ GOLDEN = b"".join(
         b"UNIQ_KEY\x01id\x02TAGS\x01t\x02",
     )
 )
+
+
+@pytest.fixture(params=BOTH, autouse=True, scope="module")
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    with using(request.param):
+        yield
 
 
 def test_golden_bytes() -> None:
@@ -144,7 +152,7 @@ def test_a_message_above_the_brokers_limit_is_refused() -> None:
         assert builder.is_empty
 
 
-@pytest.mark.parametrize(
+ILLEGAL = pytest.mark.parametrize(
     ("message", "reason"),
     [
         (Message(b""), "body is empty"),
@@ -153,8 +161,14 @@ def test_a_message_above_the_brokers_limit_is_refused() -> None:
         (Message(b"x", delay_level=1), "delayed message must be sent on its own"),
         (Message(b"x", deliver_at_ms=1), "delayed message must be sent on its own"),
         (Message(b"x", properties={"KEYS": "a"}), "reserved"),
+        (Message(b"x", properties={"__RMQ.TRANSIENT.A": "a"}), "reserved"),
+        (Message(b"x", properties={"a": "v" * 32_000}), "at most 32000"),
+        (Message(b"x" * MAX_MESSAGE_BYTES), "maximum is 4194304"),
     ],
 )
+
+
+@ILLEGAL
 def test_a_refused_message_leaves_the_batch_as_it_was(message: Message, reason: str) -> None:
     builder = BatchBuilder()
     builder.add(Message(b"hello"), "id")
@@ -163,6 +177,43 @@ def test_a_refused_message_leaves_the_batch_as_it_was(message: Message, reason: 
         builder.add(message, "id")
     assert (len(builder), builder.size, builder.encode()) == before
     assert builder.add(Message(b"hello"), "id")
+
+
+@ILLEGAL
+def test_of_many_those_in_front_of_an_illegal_one_are_added(message: Message, reason: str) -> None:
+    builder = BatchBuilder()
+    good = [Message(b"one"), Message(b"two", keys=("k",))]
+    with pytest.raises(LocalError, match=reason):
+        builder.add_all([*good, message, Message(b"three")], ["1", "2", "3", "4"])
+    assert builder.encode() == encode_batch(good, ["1", "2"])
+    assert (len(builder), builder.size) == (2, len(builder.encode()))
+
+
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 6), st.integers(1, 400))
+def test_many_at_once_are_added_as_one_by_one(sizes: list[int], max_messages: int, max_bytes: int) -> None:
+    messages = [Message(b"x" * size, tags="t") for size in sizes]
+    ids = [f"id{number}" for number in range(len(messages))]
+    one_by_one = BatchBuilder(max_messages=max_messages, max_bytes=max_bytes)
+    at_once = BatchBuilder(max_messages=max_messages, max_bytes=max_bytes)
+    added = 0
+    while added < len(messages) and one_by_one.add(messages[added], ids[added]):
+        added += 1
+    assert at_once.add_all(messages, ids) == added
+    assert (at_once.encode(), at_once.size, len(at_once)) == (one_by_one.encode(), one_by_one.size, added)
+
+
+def test_what_finds_no_room_goes_into_the_next_batch() -> None:
+    messages = [Message(b"%d" % number) for number in range(5000)]
+    ids = MessageIds().take(5000)
+    builders: list[BatchBuilder] = []
+    done = 0
+    while done < len(messages):
+        builders.append(BatchBuilder())
+        done += builders[-1].add_all(messages[done:], ids[done:])
+    assert [len(builder) for builder in builders] == [4096, 904]
+    members = [member for builder in builders for member in decode_batch(builder.encode())]
+    assert [member.body for member in members] == [message.body for message in messages]
+    assert [decode_properties(member.properties)["UNIQ_KEY"] for member in members] == ids
 
 
 @pytest.mark.parametrize(
@@ -177,6 +228,8 @@ def test_limits_out_of_bounds_are_refused(options: dict[str, int]) -> None:
 def test_ids_and_messages_must_be_as_many() -> None:
     with pytest.raises(ValueError):
         encode_batch([Message(b"x")], [])
+    with pytest.raises(ValueError, match="1 ids for 0 messages"):
+        BatchBuilder().add_all([], ["id"])
 
 
 @pytest.mark.parametrize(
@@ -251,6 +304,15 @@ def test_ids_are_32_upper_case_hexadecimal_digits_in_rising_order() -> None:
     assert many[-1] == "AB" * 10 + f"{1001:012X}"
 
 
+@pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 1000])
+def test_ids_taken_at_once_are_as_good_as_one_by_one(number: int) -> None:
+    ids = MessageIds(entropy=lambda size: b"\xab" * size)
+    drawn = [next(ids), *ids.take(number), next(ids), *ids.take(number)]
+    assert len(set(drawn)) == len(drawn) == 2 + 2 * number
+    assert all(len(message_id) == 32 and message_id.startswith("AB" * 10) for message_id in drawn)
+    assert all(set(message_id) <= set("0123456789ABCDEF") for message_id in drawn)
+
+
 def test_ids_of_two_generators_differ() -> None:
     assert next(MessageIds())[:20] != next(MessageIds())[:20]
 
@@ -266,7 +328,7 @@ def test_a_forked_child_draws_its_own_bits() -> None:
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write_end, next(ids).encode())
+        os.write(write_end, ids.take(256)[0].encode())
         os._exit(0)
     os.close(write_end)
     os.waitpid(child, 0)
@@ -281,11 +343,13 @@ def test_threads_never_get_the_same_id() -> None:
     drawn: list[list[str]] = [[] for _ in range(4)]
 
     def draw(into: list[str]) -> None:
-        into.extend(next(ids) for _ in range(5000))
+        for _ in range(10):
+            into.extend(next(ids) for _ in range(250))
+            into.extend(ids.take(300))
 
     threads = [threading.Thread(target=draw, args=(into,)) for into in drawn]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({message_id for into in drawn for message_id in into}) == 20_000
+    assert len({message_id for into in drawn for message_id in into}) == 4 * 5500

@@ -62,6 +62,11 @@ JSON_READ: list[tuple[str, Any, Command]] = [
     ("numbers as field values", {"extFields": {"a": 1, "b": 1.5}}, Command(0, {"a": "1", "b": "1.5"}, version=0)),
     ("booleans as Java writes them", {"extFields": {"a": True}}, Command(0, {"a": "true"}, version=0)),
     ("null as a field value", {"extFields": {"a": None}}, Command(0, {"a": ""}, version=0)),
+    (
+        "text and numbers as field values",
+        {"extFields": {"a": "x", "b": 2}},
+        Command(0, {"a": "x", "b": "2"}, version=0),
+    ),
     ("nested field value", {"extFields": {"a": [1]}}, Command(0, {"a": "[1]"}, version=0)),
 ]
 
@@ -71,10 +76,22 @@ def test_json_header_is_read(header: Any, command: Command) -> None:
     assert decode_header(json.dumps(header).encode(), JSON) == command
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_json_header_is_read_in_every_encoding_of_json(encoding: str) -> None:
+    assert decode_header('{"code":5,"remark":"\u00e9"}'.encode(encoding), JSON) == Command(
+        5, remark="\u00e9", version=0
+    )
+
+
+def test_white_space_around_a_json_header_is_no_matter() -> None:
+    assert decode_header(b' \n{"code":5} \n', JSON) == Command(5, version=0)
+
+
 JSON_BAD = [
     ("empty", b"", "not JSON"),
     ("no JSON", b"{", "not JSON"),
     ("not UTF-8", b'{"remark":"\xff"}', "not JSON"),
+    ("more behind it", b"{}{}", "not JSON"),
     ("a list", b"[]", "a JSON list, not an object"),
     ("a number", b"1", "a JSON int, not an object"),
     ("code as text", b'{"code":"1"}', "field code is '1'"),

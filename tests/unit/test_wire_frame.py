@@ -190,6 +190,21 @@ def test_a_good_frame_before_a_bad_one_is_still_given() -> None:
         decoder.next_command()
 
 
+def test_pieces_of_a_large_frame_between_small_ones_are_put_together() -> None:
+    large = encode_frame(Command(5, {"k": "v"}, bytes(range(256)) * 400))
+    stream = NEXT.frame + large + NEXT.frame
+    decoder = FrameDecoder()
+    codes = []
+    for begin in range(0, len(stream), 999):
+        decoder.receive_data(stream[begin : begin + 999])
+        while (command := decoder.next_command()) is not None:
+            codes.append(command.code)
+            if command.code == 5:
+                assert command.body == bytes(range(256)) * 400
+    assert codes == [NEXT.command.code, 5, NEXT.command.code]
+    assert repr(decoder) == "<FrameDecoder 0 B buffered>"
+
+
 def test_repr_shows_what_is_buffered() -> None:
     decoder = FrameDecoder()
     decoder.receive_data(b"abc")

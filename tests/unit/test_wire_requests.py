@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from rmqio.errors import BrokerError, CorruptMessage, WireError, broker_error
+from rmqio.errors import BrokerError, CorruptMessage, LocalError, WireError, broker_error
 from rmqio.model import BrokerData, MessageFilter, MessageQueue, PullStatus, QueueData, SendStatus
 from rmqio.wire import requests
 from rmqio.wire.command import Command
+from rmqio.wire.frame import FrameDecoder
+from rmqio.wire.pull_template import PullTemplate
 from tests.helpers.stored_bytes import Stored, encode_all
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -239,6 +241,45 @@ def parse_offset(a: Command) -> object:
 
 def parse_group_offset(a: Command) -> object:
     return requests.parse_group_offset(a, "g")
+
+
+# Texts that look like a hole, or like formatting.
+HOSTILE = [
+    "*",
+    "a || b",
+    "100%d %s %%",
+    '"queueOffset":"0" "maxMsgNums":"0" "opaque":0',
+    'x","queueOffset":"0","maxMsgNums":"0',
+    "\u00e9\U0001f600\\\n\0",
+]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("sql", [False, True])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_frame_of_the_template_is_the_pull_that_it_stands_for(text: str, sql: bool, is_held: bool) -> None:
+    message_filter, queue = MessageFilter(text, sql=sql), MessageQueue(text, "broker-a", 3)
+    template = PullTemplate(text, queue, message_filter=message_filter, suspend_ms=15_000)
+    for opaque, offset, most in [(0, 0, 1), (0x7FFFFFFF, 2**63 - 1, 1024)]:
+        expected = requests.pull(
+            text,
+            queue,
+            offset,
+            max_messages=most,
+            message_filter=message_filter,
+            suspend_ms=15_000 if is_held else 0,
+        )
+        expected.opaque = opaque
+        decoder = FrameDecoder()
+        decoder.receive_data(template.frame(opaque, offset, most, is_held))
+        assert decoder.next_command() == expected
+        assert repr(decoder) == "<FrameDecoder 0 B buffered>"
+        assert template.code == expected.code
+
+
+def test_template_of_a_filter_that_no_server_would_take_is_refused() -> None:
+    with pytest.raises(LocalError, match="16 MiB"):
+        PullTemplate("g", QUEUE, message_filter=MessageFilter("x" * (17 << 20)), suspend_ms=1)
 
 
 def parse_pull(a: Command) -> object:

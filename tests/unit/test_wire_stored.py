@@ -6,6 +6,7 @@ import pickle
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Iterator
 
 import lz4.frame
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record
 from rmqio.wire.stored import DEFAULT_MAX_BODY_BYTES, Decoded, decode_records
+from tests.helpers.implementations import BOTH, using
 from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
 
 IPV6 = bytes.fromhex("20010db8000000000000000000000001") + b"\x00\x00\x2a\x9f"
@@ -65,6 +67,12 @@ GOLDEN_RECORD = Record(
     body_crc=907060870,
     stored_size=105,
 )
+
+
+@pytest.fixture(params=BOTH, autouse=True, scope="module")
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    with using(request.param):
+        yield
 
 
 def decode(data: bytes | memoryview, **options: object) -> Decoded:
@@ -179,6 +187,8 @@ def test_all_records_of_a_topic_share_one_string() -> None:
     first, second = decode(GOLDEN * 2).records
     (third,) = decode(GOLDEN).records
     assert first.topic is second.topic is third.topic
+    announced = "a1".replace("", "")
+    assert all(record.topic is announced for record in decode(GOLDEN * 3, topic=announced).records)
 
 
 def test_negative_offsets_are_told_as_they_are() -> None:

@@ -1,0 +1,26 @@
+"""Both implementations of the hot loops of `rmqio.wire`, whichever this process chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rmqio.wire import accelerator, batch, stored
+
+needs_c = pytest.mark.skipif(
+    accelerator.IMPLEMENTATION != "c", reason="the C extension is not built, or RMQIO_PURE_PYTHON is set"
+)
+BOTH = ("python", pytest.param("c", marks=needs_c))
+
+
+@contextmanager
+def using(implementation: str) -> Iterator[None]:
+    """Decodes and encodes with "python" or "c"."""
+    in_c = implementation == "c"
+    with pytest.MonkeyPatch.context() as patch:
+        decode = accelerator.decode_usual if in_c else stored._decode_usual_in_python
+        patch.setattr(stored, "_decode_usual", decode)
+        patch.setattr(batch, "_encode_usual", accelerator.encode_usual if in_c else None)
+        yield

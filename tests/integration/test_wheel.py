@@ -1,0 +1,134 @@
+"""The wheel in an empty virtual environment, away from the source tree: what it holds is enough to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("rmqio", "runners", "pipelines", "schemas", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+
+
+def run(*command: object, cwd: Path) -> str:
+    """Standard output. Nothing of this environment is passed on that could make the source tree importable."""
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "NAMESRV_ADDR")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wheel")
+
+
+@pytest.fixture(scope="module")
+def wheel(folder: Path) -> Path:
+    """Built from a copy of what git would hold, so that nothing is left in the source tree or taken from it."""
+    source = folder / "source"
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *SOURCES, cwd=ROOT)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            target = source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder / "dist", source, cwd=folder)
+    (built,) = (folder / "dist").glob("rmqio-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(folder: Path, wheel: Path) -> Path:
+    """The interpreter of an environment in which there is nothing but the wheel and its dependencies."""
+    venv.create(folder / "venv", with_pip=True, system_site_packages=False)
+    python = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    return python
+
+
+def test_the_wheel_holds_data_files_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in (
+        "rmqio/py.typed",
+        "rmqio/local/rocketmq-5.5.0.lock.json",
+        "rmqio/pipelines/addresses.jsonl",
+        "rmqio/pipelines/province.py",
+        "rmqio/runners/options.py",
+    ):
+        assert names.count(name) == 1, name
+    assert [name for name in names if ".dist-info/" in name and name.endswith("/LICENSE")]
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"rmqio"}
+
+
+def test_every_module_of_the_source_tree_is_in_the_wheel(wheel: Path, folder: Path) -> None:
+    source, names = folder / "source", set(zipfile.ZipFile(wheel).namelist())
+    missing = []
+    for top, package in (("rmqio", "rmqio"), ("runners", "rmqio/runners"), ("pipelines", "rmqio/pipelines")):
+        for path in (source / top).rglob("*.py"):
+            name = f"{package}/{path.relative_to(source / top).as_posix()}"
+            if name not in names:
+                missing.append(name)
+    assert missing == []
+
+
+def test_public_names_come_from_the_wheel(python: Path, folder: Path) -> None:
+    code = """
+import pathlib, sys
+import rmqio
+assert pathlib.Path(rmqio.__file__).is_relative_to(sys.prefix), rmqio.__file__
+for name in rmqio.__all__:
+    getattr(rmqio, name)
+from rmqio import Message, MessageQueue, ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptions, Record
+from rmqio import StartFrom, StopAt, WriteOptions, WriteToRocketMQ
+from rmqio.local import LocalRocketMQ
+from rmqio.runners import options
+from rmqio.serde import JsonDeserializer
+from rmqio.testing import InMemoryCluster
+package = pathlib.Path(rmqio.__file__).parent
+assert (package / "py.typed").is_file()
+assert (package / "local" / "rocketmq-5.5.0.lock.json").stat().st_size > 1000
+assert (package / "pipelines" / "addresses.jsonl").stat().st_size > 1000
+print("ok", len(rmqio.__all__))
+"""
+    word, count = run(python, "-c", code, cwd=folder).split()
+    assert (word, int(count) > 10) == ("ok", True)
+
+
+def test_a_pipeline_runs_from_the_wheel(python: Path, folder: Path) -> None:
+    code = """
+import apache_beam as beam
+from rmqio import ReadFromRocketMQ, StartFrom, StopAt
+from rmqio.runners import options
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+with InMemoryCluster() as cluster:
+    cluster.create_topic("t", 1)
+    for n in range(5):
+        cluster.append("t", b"%d" % n)
+    with beam.Pipeline(options=options(["--runner=DirectRunner"])) as p:
+        read = ReadFromRocketMQ(
+            "t", start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)
+        )
+        p | read | beam.Map(lambda record: print(record.body.decode()))
+"""
+    assert run(python, "-c", code, cwd=folder).split() == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("module", "flag"), [("rmqio.pipelines.province", "--name_server"), ("rmqio.local", "--broker-port")]
+)
+def test_programs_explain_themselves(python: Path, folder: Path, module: str, flag: str) -> None:
+    text = run(python, "-m", module, "--help", cwd=folder)
+    assert text.startswith("usage: ")
+    assert flag in text
