@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from itertools import islice
 from typing import NoReturn
 
 from rmqio.client.dispatch import Dispatcher
@@ -196,16 +195,12 @@ class RemotingProducer:
         self._check_topic(topic)
         if not {message.topic for message in messages} <= {None, topic}:
             raise LocalError(f"all messages of a batch to {queue} must be for topic {topic!r} or name none")
-        ids = list(islice(self._ids, len(messages))) if message_ids is None else list(message_ids)
+        ids = self._ids.take(len(messages)) if message_ids is None else list(message_ids)
         if len(ids) != len(messages):
             raise LocalError(f"{len(ids)} message_ids for {len(messages)} messages")
         builder = BatchBuilder()
-        add = builder.add
-        for message, message_id in zip(messages, ids, strict=True):
-            if not add(message, message_id):
-                raise LocalError(
-                    f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes"
-                )
+        if builder.add_all(messages, ids) < len(messages):
+            raise LocalError(f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes")
         command = self._command(queue, builder.encode(), "", batch=True)
         return PendingRequest(self._sending, queue, command, ids, may_move=may_move)
 

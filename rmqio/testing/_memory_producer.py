@@ -88,9 +88,8 @@ class InMemoryProducer:
         if len(ids) != len(messages):
             raise LocalError(f"{len(ids)} message_ids for {len(messages)} messages")
         builder = BatchBuilder()
-        for message, message_id in zip(messages, ids, strict=True):
-            if not builder.add(message, message_id):
-                raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
+        if builder.add_all(messages, ids) < len(messages):
+            raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
         self._choose(messages, queue)
         try:
             with self._cluster.operation("send", queue):

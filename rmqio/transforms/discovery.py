@@ -15,7 +15,7 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
-from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.errors import LocalError, RmqioError, TopicNotExist, WireError
 from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.seams import ClientFactory, QueueClient
@@ -180,8 +180,11 @@ class KnownCoder(Coder):
         return "\n".join(f"{q.queue_id}\t{q.broker}\t{q.topic}" for q in sorted(value)).encode()
 
     def decode(self, encoded: bytes) -> Known:
-        lines = (line.split("\t", 2) for line in encoded.decode().splitlines())
-        return Known(MessageQueue(topic, broker, int(number)) for number, broker, topic in lines)
+        lines = (line.split("\t", 2) for line in encoded.decode("utf-8", "replace").split("\n") if line)
+        try:
+            return Known(MessageQueue(topic, broker, int(number)) for number, broker, topic in lines)
+        except ValueError as error:
+            raise WireError(f"not a set of queues: {error}") from error
 
     def is_deterministic(self) -> bool:
         return True
@@ -237,6 +240,8 @@ class WatchFn(beam.DoFn, RestrictionProvider):
     def __init__(self, config: DiscoveryConfig) -> None:
         self._config = config
         self._looked_at = float("-inf")
+        self._has_looked = False
+        """A queue found after a look that found nothing is a late one, too: what it holds came after the start."""
 
     def initial_restriction(self, element: bytes) -> Known:
         return Known()
@@ -263,8 +268,9 @@ class WatchFn(beam.DoFn, RestrictionProvider):
             self._looked_at = time.monotonic()
             found = self._look(known)
             if found and tracker.try_claim(found):
-                for descriptor in self._describe(known, found):
+                for descriptor in self._describe(found, is_late=self._has_looked or not known.is_empty):
                     yield beam.window.TimestampedValue(descriptor, MIN_TIMESTAMP)
+            self._has_looked = True
         if not tracker.current_restriction().is_empty:
             estimator.advance(int(now * 1000))
         tracker.defer_remainder(Duration(micros=min(self._config.interval_ms, _MAX_RESUME_MS) * 1000))
@@ -284,9 +290,9 @@ class WatchFn(beam.DoFn, RestrictionProvider):
             _LOGGER.warning("%s: queues could not be looked up: %s", self._config.subscription, error)
             return []
 
-    def _describe(self, known: Known, found: Sequence[MessageQueue]) -> Iterable[QueueDescriptor]:
+    def _describe(self, found: Sequence[MessageQueue], *, is_late: bool) -> Iterable[QueueDescriptor]:
         config = self._config
-        if known.is_empty:
+        if not is_late:
             return describe(found, shared_client(config.factory), config)
         start = StartFrom.latest() if config.new_queue_start == "latest" else StartFrom.earliest()
         _LOGGER.info("%s: found %d new queues: %s", config.subscription, len(found), ", ".join(map(str, found)))

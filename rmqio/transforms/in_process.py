@@ -148,6 +148,7 @@ class ReadSubscriptionFn(ReadQueueFn):
         super().__init__(config)
         self._discovery = discovery
         self._looked_at = float("-inf")
+        self._has_looked = False
         self._watermarks: dict[MessageQueue, QueueWatermark] = {}
 
     def initial_restriction(self, element: bytes) -> Subscribed:  # type: ignore[override]
@@ -198,14 +199,15 @@ class ReadSubscriptionFn(ReadQueueFn):
             # The queues that are known are read on; the next look may succeed.
             _LOGGER.warning("%s: queues could not be looked up: %s", self._discovery.subscription, error)
             return
-        if found and tracker.try_claim(Found(found)) and not known.is_empty:
+        is_late, self._has_looked = self._has_looked or not known.is_empty, True
+        if found and tracker.try_claim(Found(found)) and is_late:
             queues = ", ".join(map(str, found))
             _LOGGER.info("%s: found %d new queues: %s", self._discovery.subscription, len(found), queues)
 
     def _find(self, known: Known) -> dict[MessageQueue, int]:
         client = shared_client(self._config.factory)
         queues = self._discovery.subscription.find_queues(client, missing_ok=not known.is_empty)
-        if known.is_empty:
+        if known.is_empty and not self._has_looked:
             first = super().initial_restriction
             return {queue: first(QueueDescriptor(queue)).start for queue in queues}
         start = StartFrom.latest() if self._discovery.new_queue_start == "latest" else StartFrom.earliest()

@@ -45,7 +45,7 @@ def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: boo
     stamps: list[int] = []
     for record in records:
         try:
-            stamps.append(timestamp_of(record))
+            stamps.append(int(timestamp_of(record)))
             stamped.append(record)
         except SerdeError as error:
             if not keep_failures:
@@ -54,7 +54,7 @@ def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: boo
     return Pulled(stamped, stamps, failures)
 
 
-class TakeApartFn(beam.DoFn):  # type: ignore[misc]
+class TakeApartFn(beam.DoFn):
     """Runs to records, or to what the deserializer makes of them; failures to `ERRORS_TAG`."""
 
     def __init__(self, deserializer: Any, *, batches: bool, errors_to_output: bool) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from dataclasses import dataclass
 
 from rmqio.model import MessageQueue
@@ -18,7 +17,6 @@ _lock = threading.Lock()
 _clients: dict[tuple[int, ClientFactory], QueueClient] = {}
 _backlogs: dict[tuple[ClientFactory, MessageQueue], Backlog] = {}
 
-_FRESH_S = 2.0
 _DEFAULT_MESSAGE_BYTES = 1024.0
 
 
@@ -61,7 +59,6 @@ class Backlog:
 
     end: int
     message_bytes: float
-    seen_at: float
 
 
 def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_bytes: float | None) -> None:
@@ -70,13 +67,17 @@ def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_
     mean = known.message_bytes if known else _DEFAULT_MESSAGE_BYTES
     if message_bytes is not None:
         mean = message_bytes if known is None else 0.8 * mean + 0.2 * message_bytes
-    _backlogs[factory, queue] = Backlog(end, mean, time.monotonic())
+    _backlogs[factory, queue] = Backlog(end, mean)
 
 
 def backlog(factory: ClientFactory, queue: MessageQueue) -> Backlog:
-    """What is known of a queue; asks the broker when that is more than two seconds old."""
+    """What is known of a queue; asks the broker only when that is nothing.
+
+    Each pull's answer renews it. Runners ask for sizes also while a broker is down, which a read rides out: this must
+    then neither fail nor wait.
+    """
     known = _backlogs.get((factory, queue))
-    if known is None or time.monotonic() - known.seen_at > _FRESH_S:
+    if known is None:
         end = shared_client(factory).max_offset(queue)
         note_backlog(factory, queue, end, None)
         known = _backlogs[factory, queue]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError, NoPermission, RmqioError
@@ -136,7 +135,7 @@ class BatchSender:
     def _number(self, batch: Batch) -> None:
         # Every message gets its id here, once: sent again in a smaller batch it keeps it.
         if not any(batch.ids):
-            batch.ids = list(islice(self._ids, len(batch.messages)))
+            batch.ids = [*self._ids.take(len(batch.messages))]
         elif None in batch.ids:
             batch.ids = [known or next(self._ids) for known in batch.ids]
 
