@@ -28,6 +28,8 @@ class _Table:
     lock: threading.Lock = field(default_factory=threading.Lock)
     offsets: dict[MessageQueue, int] = field(default_factory=dict)
     times: dict[MessageQueue, float] = field(default_factory=dict)
+    unsaved: dict[MessageQueue, int] = field(default_factory=dict)
+    """What could not be committed, to be tried again with the next commit."""
     done: int = 0
     failed: int = 0
     warned_at: float = float("-inf")
@@ -51,45 +53,42 @@ def begin_reading(factory: ClientFactory, group: str) -> None:
         table.reset = None
 
 
-def commit_position(
-    factory: ClientFactory,
-    group: str,
-    queue: MessageQueue,
-    offset: int,
-    on_reset: Literal["refuse", "honour"] = "refuse",
-) -> None:
-    """The finalizer's callback. Picklable as a partial; a failure is logged and counted, the next commit repairs it."""
+def commit_position(factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+    """The finalizer's callback. Picklable as a partial. A failure is logged and counted, and repaired by the group's
+    next commit, of whichever queue: one that has been read to its stop has no further commit of its own.
+    """
     table = _table(factory, group)
     with table.lock:
-        try:
-            client = shared_client(factory)
-            known = table.offsets.get(queue)
-            is_first = known is None
-            if known is None:
-                known = client.committed_offset(group, queue)
-            if known is None or offset > known:
-                try:
-                    client.commit_offset(group, queue, offset)
-                except CommitIgnored:
-                    # Found at the first commit, the reset is older than this read, which has started from it if it
-                    # was told to start from the group's offsets.
-                    if on_reset == "honour" and not is_first:
-                        table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
-                        raise
-                    reset = client.take_reset(group, queue)
-                    if not is_first:
-                        text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
-                        _LOGGER.warning(text, queue, group, reset, offset)
-                    client.commit_offset(group, queue, offset)
-                table.done += 1
-                known = offset
-            table.offsets[queue] = known
-            table.times[queue] = time.monotonic()
-        except RmqioError as error:
-            table.failed += 1
-            if time.monotonic() - table.warned_at > _WARN_EVERY_S:
-                table.warned_at = time.monotonic()
-                _LOGGER.warning("offset %d of %s was not committed for group %s: %s", offset, queue, group, error)
+        table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
+        failing: set[str] = set()
+        # This queue's first: it may be the only one whose broker answers.
+        for other in sorted(table.unsaved, key=lambda one: one != queue):
+            if other.broker in failing:
+                continue  # one wait for a broker that is down is enough
+            try:
+                _commit(table, factory, group, other, table.unsaved[other])
+                del table.unsaved[other]
+            except RmqioError as error:
+                failing.add(other.broker)
+                table.failed += 1
+                if time.monotonic() - table.warned_at > _WARN_EVERY_S:
+                    table.warned_at = time.monotonic()
+                    _LOGGER.warning(
+                        "offset %d of %s was not committed for group %s: %s", table.unsaved[other], other, group, error
+                    )
+
+
+def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+    client = shared_client(factory)
+    known = table.offsets.get(queue)
+    if known is None:
+        known = client.committed_offset(group, queue)
+    if known is None or offset > known:
+        client.commit_offset(group, queue, offset)
+        table.done += 1
+        known = offset
+    table.offsets[queue] = known
+    table.times[queue] = time.monotonic()
 
 
 def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offset: int, interval_ms: int) -> bool:

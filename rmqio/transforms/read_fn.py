@@ -103,7 +103,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
 
     def restriction_size(self, element: QueueDescriptor, restriction: QueueRange) -> float:
         """Bytes that are left, as far as is known."""
-        known = backlog(self._config.factory, element.queue)
+        known = backlog(self._config.factory, element.queue, ask=restriction.stop is None)
         end = known.end if restriction.stop is None else restriction.stop
         return max(0, end - restriction.start) * known.message_bytes
 

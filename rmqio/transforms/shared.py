@@ -6,12 +6,16 @@ Connections survive neither a fork nor a pickle, so they are made here, on first
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from dataclasses import dataclass
 
+from rmqio.errors import RmqioError
 from rmqio.model import MessageQueue
 from rmqio.seams import ClientFactory, QueueClient
+
+_LOGGER = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, ClientFactory], QueueClient] = {}
@@ -70,15 +74,17 @@ def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_
     _backlogs[factory, queue] = Backlog(end, mean)
 
 
-def backlog(factory: ClientFactory, queue: MessageQueue) -> Backlog:
-    """What is known of a queue; asks the broker only when that is nothing.
+def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool) -> Backlog:
+    """What is known of a queue; with `ask` the broker is asked when that is nothing.
 
     Each pull's answer renews it. Runners ask for sizes also while a broker is down, which a read rides out: this must
-    then neither fail nor wait.
+    not fail then, nor wait where something is known.
     """
     known = _backlogs.get((factory, queue))
-    if known is None:
-        end = shared_client(factory).max_offset(queue)
-        note_backlog(factory, queue, end, None)
-        known = _backlogs[factory, queue]
-    return known
+    if known is None and ask:
+        try:
+            note_backlog(factory, queue, shared_client(factory).max_offset(queue), None)
+        except RmqioError as error:
+            _LOGGER.info("%s: its size is not known: %s", queue, error)
+        known = _backlogs.get((factory, queue))
+    return known or Backlog(0, _DEFAULT_MESSAGE_BYTES)
