@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
     from rmqio.start import StartFrom, StopAt
+    from rmqio.transforms.deduplicate import DropDuplicates
     from rmqio.transforms.descriptor import QueueDescriptor
     from rmqio.transforms.errors_out import ReadFailure
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConstantTopic": "transforms",
+    "DropDuplicates": "transforms",
     "FailedMessage": "transforms",
     "TopicFromFields": "transforms",
     "RmqioError": "errors",
@@ -47,6 +49,7 @@ _HOMES = {
 __all__ = [
     "ClientOptions",
     "ConstantTopic",
+    "DropDuplicates",
     "FailedMessage",
     "Message",
     "MessageQueue",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqio.transforms.coders import register_coders
+from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
@@ -14,6 +15,7 @@ register_coders()
 
 __all__ = [
     "ConstantTopic",
+    "DropDuplicates",
     "FailedMessage",
     "QueueDescriptor",
     "ReadAllFromRocketMQ",

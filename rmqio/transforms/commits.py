@@ -50,10 +50,17 @@ def begin_reading(factory: ClientFactory, group: str) -> None:
     with table.lock:
         table.offsets.clear()
         table.times.clear()
+        table.unsaved.clear()
         table.reset = None
 
 
-def commit_position(factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+def commit_position(
+    factory: ClientFactory,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    on_reset: Literal["refuse", "honour"] = "refuse",
+) -> None:
     """The finalizer's callback. Picklable as a partial. A failure is logged and counted, and repaired by the group's
     next commit, of whichever queue: one that has been read to its stop has no further commit of its own.
     """
@@ -65,26 +72,39 @@ def commit_position(factory: ClientFactory, group: str, queue: MessageQueue, off
         for other in sorted(table.unsaved, key=lambda one: one != queue):
             if other.broker in failing:
                 continue  # one wait for a broker that is down is enough
+            wanted = table.unsaved.pop(other)
             try:
-                _commit(table, factory, group, other, table.unsaved[other])
-                del table.unsaved[other]
+                _commit(table, factory, group, other, wanted, on_reset)
             except RmqioError as error:
+                if table.reset is None:  # else it is not to be committed over
+                    table.unsaved[other] = wanted
                 failing.add(other.broker)
                 table.failed += 1
                 if time.monotonic() - table.warned_at > _WARN_EVERY_S:
                     table.warned_at = time.monotonic()
-                    _LOGGER.warning(
-                        "offset %d of %s was not committed for group %s: %s", table.unsaved[other], other, group, error
-                    )
+                    _LOGGER.warning("offset %d of %s was not committed for group %s: %s", wanted, other, group, error)
 
 
-def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQueue, offset: int) -> None:
+def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQueue, offset: int, on_reset: str) -> None:
     client = shared_client(factory)
     known = table.offsets.get(queue)
+    is_first = known is None
     if known is None:
         known = client.committed_offset(group, queue)
     if known is None or offset > known:
-        client.commit_offset(group, queue, offset)
+        try:
+            client.commit_offset(group, queue, offset)
+        except CommitIgnored:
+            # Found at the first commit, the reset is older than this read, which has started from it if it
+            # was told to start from the group's offsets.
+            if on_reset == "honour" and not is_first:
+                table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
+                raise
+            reset = client.take_reset(group, queue)
+            if not is_first:
+                text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
+                _LOGGER.warning(text, queue, group, reset, offset)
+            client.commit_offset(group, queue, offset)
         table.done += 1
         known = offset
     table.offsets[queue] = known
