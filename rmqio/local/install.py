@@ -38,6 +38,10 @@ _SMALLEST_HEAP_MB: Final = 128
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
+LOCK_VARIABLE: Final = "RMQIO_LOCAL_LOCK"
+"""A lock of another RocketMQ version, for tests. Versions before 5.0 bind all interfaces, whatever is configured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the user chose, apart from places and ports."""
@@ -82,7 +86,7 @@ def install(
         extra=settings.broker_config,
     )
     java = find_java()
-    jars = fetch(read_lock(ROCKETMQ_LOCK))
+    jars = fetch(read_lock(Path(os.environ.get(LOCK_VARIABLE) or ROCKETMQ_LOCK)))
     tls = [f"-Dtls.server.mode={'permissive' if settings.tls else 'disabled'}"]
     small = java_options(java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False)
     large = java_options(java, heap_mb=settings.broker_heap_mb, throughput=True)
@@ -108,7 +112,11 @@ def _command(
         shutil.rmtree(old, ignore_errors=True)
         old.mkdir(parents=True)
     conf.write_text(to_properties(config), encoding="ascii")
-    (classes / "rmq.logback.xml").write_text(logback_xml(folder / "log.txt"), encoding="utf-8")
+    logging = logback_xml(folder / "log.txt")
+    (classes / "rmq.logback.xml").write_text(logging, encoding="utf-8")
+    (folder / "conf").mkdir(exist_ok=True)
+    for program in ("namesrv", "broker"):  # where versions before 5.0 look
+        (folder / "conf" / f"logback_{program}.xml").write_text(logging, encoding="utf-8")
     return [
         str(java.executable),
         *options,

@@ -161,7 +161,7 @@ class ReadSubscriptionFn(ReadQueueFn):
         return SubscribedCoder()
 
     def restriction_size(self, element: bytes, restriction: Subscribed) -> float:  # type: ignore[override]
-        known = ((backlog(self._config.factory, queue, ask=False), left.start) for queue, left in restriction.ranges)
+        known = ((backlog(self._config.factory, queue), left.start) for queue, left in restriction.ranges)
         return sum(max(0, one.end - start) * one.message_bytes for one, start in known)
 
     def truncate(self, element: bytes, restriction: Subscribed) -> None:  # type: ignore[override]

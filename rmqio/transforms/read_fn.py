@@ -148,6 +148,9 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 self._commit(queue, restriction.start, finalizer, finished=True)
             return
         slot = readers.slot(queue, restriction.start)
+        if slot is None:
+            tracker.defer_remainder(RESUME_DELAY)
+            return
         position, left, emitted = restriction.start, restriction.limit, 0
         # Queues share a bundle's time, so that a slow pipeline does not starve those that come last in it.
         deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqio.errors import TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import ClientFactory, QueueReader
 from rmqio.transforms.shared import shared_client
 
 _STALE_S = 30.0
+_UNREACHABLE_S = 60.0
 _ANSWER_WAIT_MS = 200
 """How long to wait for the answer to a pull that the broker is not holding; a healthy one takes milliseconds."""
 
@@ -49,6 +51,8 @@ class Readers:
         self._slots: dict[MessageQueue, Slot] = {}
         self._may_wait = True
         self._answer_budget_ms = poll_timeout_ms
+        self._unreachable: dict[MessageQueue, float] = {}
+        """Since when."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -61,11 +65,23 @@ class Readers:
         for queue in [q for q, slot in self._slots.items() if now - slot.used_at > _STALE_S]:
             self.release(queue)
 
-    def slot(self, queue: MessageQueue, offset: int) -> Slot:
-        """The queue's reader, positioned at an offset."""
+    def slot(self, queue: MessageQueue, offset: int) -> Slot | None:
+        """The queue's reader, positioned at an offset; None while its broker cannot be reached, for a minute at most.
+
+        An open reader rides out a broker's restart. Somebody whose turn comes in the middle of one must do so too.
+        """
         slot = self._slots.get(queue)
         if slot is None:
-            reader = shared_client(self._factory).open_reader(queue, offset, message_filter=self._filter)
+            try:
+                reader = shared_client(self._factory).open_reader(queue, offset, message_filter=self._filter)
+            except TransportError:
+                now = self._monotonic()
+                if now - self._unreachable.setdefault(queue, now) > _UNREACHABLE_S:
+                    del self._unreachable[queue]
+                    raise
+                self._pause()
+                return None
+            self._unreachable.pop(queue, None)
             slot = self._slots[queue] = Slot(reader, self._monotonic())
         elif slot.reader.position != offset:
             slot.reader.seek(offset)
@@ -93,6 +109,12 @@ class Readers:
         self._may_wait = False
         client.wait([s.reader for s in self._slots.values()], self._poll_timeout_ms)
         return slot.reader.is_ready
+
+    def _pause(self) -> None:
+        """Before another try, which the runner may make at once; of the same budget as waits for answers."""
+        wait_ms = min(_ANSWER_WAIT_MS, self._answer_budget_ms)
+        self._answer_budget_ms -= wait_ms
+        time.sleep(wait_ms / 1000)
 
     def emitted(self, slot: Slot, records: int) -> None:
         """End the bundle soon instead of waiting in it, so that it gets flushed. A queue with records is not idle."""

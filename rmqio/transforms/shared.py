@@ -74,17 +74,20 @@ def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_
     _backlogs[factory, queue] = Backlog(end, mean)
 
 
-def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool) -> Backlog:
-    """What is known of a queue; with `ask` the broker is asked when that is nothing.
+def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool = True) -> Backlog:
+    """What is known of a queue; with `ask` the broker is asked, once, when that is nothing.
 
     Each pull's answer renews it. Runners ask for sizes also while a broker is down, which a read rides out: this must
-    not fail then, nor wait where something is known.
+    not fail then, nor wait again and again.
     """
     known = _backlogs.get((factory, queue))
-    if known is None and ask:
+    if known is not None:
+        return known
+    end = 0
+    if ask:
         try:
-            note_backlog(factory, queue, shared_client(factory).max_offset(queue), None)
+            end = shared_client(factory).max_offset(queue)
         except RmqioError as error:
             _LOGGER.info("%s: its size is not known: %s", queue, error)
-        known = _backlogs.get((factory, queue))
-    return known or Backlog(0, _DEFAULT_MESSAGE_BYTES)
+        note_backlog(factory, queue, end, None)
+    return Backlog(end, _DEFAULT_MESSAGE_BYTES)
