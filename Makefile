@@ -23,9 +23,10 @@ $(STAMP): pyproject.toml setup.py rmqio/wire/_fast.c
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(ARGS)
 
-test: $(STAMP)  ## lint, types and all tests, on a real broker that the tests start
+test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest $(ARGS)
+	@$(MAKE) --no-print-directory test-oldest
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

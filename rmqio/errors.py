@@ -134,6 +134,21 @@ class CommitIgnored(RmqioError):
         return CommitIgnored, (self.group, self.queue, self.offset)
 
 
+class OffsetsLost(RmqioError):
+    """The broker jumped over offsets that no filter explains: their file is gone, or a compacted topic dropped them."""
+
+    def __init__(self, queue: object, position: int, skipped: int) -> None:
+        self.queue, self.position, self.skipped = queue, position, skipped
+        super().__init__(
+            f"{queue}: {skipped} offsets behind {position} are missing in what the broker gave: removed by retention "
+            "while they were read, or by compaction. Set on_offset_out_of_range='earliest' or 'latest' to go on behind "
+            "them (they are counted in the metric offsets_skipped)"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return OffsetsLost, (self.queue, self.position, self.skipped)
+
+
 class GroupOffsetReset(RmqioError):
     """An operator has reset the group's offset of a queue while it was being read, and that is to be honoured."""
 

@@ -15,7 +15,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.errors import OffsetOutOfRange, RmqioError
+from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
 from rmqio.model import MessageFilter, Record
 from rmqio.options import ReadOptions
 from rmqio.seams import ClientFactory, Fetched, QueueReader
@@ -172,6 +172,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                     continue
                 break
             fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted, deadline)
+            if fetched.skipped and options.on_offset_out_of_range == "fail":
+                raise OffsetsLost(queue, position, fetched.skipped)
             cut = _cut(fetched, tracker.current_restriction().stop, left)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.

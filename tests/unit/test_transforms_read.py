@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import pytest
@@ -384,11 +384,24 @@ def test_a_start_that_is_gone_follows_the_policy(cluster: InMemoryCluster, polic
         pipeline.run()
 
 
-def test_a_hole_in_the_middle_is_jumped_over_and_counted(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_hole_in_the_middle_is_jumped_over_and_counted_if_that_is_permitted(
+    cluster: InMemoryCluster, policy: Literal["earliest", "latest"]
+) -> None:
     (queue,) = fill(cluster, 9)
     cluster.remove(queue, 3, 5)
-    result = run_bodies(read(cluster), bodies(queue, [0, 1, 2, 5, 6, 7, 8]))
+    options = ReadOptions(on_offset_out_of_range=policy, poll_timeout_ms=1)
+    result = run_bodies(read(cluster, options=options), bodies(queue, [0, 1, 2, 5, 6, 7, 8]))
     assert counters(result)["offsets_skipped"] == 2
+
+
+def test_a_hole_in_the_middle_fails_the_pipeline_by_default(cluster: InMemoryCluster) -> None:
+    (queue,) = fill(cluster, 9)
+    cluster.remove(queue, 3, 5)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | read(cluster)
+    with pytest.raises(Exception, match=r"2 offsets behind \d+ are missing"):
+        pipeline.run()
 
 
 # ---- commits, metrics -----------------------------------------------------------------------------------------------
