@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-fast bench lint clean
+.PHONY: help demo test test-oldest test-fast coverage bench lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -39,7 +39,11 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow' $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
-	@$(PY) -m pytest -m 'not broker and not slow' $(ARGS)
+	@$(PY) -m pytest -m 'not broker and not slow' -n 2 --dist loadfile $(ARGS)
+
+coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails below 95 %
+	@RMQIO_PURE_PYTHON=1 $(PY) -m coverage run --branch --source=rmqio.wire -m pytest -q tests/unit/test_wire_*.py
+	@$(PY) -m coverage report --show-missing --skip-covered --fail-under=95
 
 bench: $(STAMP)  ## side by side with Java's own client; prints tables
 	@$(PY) -m bench $(ARGS)

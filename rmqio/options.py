@@ -151,7 +151,9 @@ class ReadOptions:
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
       idle_timeout_ms: a queue that has been read to its end for this long follows the clock (less
         `max_out_of_orderness_ms`), so that it holds nobody back.
-      max_num_records: stop after this many records, shared out over the queues; for trials.
+      max_num_records: stop after this many records; for trials. Shared out over the queues by what they hold at the
+        start; without a stop, what is missing is awaited, an even share in each queue. With a filter fewer may come:
+        the shares count the messages before it.
       pull_batch, pull_depth, name_server_poll_interval_ms, broker_heartbeat_interval_ms, request_timeout_ms: as
         `ClientOptions`.
       namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.

@@ -138,17 +138,20 @@ def describe(queues: Sequence[MessageQueue], client: QueueClient, config: Discov
     if config.max_num_records is None:
         yield from (QueueDescriptor(queue) for queue in queues)
         return
-    available = [_available(queue, client, config) for queue in queues]
-    for queue, share in zip(queues, share_limit(config.max_num_records, available), strict=True):
+    limit = config.max_num_records
+    shares = share_limit(limit, [_available(queue, client, config) for queue in queues])
+    if config.stop is None and sum(shares) < limit:
+        # What is there does not suffice: wait for the rest, and nobody knows in which queues it will come.
+        missing = share_limit(limit - sum(shares), [None] * len(queues))
+        shares = [share + more for share, more in zip(shares, missing, strict=True)]
+    for queue, share in zip(queues, shares, strict=True):
         if share:
             yield QueueDescriptor(queue, limit=share)
 
 
-def _available(queue: MessageQueue, client: QueueClient, config: DiscoveryConfig) -> int | None:
-    """How many offsets the queue has to give; None: no end."""
-    if config.stop is None:
-        return None
-    stop = config.stop.resolve(queue, client)
+def _available(queue: MessageQueue, client: QueueClient, config: DiscoveryConfig) -> int:
+    """How many offsets the queue has to give now."""
+    stop = client.max_offset(queue) if config.stop is None else config.stop.resolve(queue, client)
     if stop is None:
         return 0
     start = config.start.resolve(

@@ -47,7 +47,7 @@ def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: boo
         try:
             stamps.append(int(timestamp_of(record)))
             stamped.append(record)
-        except SerdeError as error:
+        except Exception as error:  # whatever a user's function raises, one message must not stop the rest
             if not keep_failures:
                 raise located(record, error) from error
             failures.append(failure_of_record(record, error))
@@ -95,7 +95,7 @@ class TakeApartFn(beam.DoFn):
             try:
                 values.append(deserializer(record))
                 stamps.append(milliseconds)
-            except SerdeError as error:
+            except Exception as error:
                 if not self._errors_to_output:
                     self._metrics.decode_failures.inc()
                     raise located(record, error) from error
@@ -103,8 +103,9 @@ class TakeApartFn(beam.DoFn):
         return values, stamps, failures
 
 
-def located(record: Record, error: SerdeError) -> SerdeError:
-    """The error with the record's coordinates: a deserializer of a user's own need not name them."""
-    if str(record.queue) in str(error):
+def located(record: Record, error: Exception) -> SerdeError:
+    """The error with the record's coordinates: a function of a user's own need not name them."""
+    if isinstance(error, SerdeError) and str(record.queue) in str(error):
         return error
-    return SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}")
+    what = str(error) if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"
+    return SerdeError(f"{record.queue}, offset {record.queue_offset}: {what}")

@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.seams import ClientFactory
@@ -150,10 +150,12 @@ class _Read(beam.PTransform):
     def _write_dead_letters(self, failures: Any) -> None:
         from rmqio.transforms.write import WriteToRocketMQ
 
+        # A letter that nobody takes would be the last copy of a message that the group has been committed past.
         letters = failures | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        _ = letters | "Write dead letters" >> WriteToRocketMQ(
+        written = letters | "Write dead letters" >> WriteToRocketMQ(
             self._dead_letter_topic, client_factory=self._config.factory
         )
+        _ = written.failed | "Lose no dead letter" >> beam.Map(_refuse)
 
     def display_data(self) -> dict[str, Any]:
         config = self._config
@@ -305,6 +307,13 @@ class _DescribeFn(beam.DoFn):
 
 def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:
     return ReadSubscriptionFn(config, discovery)
+
+
+def _refuse(failed: Any) -> None:
+    raise SerdeError(
+        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
+        "it holds a message that did not decode, so the read stops before that is lost"
+    )
 
 
 def _same(element: Any) -> Any:

@@ -190,7 +190,8 @@ def filled(cluster: InMemoryCluster, *counts: int) -> tuple[MessageQueue, ...]:
     ("changes", "limits"),
     [
         ({"max_num_records": None}, [None, None, None]),
-        ({"max_num_records": 9}, [3, 3, 3]),
+        ({"max_num_records": 9}, [2, 7]),
+        ({"max_num_records": 15}, [3, 11, 1]),
         ({"max_num_records": 9, "stop": StopAt.latest()}, [2, 7]),
         ({"max_num_records": 99, "stop": StopAt.latest()}, [2, 10]),
         ({"max_num_records": 9, "stop": StopAt.latest(), "start": StartFrom.latest()}, []),

@@ -117,14 +117,20 @@ def test_an_error_of_a_users_own_timestamp_gets_the_coordinates() -> None:
     assert str(caught.value.__cause__) == "no clock"
 
 
-def test_an_error_of_another_kind_is_never_a_failure_of_the_record() -> None:
+def test_whatever_a_users_function_raises_is_a_failure_of_that_record() -> None:
     def broken(record: Record) -> int:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("by 0")
 
-    with pytest.raises(ZeroDivisionError):
-        to_pulled(fetched(record(7)), broken, keep_failures=True)
-    with pytest.raises(ZeroDivisionError):
-        take_apart(Pulled([record(7)], [1], []), broken, errors_to_output=True)
+    pulled = to_pulled(fetched(record(7)), broken, keep_failures=True)
+    assert [(failure.error, failure.reason) for failure in pulled.failures] == [("ZeroDivisionError", "by 0")]
+    assert pulled.records == []
+    _, bad = take_apart(Pulled([record(7)], [1], []), broken, errors_to_output=True)
+    assert [failure.error for failure, _ in bad] == ["ZeroDivisionError"]
+    where = r"offset 7: ZeroDivisionError: by 0"
+    with pytest.raises(SerdeError, match=where):
+        to_pulled(fetched(record(7)), broken, keep_failures=False)
+    with pytest.raises(SerdeError, match=where):
+        take_apart(Pulled([record(7)], [1], []), broken, errors_to_output=False)
 
 
 # ---- taking apart ---------------------------------------------------------------------------------------------------
