@@ -22,6 +22,10 @@ _MEMBER_BYTES: Final = 64
 """What a batch's member takes beside body and properties: its head, and a UNIQ_KEY of 32 characters."""
 
 
+_KEY_BYTES: Final = 64
+"""Taken for a tag, and for each key: measuring them costs more than it saves. The sender splits what is too large."""
+
+
 class WriteFn(beam.DoFn):
     """Sends every element as a message; results to the main output, `FailedMessage`s to the output "failed".
 
@@ -116,8 +120,10 @@ class WriteFn(beam.DoFn):
             else:
                 message, topic, message_id = self._maker.make(element)
             size = len(message[0]) + _MEMBER_BYTES
-            if message[2] or message[3] or message[4]:
+            if message[4]:
                 size += _properties_size(message)
+            elif message[2] or message[3]:
+                size += _KEY_BYTES * (1 + len(message[3]))
         except Exception as error:  # noqa: BLE001  # whatever a user's callable raises, one element must not stop the rest
             self._outputs.failed(value, message, None if message is None else message[1], error)
             return self._take(value)
