@@ -3,4 +3,10 @@
 from setuptools import Extension, setup
 
 # optional: without a compiler rmqio installs all the same, and runs in Python.
-setup(ext_modules=[Extension("rmqio.wire._fast", ["rmqio/wire/_fast.c"], optional=True)])
+_FAST = Extension(
+    "rmqio.wire._fast",
+    ["rmqio/wire/_fast.c", "rmqio/wire/_fast_values.c"],
+    depends=["rmqio/wire/_fast.h"],
+    optional=True,
+)
+setup(ext_modules=[_FAST])

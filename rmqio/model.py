@@ -54,6 +54,8 @@ class _MessageFields(NamedTuple):
 class Message(_MessageFields):
     """A message to send.
 
+    With the C extension, calls of this class go to a twin of `__new__` there.
+
     Args:
       body: the payload. Must not be empty (a broker answers an empty single send with an internal error).
       topic: where to; None: the topic of the `WriteToRocketMQ` or of the send call.

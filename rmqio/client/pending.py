@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
 
 from rmqio.client.dispatch import Dispatcher
 from rmqio.client.environment import Environment
@@ -18,6 +17,7 @@ from rmqio.errors import GoAway, LocalError, RmqioError, TopicNotExist, Transpor
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
+from rmqio.wire.batch import send_results
 from rmqio.wire.command import Command
 
 _LOGGER = logging.getLogger("rmqio.client")
@@ -25,7 +25,6 @@ _LOGGER = logging.getLogger("rmqio.client")
 GRACE_MS = 250.0
 """An answer may lie in the socket long after its time because nobody waited: look at least this long."""
 
-_new_result = tuple.__new__
 _DONE = Command(0)
 
 
@@ -90,6 +89,10 @@ class PendingRequest:
     def __repr__(self) -> str:
         state = "in flight" if self._outcome is None else "failed" if self.error is not None else "stored"
         return f"<send of {len(self._message_ids)} to {self.queue}: {state}, {self._tries} tries>"
+
+    def __str__(self) -> str:
+        count = len(self._message_ids)
+        return f"send of {count} message{'s' if count > 1 else ''} to {self.queue}"
 
     @property
     def message_count(self) -> int:
@@ -199,19 +202,14 @@ class PendingRequest:
         self._command = _DONE
 
     def _results(self, answer: Command) -> list[SendResult]:
-        status, queue_id, first, offset_ids = requests.parse_send(answer, self._what())
+        status, queue_id, first, offset_ids = requests.parse_send(answer, self)
         queue = self.queue
         if queue_id != queue.queue_id:
             queue = queue._replace(queue_id=queue_id)
         ids = self._message_ids
         if len(offset_ids) < len(ids):  # a broker that tells fewer has stored all the same
             offset_ids += [""] * (len(ids) - len(offset_ids))
-        fields = zip(repeat(queue), count(first), ids, offset_ids, repeat(status))
-        return list(map(_new_result, repeat(SendResult), fields))
-
-    def _what(self) -> str:
-        count = len(self._message_ids)
-        return f"send of {count} message{'s' if count > 1 else ''} to {self.queue}"
+        return send_results(queue, first, ids, offset_ids, status)
 
     # ---- again? ------------------------------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ class PendingRequest:
         if not self._may_retry(error) or is_late:
             self._finish(error)
             return
-        _LOGGER.debug("%s: try %d in %.0f ms after %s", self._what(), self._tries + 1, pause_ms, error)
+        _LOGGER.debug("%s: try %d in %.0f ms after %s", self, self._tries + 1, pause_ms, error)
         sending.statistics.retries += 1
         if error.retriable:
             sending.choice.failed(self.queue.broker)

@@ -48,8 +48,10 @@ class QueueChoice:
 
     def look_up(self, topic: str) -> None:
         """Have a route that is not old. Raises `TransportError` when no name server can be reached, after retries."""
-        with suppress(TopicNotExist):
+        try:
             self._routes.route(topic)
+        except TopicNotExist:
+            return  # who chooses a queue says so
 
     def in_turn(self, topic: str) -> MessageQueue:
         """The next queue; brokers alternate, and one that failed lately is passed over. Raises as `queues`."""

@@ -10,8 +10,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from rmqio.errors import RequestTimeout, TransportError
@@ -57,14 +56,9 @@ Connect = Callable[[str, int], Transport]
 """Address (`host:port`) and timeout in milliseconds to a transport, which may still be connecting."""
 
 
-@contextmanager
-def _mapped(doing: str, address: str) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise RequestTimeout(f"{doing} {address}: {error}") from error
-    except OSError as error:
-        raise TransportError(f"{doing} {address}: {error}") from error
+def _mapped(doing: str, address: str, error: OSError) -> TransportError:
+    kind = RequestTimeout if isinstance(error, TimeoutError) else TransportError
+    return kind(f"{doing} {address}: {error}")
 
 
 class TcpTransport:
@@ -81,8 +75,12 @@ class TcpTransport:
         self._connected = False
         self._socket: socket.socket | None = None
         host, port = parse_address(address)
-        with _mapped("cannot connect to", address):
+        self._is_drained = True
+        """Whether the last `recv` took all there was. Waiting then costs less than to try first, mostly in vain."""
+        try:
             self._candidates = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            raise _mapped("cannot connect to", address, error) from error
         self._try_next(OSError("the host has no address"))
 
     def __repr__(self) -> str:
@@ -111,27 +109,31 @@ class TcpTransport:
     def send_all(self, data: bytes, timeout_ms: float) -> None:
         deadline = self._clock() + timeout_ms / 1000
         sock = self._open()
-        with _mapped("writing to", self._address), memoryview(data) as view:
-            sent = 0
-            while sent < len(view):
+        sent = 0
+        try:
+            while sent < len(data):
                 try:
-                    sent += sock.send(view[sent:])
+                    sent += sock.send(memoryview(data)[sent:] if sent else data)
                 except BlockingIOError:
                     if not self._wait(select.POLLOUT, max(deadline - self._clock(), 0) * 1000):
-                        raise TimeoutError(f"{len(view) - sent} of {len(view)} bytes not taken in time") from None
+                        raise TimeoutError(f"{len(data) - sent} of {len(data)} bytes not taken in time") from None
+        except OSError as error:
+            raise _mapped("writing to", self._address, error) from error
 
     def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
         sock = self._open()
-        with _mapped("reading from", self._address):
-            try:
-                return sock.recv(max_bytes)
-            except BlockingIOError:
-                if timeout_ms <= 0 or not self._wait(select.POLLIN, timeout_ms):
-                    return None
-            try:
-                return sock.recv(max_bytes)
-            except BlockingIOError:
+        waits = self._is_drained and timeout_ms > 0
+        try:
+            if waits and not self._wait(select.POLLIN, timeout_ms):
                 return None
+            data = sock.recv(max_bytes)
+        except BlockingIOError:
+            self._is_drained = True
+            return None if waits or timeout_ms <= 0 else self.recv(max_bytes, timeout_ms)
+        except OSError as error:
+            raise _mapped("reading from", self._address, error) from error
+        self._is_drained = len(data) < max_bytes
+        return data
 
     def fileno(self) -> int:
         return -1 if self._socket is None else self._socket.fileno()

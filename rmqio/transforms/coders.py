@@ -266,10 +266,10 @@ class FailedMessageCoder(ValueCoder):
 
 
 class ReadFailureCoder(ValueCoder):
-    """Version, coordinates, times and the body's size; the body; then texts."""
+    """Version, coordinates, times, the body's size and the number of properties; the body; then texts."""
 
     value_type = ReadFailure
-    _HEAD: Final = struct.Struct(">BqqqqI")
+    _HEAD: Final = struct.Struct(">BqqqqII")
 
     def encode(self, value: ReadFailure) -> bytes:
         try:
@@ -280,22 +280,39 @@ class ReadFailureCoder(ValueCoder):
                 value.born_timestamp_ms,
                 value.store_timestamp_ms,
                 len(value.body),
+                len(value.properties),
             )
-            texts = (value.topic, value.broker, value.message_id, value.keys, value.tags, value.error, value.reason)
+            texts = [value.topic, value.broker, value.message_id, value.keys, value.tags, value.error, value.reason]
+            for item in value.properties:
+                texts += item
             return b"".join((head, value.body, pack_texts(texts)))
         except _ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> ReadFailure:
         try:
-            version, queue_id, queue_offset, born, store, size = self._HEAD.unpack_from(encoded)
+            version, queue_id, queue_offset, born, store, size, count = self._HEAD.unpack_from(encoded)
             end = self._HEAD.size + size
             if version != 1 or end > len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            topic, broker, message_id, keys, tags, error, reason = unpack_texts(encoded, end, 7)
+            texts = unpack_texts(encoded, end, 7 + 2 * count)
+            topic, broker, message_id, keys, tags, error, reason = texts[:7]
             body = encoded[self._HEAD.size : end]
+            properties = tuple(zip(texts[7::2], texts[8::2], strict=True))
             return ReadFailure(
-                topic, broker, queue_id, queue_offset, message_id, keys, tags, born, store, error, reason, body
+                topic,
+                broker,
+                queue_id,
+                queue_offset,
+                message_id,
+                keys,
+                tags,
+                born,
+                store,
+                error,
+                reason,
+                body,
+                properties,
             )
         except _DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure

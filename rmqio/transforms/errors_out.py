@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Message, Record
+from rmqio.wire.properties import user_properties
 
 
 class ReadFailure(NamedTuple):
@@ -26,6 +27,8 @@ class ReadFailure(NamedTuple):
     reason: str
     body: bytes
     """The body, or the stored bytes of a message that is itself broken."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """The sender's own, by name."""
 
 
 def failure_of_record(record: Record, error: Exception) -> ReadFailure:
@@ -43,6 +46,7 @@ def failure_of_record(record: Record, error: Exception) -> ReadFailure:
         type(error).__name__,
         str(error),
         record.body,
+        tuple(sorted(user_properties(record.properties).items())),
     )
 
 
@@ -66,16 +70,22 @@ def failure_of_corrupt(error: CorruptMessage) -> ReadFailure:
 
 ORIGIN = "RMQIO_ORIGIN"
 ERROR = "RMQIO_ERROR"
+DROPPED = "RMQIO_DROPPED_PROPERTIES"
 _MAX_REASON = 1_000
+_MAX_PROPERTIES = 8_000
+"""Characters; a message has room for 32,767 bytes of properties, and ours must fit in any case."""
 
 
 def dead_letter(failure: ReadFailure) -> Message:
-    """The message for a dead-letter topic: the raw body, with coordinates and reason as properties."""
+    """The message for a dead-letter topic: as it was sent, with coordinates and reason as further properties."""
     origin = f"{failure.topic}/{failure.broker}/{failure.queue_id}/{failure.queue_offset}"
     reason = f"{failure.error}: {failure.reason}"[:_MAX_REASON].replace("\x01", " ").replace("\x02", " ")
+    properties = dict(failure.properties)
+    if sum(len(name) + len(value) for name, value in failure.properties) > _MAX_PROPERTIES:
+        properties = {DROPPED: str(len(properties))}
     return Message(
         failure.body or b"\x00",  # a broker refuses an empty body
         tags=failure.tags or None,
         keys=tuple(failure.keys.split()),
-        properties={ORIGIN: origin, ERROR: reason},
+        properties=properties | {ORIGIN: origin, ERROR: reason},
     )

@@ -18,26 +18,37 @@ from rmqio.wire.batch import MessageIds
 class Batch:
     """Messages for one queue, with the elements that they come from.
 
-    `ids` holds None for a message that has no stable id. `keyed`: the queue follows from a sharding key.
+    `ids` holds None for a message that has no stable id; `origins` window, timestamp and pane of each element, as
+    `WriteOutputs` takes them. `keyed`: the queue follows from a sharding key.
     """
 
-    __slots__ = ("ids", "inputs", "keyed", "messages", "queue", "size")
+    __slots__ = ("elements", "ids", "keyed", "messages", "origins", "queue", "size")
 
     def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
         self.queue = queue
         self.keyed = keyed
         self.messages: list[Message] = []
         self.ids: list[str | None] = []
-        self.inputs: list[Any] = []
+        self.elements: list[Any] = []
+        self.origins: list[Any] = []
         self.size = 0
         """About how many bytes it takes on the wire."""
+
+    def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
+        """Add a message; whether it fits is the caller's business."""
+        self.messages.append(message)
+        self.ids.append(message_id)
+        self.elements.append(element)
+        self.origins.append(origin)
+        self.size += size
 
     def halves(self) -> tuple[Batch, Batch]:
         """Two batches with the same messages in the same order."""
         middle = len(self.messages) // 2
         first, second = Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed)
         for half, part in ((first, slice(None, middle)), (second, slice(middle, None))):
-            half.messages, half.ids, half.inputs = self.messages[part], self.ids[part], self.inputs[part]
+            half.messages, half.ids = self.messages[part], self.ids[part]
+            half.elements, half.origins = self.elements[part], self.origins[part]
         return first, second
 
 
@@ -151,7 +162,7 @@ class BatchSender:
         except RmqioError as error:
             self._recover(batch, error)
         else:
-            self._outputs.sent(batch.inputs, batch.messages, [result], self._clock() - started)
+            self._outputs.sent(batch.origins, batch.messages, [result], self._clock() - started)
 
     def _submit(self, batch: Batch) -> _Flight | None:
         """Start sending; None when that failed and has been settled."""
@@ -186,7 +197,7 @@ class BatchSender:
         except RmqioError as error:
             self._recover(flight.batch, error)
         else:
-            self._outputs.sent(flight.batch.inputs, flight.batch.messages, results, self._clock() - flight.started)
+            self._outputs.sent(flight.batch.origins, flight.batch.messages, results, self._clock() - flight.started)
 
     def _recover(self, batch: Batch, error: RmqioError) -> None:
         """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""
@@ -203,5 +214,5 @@ class BatchSender:
         elif not isinstance(error, NoPermission) or batch.queue.topic in self._required_topics:
             # TopicNotExist too: the topic had queues, and while its brokers are down a name server says the same.
             raise error
-        for value, message in zip(batch.inputs, batch.messages, strict=True):
-            self._outputs.failed(value, message, batch.queue.topic, error)
+        for element, origin, message in zip(batch.elements, batch.origins, batch.messages, strict=True):
+            self._outputs.failed(element, origin, message, batch.queue.topic, error)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import Message, MessageQueue
@@ -17,13 +18,10 @@ from rmqio.transforms.write_elements import MessageMaker
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 from rmqio.transforms.write_producers import ProducerLease
 from rmqio.transforms.write_routes import WriteRoutes
+from rmqio.wire import accelerator
+from rmqio.wire.batch import batchable, estimated_size
 
-_MEMBER_BYTES: Final = 64
-"""What a batch's member takes beside body and properties: its head, and a UNIQ_KEY of 32 characters."""
-
-
-_KEY_BYTES: Final = 64
-"""Taken for a tag, and for each key: measuring them costs more than it saves. The sender splits what is too large."""
+_usual_size = accelerator.usual_size
 
 
 class WriteFn(beam.DoFn):
@@ -104,12 +102,37 @@ class WriteFn(beam.DoFn):
         self._sender.abandon()
         self._unkeyed: dict[str, Batch] = {}
         self._keyed: dict[MessageQueue, Batch] = {}
+        self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
         self._outputs.begin_bundle()
         self._routes.refresh_all()
 
     # WindowParam would call process() once per window of an element, and each call would send it.
-    def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> list[Any] | None:
-        # Fields are read by position, which is faster than by name: this runs per message.
+    def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
+        # This runs per message. Elements with the same windows, timestamp and pane share one value that holds these:
+        # kept until they are sent, values of their own would be looked at by the garbage collector again and again.
+        origin = self._origin
+        if (
+            value.timestamp_micros != origin.timestamp_micros
+            or value.windows is not origin.windows
+            or value.pane_info is not origin.pane_info
+        ):
+            origin = self._origin = value.with_value(None)
+        if not self._passes_messages or _usual_size is None:
+            return self._add(element, origin)
+        # The usual message, for a batch that has begun and has room for it. All others, and all errors: `_add`.
+        size = _usual_size(element)
+        batch = self._unkeyed.get(element[1] or self._topic or "") if size else None
+        if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
+            return self._add(element, origin)
+        # Batch.add, without a call.
+        batch.messages.append(element)
+        batch.ids.append(None)
+        batch.elements.append(element)
+        batch.origins.append(origin)
+        batch.size += size
+        return self._take(origin) if self._outputs.waiting else None
+
+    def _add(self, element: Any, origin: Any) -> Iterator[Any] | None:
         message: Message | None = None
         try:
             if self._passes_messages and type(element) is Message:
@@ -119,40 +142,26 @@ class WriteFn(beam.DoFn):
                     raise LocalError("no topic: neither the message nor topic= names one")
             else:
                 message, topic, message_id = self._maker.make(element)
-            size = len(message[0]) + _MEMBER_BYTES
-            if message[4]:
-                size += _properties_size(message)
-            elif message[2] or message[3]:
-                size += _KEY_BYTES * (1 + len(message[3]))
+            size = estimated_size(message)
         except Exception as error:  # noqa: BLE001  # whatever a user's callable raises, one element must not stop the rest
-            self._outputs.failed(value, message, None if message is None else message[1], error)
-            return self._take(value)
+            self._outputs.failed(element, origin, message, None if message is None else message[1], error)
+            return self._take(origin)
 
-        key = message[5]
-        if (
-            key is not None
-            or size > self._max_bytes
-            or message[6] is not None
-            or message[7] is not None
-            or self._one_by_one
-        ):
-            self._add_special(value, message, topic, message_id, size)
-            return self._take(value)
+        if message.sharding_key is not None or size > self._max_bytes or not batchable(message) or self._one_by_one:
+            self._add_special(element, origin, message, topic, message_id, size)
+            return self._take(origin)
         batch = self._unkeyed.get(topic)
         if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
             if batch is not None:
                 self._flush(self._unkeyed.pop(topic))
-            queue = self._queue(value, message, topic)
+            queue = self._queue(element, origin, message, topic)
             if queue is None:
-                return self._take(value)
+                return self._take(origin)
             batch = self._unkeyed[topic] = Batch(queue, keyed=False)
-        batch.size += size
-        batch.messages.append(message)
-        batch.ids.append(message_id)
-        batch.inputs.append(value)
-        return self._take(value) if self._outputs.waiting else None
+        batch.add(message, message_id, element, origin, size)
+        return self._take(origin) if self._outputs.waiting else None
 
-    def finish_bundle(self) -> list[Any]:
+    def finish_bundle(self) -> Iterator[Any]:
         """Send what is left and wait until everything is acknowledged. Raises what fails the bundle."""
         for batch in (*self._unkeyed.values(), *self._keyed.values()):
             self._sender.send(batch)
@@ -166,49 +175,43 @@ class WriteFn(beam.DoFn):
             self._sender.abandon()  # a bundle that another DoFn has failed may have left some
             self._lease.release()
 
-    def _take(self, value: Any) -> list[Any] | None:
+    def _take(self, origin: Any) -> Iterator[Any] | None:
         """The outputs that wait, or None.
 
         While an element of several windows is processed they wait on: Beam multiplies the windows of what it is given
         by those of the element (`_maybe_propagate_windowing_info`).
         """
-        return self._outputs.take() if self._outputs.waiting and len(value.windows) == 1 else None
+        return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
 
-    def _queue(self, value: Any, message: Message, topic: str) -> MessageQueue | None:
+    def _queue(self, element: Any, origin: Any, message: Message, topic: str) -> MessageQueue | None:
         """Where a message goes; None when its topic is refused, which is then settled."""
         try:
             if message.sharding_key is None:
                 return self._routes.next_queue(topic)
             return self._routes.queue_for_key(topic, message.sharding_key)
         except (LocalError, TopicNotExist) as error:
-            self._outputs.failed(value, message, topic, error)
+            self._outputs.failed(element, origin, message, topic, error)
             return None
 
-    def _add_special(self, value: Any, message: Message, topic: str, message_id: str | None, size: int) -> None:
+    def _add_special(
+        self, element: Any, origin: Any, message: Message, topic: str, message_id: str | None, size: int
+    ) -> None:
         """Add a message that has a key, or that no batch can take."""
-        batchable = (
-            size <= self._max_bytes
-            and message.delay_level is None
-            and message.deliver_at_ms is None
-            and not self._one_by_one
-        )
+        fits = size <= self._max_bytes and batchable(message) and not self._one_by_one
         while True:
-            queue = self._queue(value, message, topic)
+            queue = self._queue(element, origin, message, topic)
             if queue is None:
                 return
             keyed = message.sharding_key is not None
             batch = self._keyed.get(queue) if keyed else None
             if batch is None:
                 batch = Batch(queue, keyed=keyed)
-            elif not batchable or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
+            elif not fits or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
                 self._flush(self._keyed.pop(queue))
                 continue  # the queues may be others now, and so the queue of this key
             break
-        batch.size += size
-        batch.messages.append(message)
-        batch.ids.append(message_id)
-        batch.inputs.append(value)
-        if batchable:
+        batch.add(message, message_id, element, origin, size)
+        if fits:
             self._keyed[queue] = batch
         else:
             self._sender.send_alone(batch)
@@ -221,11 +224,3 @@ class WriteFn(beam.DoFn):
             for queue in [queue for queue in self._keyed if queue.topic == topic]:
                 self._sender.send(self._keyed.pop(queue))
             self._sender.drain()
-
-
-def _properties_size(message: Message) -> int:
-    """About the bytes of tag, keys and properties; exact for ASCII. The sender splits a batch that is too large."""
-    size = len(message.tags or "") + sum(map(len, message.keys)) + len(message.keys) + 16
-    for name, value in message.properties.items():
-        size += len(name) + len(value) + 2
-    return size

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import LocalError
 from rmqio.model import Message, SendResult
@@ -36,8 +38,8 @@ class WriteMetrics:
 class WriteOutputs:
     """Collects the outputs of one bundle until Beam takes them.
 
-    `Any` stands for Beam's WindowedValue: the input element as it came, from which an output takes window, timestamp
-    and pane.
+    An `origin` is a WindowedValue with the windows, timestamp and pane of an element, and any value: an output takes
+    them from it. Elements that agree in them may share one.
 
     Args:
       with_sent: whether results are given out, or only counted.
@@ -46,8 +48,8 @@ class WriteOutputs:
     def __init__(self, metrics: WriteMetrics, *, with_sent: bool) -> None:
         self._metrics = metrics
         self._with_sent = with_sent
-        self.waiting: list[Any] = []
-        """What Beam has not taken yet."""
+        self.waiting: list[Iterable[Any]] = []
+        """What Beam has not taken yet; a batch's results are made while Beam takes them."""
         self._failures = 0
         self._first: FailedMessage | None = None
 
@@ -57,34 +59,34 @@ class WriteOutputs:
         self._failures = 0
         self._first = None
 
-    def take(self) -> list[Any]:
+    def take(self) -> Iterator[Any]:
         """What is waiting; it is the caller's now."""
         waiting, self.waiting = self.waiting, []
-        return waiting
+        return chain.from_iterable(waiting)
 
     def sent(
-        self, inputs: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+        self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
     ) -> None:
         """A batch was stored: one result per message, in order."""
-        if len(results) != len(inputs):  # would give results to the wrong elements
-            raise LocalError(f"the producer gave {len(results)} results for {len(inputs)} messages")
+        if len(results) != len(messages):  # would give results to the wrong elements
+            raise LocalError(f"the producer gave {len(results)} results for {len(messages)} messages")
         metrics = self._metrics
-        metrics.messages_sent.inc(len(inputs))
+        metrics.messages_sent.inc(len(messages))
         metrics.bytes_sent.inc(sum([len(message[0]) for message in messages]))
         metrics.batches_sent.inc()
         metrics.send_latency_ms.update(round(latency_s * 1000))
         if self._with_sent:
-            self.waiting += [value.with_value(result) for value, result in zip(inputs, results, strict=True)]
+            self.waiting.append(map(WindowedValue.with_value, origins, results))
 
-    def failed(self, value: Any, message: Message | None, topic: str | None, error: Exception) -> None:
+    def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
         """One element will not be sent."""
         failure = FailedMessage(
-            _if_encodable(message), element_text(value.value), topic or None, type(error).__name__, str(error)
+            _if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
         )
         self._metrics.send_failures.inc()
         self._failures += 1
         self._first = self._first or failure
-        self.waiting.append(TaggedOutput(FAILED, value.with_value(failure)))
+        self.waiting.append((TaggedOutput(FAILED, origin.with_value(failure)),))
 
     def end_bundle(self) -> None:
         """Say in the log how many messages of the bundle failed, and why the first did."""

@@ -1,4 +1,5 @@
-/* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py.
+/* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py; and the module, with
+   what _fast_values.c adds to it.
 
    Optional (docs/accelerator.md). Both handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
@@ -8,17 +9,10 @@
    overflow. No code of Python's runs while borrowed references are held, but for garbage collection in `decode_usual`,
    where the caller keeps every argument alive. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_fast.h"
+
 #include <stdint.h>
 #include <string.h>
-
-typedef struct {
-    PyTypeObject *record_type;
-    PyTypeObject *message_type;
-    PyObject *reserved_names;   /* frozenset */
-    PyObject *transient_prefix; /* str: names that begin so are reserved too */
-} State;
 
 /* ---- big-endian numbers ----------------------------------------------------------------------------------------- */
 
@@ -277,12 +271,6 @@ decode_usual(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* ---- encoding --------------------------------------------------------------------------------------------------- */
 
 enum {
-    /* fields of Message */
-    BODY, TOPIC, MESSAGE_TAGS, MESSAGE_KEYS, PROPERTIES, MESSAGE_SHARDING_KEY, DELAY_LEVEL, DELIVER_AT_MS,
-    MESSAGE_FIELDS,
-};
-
-enum {
     MEMBER_HEAD = 20,
     MAX_PROPERTIES_BYTES = 32000,
 };
@@ -513,6 +501,7 @@ static const char RECORD_LAYOUT[] =
     " sys_flag flag commit_log_offset prepared_transaction_offset raw_born_host raw_store_host body_crc stored_size";
 static const char MESSAGE_LAYOUT[] =
     "body topic tags keys properties sharding_key delay_level deliver_at_ms";
+static const char RESULT_LAYOUT[] = "queue queue_offset message_id offset_message_id status";
 
 /* A tuple type of rmqio.model, if its fields are those that this file was written for. A stale build in a checkout must
    not be used: an ImportError makes rmqio go on in Python. */
@@ -548,9 +537,12 @@ fast_exec(PyObject *module)
         if (state->record_type != NULL) {
             state->message_type = tuple_type(model, "Message", MESSAGE_LAYOUT);
         }
+        if (state->message_type != NULL) {
+            state->result_type = tuple_type(model, "SendResult", RESULT_LAYOUT);
+        }
         Py_DECREF(model);
     }
-    if (state->message_type == NULL) {
+    if (state->result_type == NULL) {
         return -1;
     }
     PyObject *properties = PyImport_ImportModule("rmqio.wire.properties");
@@ -568,7 +560,7 @@ fast_exec(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "rmqio.wire._fast was built for other reserved names; install again");
         return -1;
     }
-    return 0;
+    return install_message_constructor(state->message_type);
 }
 
 static int
@@ -577,6 +569,7 @@ fast_traverse(PyObject *module, visitproc visit, void *arg)
     State *state = PyModule_GetState(module);
     Py_VISIT(state->record_type);
     Py_VISIT(state->message_type);
+    Py_VISIT(state->result_type);
     Py_VISIT(state->reserved_names);
     Py_VISIT(state->transient_prefix);
     return 0;
@@ -588,6 +581,7 @@ fast_clear(PyObject *module)
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->message_type);
+    Py_CLEAR(state->result_type);
     Py_CLEAR(state->reserved_names);
     Py_CLEAR(state->transient_prefix);
     return 0;
@@ -596,6 +590,8 @@ fast_clear(PyObject *module)
 static PyMethodDef fast_methods[] = {
     {"decode_usual", (PyCFunction)(void (*)(void))decode_usual, METH_FASTCALL, decode_usual_doc},
     {"encode_usual", (PyCFunction)(void (*)(void))encode_usual, METH_FASTCALL, encode_usual_doc},
+    {"send_results", (PyCFunction)(void (*)(void))send_results, METH_FASTCALL, send_results_doc},
+    {"usual_size", usual_size, METH_O, usual_size_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Final
 
-from rmqio.model import Message, Record
+from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 
 
 def _load() -> ModuleType | None:
@@ -33,3 +33,11 @@ EncodeUsual = Callable[[Sequence[Message], Sequence[str], int, int, int], tuple[
 encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
 """Messages and their ids, from which index on, how many and how many bytes at most: the bytes of the members at the
 front that are usual and fit, and how many they are."""
+
+usual_size: Final[Callable[[object], int] | None] = getattr(_fast, "usual_size", None)
+"""`batch.estimated_size` of a `Message` that may go into any batch of its topic and has no properties; of anything
+else 0."""
+
+SendResults = Callable[[MessageQueue, int, Sequence[str], list[str], SendStatus], list[SendResult]]
+send_results: Final[SendResults | None] = getattr(_fast, "send_results", None)
+"""As `batch.send_results`."""

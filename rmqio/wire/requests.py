@@ -276,14 +276,16 @@ def send(
 _SEND_STATUS = {status.value: status for status in SendStatus}
 
 
-def parse_send(answer: Command, what: str) -> tuple[SendStatus, int, int, list[str]]:
+def parse_send(answer: Command, what: object) -> tuple[SendStatus, int, int, list[str]]:
     """Status, queue id, first queue offset and offset message ids (one per message of a batch).
+
+    `what` is put into the text of an error.
 
     Codes 10, 11 and 12 are no failure: the message is stored, only its flush or copy was not confirmed in time.
     """
     status = _SEND_STATUS.get(answer.code)
     if status is None:
-        raise broker_error(answer.code, answer.remark, what)
+        raise broker_error(answer.code, answer.remark, str(what))
     ids = answer.ext.get("msgId") or ""
     return (
         status,
@@ -379,7 +381,7 @@ def _queue(queue: MessageQueue) -> dict[str, str]:
     return {"topic": queue.topic, "queueId": str(queue.queue_id)}
 
 
-def _ext_int(answer: Command, name: str, what: str) -> int:
+def _ext_int(answer: Command, name: str, what: object) -> int:
     try:
         return int(answer.ext[name])
     except (KeyError, ValueError) as error:

@@ -237,6 +237,8 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
     try:
         fields = _cut(data, position, end, magic)
         pull.topic = _topic_text(fields.topic)
+        if inner and queue_offset < 0:  # its members would be taken for ones from before the pull, and skipped
+            raise BodyError(f"queue offset {queue_offset} is negative")
         if inner and (number := _inner_count(fields.properties)) is not None:
             next_offset = queue_offset + number
         if pull.check_crc and zlib.crc32(fields.body) & 0x7FFFFFFF != fields.crc:

@@ -1,4 +1,4 @@
-"""Both implementations of the hot loops of `rmqio.wire`, whichever this process chose."""
+"""Both implementations of what `rmqio.wire` has in C, whichever this process chose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH = ("python", pytest.param("c", marks=needs_c))
 
 @contextmanager
 def using(implementation: str) -> Iterator[None]:
-    """Decodes and encodes with "python" or "c"."""
+    """Decodes and encodes with "python" or "c"; messages are made by whichever this process chose."""
     in_c = implementation == "c"
     with pytest.MonkeyPatch.context() as patch:
         decode = accelerator.decode_usual if in_c else stored._decode_usual_in_python

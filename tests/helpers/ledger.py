@@ -116,6 +116,9 @@ class Run:
     """One pipeline: what its sink has got so far, and how it ended. The sink finds it by name, in the same process."""
 
     named: dict[str, Run] = {}  # noqa: RUF012 (a registry)
+    runner: Callable[[], Any] = FnApiRunner
+    """Other runners need a sink that works in other processes; they run pipelines that end."""
+    sink: Callable[[str], beam.DoFn]
 
     def __init__(self, stop_after: int | None, steps: Mapping[int, Callable[[], object]]) -> None:
         self.name = uuid.uuid4().hex
@@ -147,12 +150,13 @@ class Run:
     def run(self, transforms: Sequence[Any]) -> None:
         """The pipeline, to its end; called in a thread of its own."""
         try:
-            pipeline = beam.Pipeline(runner=FnApiRunner())
+            pipeline = beam.Pipeline(runner=Run.runner())
             outputs: Any = pipeline
             for transform in transforms:
                 outputs |= transform
-            outputs | "Sink" >> beam.ParDo(Sink(self.name))
+            outputs | "Sink" >> beam.ParDo(Run.sink(self.name))
             self.result = pipeline.run()
+            self.result.wait_until_finish()
         except BaseException as error:  # noqa: BLE001 (told by the test's own thread)
             self.error = error
         finally:
@@ -218,6 +222,9 @@ class Sink(beam.DoFn):
             self._is_new = False
             run.bundles += 1
         run.take(element)
+
+
+Run.sink = Sink
 
 
 @contextmanager

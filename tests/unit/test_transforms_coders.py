@@ -72,7 +72,20 @@ messages = st.builds(
 results = st.builds(SendResult, queues, int64, any_text, any_text, st.sampled_from(SendStatus))
 failed = st.builds(FailedMessage, st.none() | messages, any_text, optional_text, any_text, any_text)
 read_failures = st.builds(
-    ReadFailure, any_text, any_text, int64, int64, any_text, any_text, any_text, int64, int64, any_text, any_text, blob
+    ReadFailure,
+    any_text,
+    any_text,
+    int64,
+    int64,
+    any_text,
+    any_text,
+    any_text,
+    int64,
+    int64,
+    any_text,
+    any_text,
+    blob,
+    st.lists(st.tuples(any_text, any_text), max_size=3).map(tuple),
 )
 
 CASES: list[tuple[Coder, st.SearchStrategy[Any]]] = [

@@ -131,9 +131,8 @@ def batch(text: str, queue: MessageQueue = A0, *, keyed: bool = False, ids: bool
     """One message per character, which is its body, its element and its id."""
     made = Batch(queue, keyed=keyed)
     for letter in text:
-        made.messages.append(Message(letter.encode()))
-        made.ids.append(letter if ids else None)
-        made.inputs.append(WindowedValue(letter, 0, (GlobalWindow(),)))
+        origin = WindowedValue(None, 0, (GlobalWindow(),))
+        made.add(Message(letter.encode()), letter if ids else None, letter, origin, 1)
     return made
 
 
@@ -333,4 +332,4 @@ def test_abandon_waits_and_gives_nothing_out() -> None:
 def test_a_wrong_number_of_results_is_an_error() -> None:
     setting = Setting(max_in_flight=1)
     with pytest.raises(LocalError, match="gave 1 results for 2 messages"):
-        setting.outputs.sent(batch("ab").inputs, batch("ab").messages, [SendResult(A0, 0, "", "")], 0.0)
+        setting.outputs.sent(batch("ab").origins, batch("ab").messages, [SendResult(A0, 0, "", "")], 0.0)

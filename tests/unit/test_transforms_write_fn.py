@@ -6,22 +6,26 @@ import logging
 import os
 import pickle
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, PaneInfo, PaneInfoTiming, WindowedValue
 
 from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, MessageIllegal, NoPermission, SystemBusy, TopicNotExist, TransportError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.transforms import write_fn
 from rmqio.transforms.write_elements import MessageMaker
 from rmqio.transforms.write_fn import WriteFn
 from rmqio.transforms.write_producers import ProducerLease
+from rmqio.wire import accelerator
+from tests.helpers.implementations import BOTH
 
 
 class Bundles:
@@ -72,6 +76,11 @@ class Bundles:
 
     def bodies(self, topic: str = "t") -> list[bytes]:
         return [record.body for record in self.records(topic)]
+
+
+@pytest.fixture(params=BOTH, autouse=True)
+def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_fn, "_usual_size", accelerator.usual_size if request.param == "c" else None)
 
 
 @pytest.fixture
@@ -229,6 +238,18 @@ def test_outputs_keep_window_timestamp_and_pane(bundles: Bundles) -> None:
         (Timestamp(8), (SECOND,), OTHER_PANE),
         (Timestamp(9), (SECOND,), OTHER_PANE),
     ]
+
+
+def test_each_output_of_a_batch_keeps_its_own_window_timestamp_and_pane(bundles: Bundles) -> None:
+    """Elements of one batch that differ in one of them, and some that agree in all with the one before."""
+    times, windows, panes = (Timestamp(7), Timestamp(8)), ((FIRST,), (SECOND,)), (OTHER_PANE, PANE_INFO_UNKNOWN)
+    origins = [origin for origin in product(times, windows, panes) for _ in range(2)]
+    origins += [(Timestamp(7), (IntervalWindow(0, 10),), OTHER_PANE)]  # equal, and not the same
+    bundles.run(*[WindowedValue(Message(b"%d" % i), *origin) for i, origin in enumerate(origins)])
+    assert len(batches_of(bundles.records())) == 1
+    of_id = {record.message_id: int(record.body) for record in bundles.records()}
+    found = {of_id[sent.value.message_id]: (sent.timestamp, sent.windows, sent.pane_info) for sent in bundles.sent}
+    assert [found[i] for i in range(len(origins))] == origins
 
 
 def test_while_an_element_of_several_windows_is_processed_nothing_is_given_out() -> None:

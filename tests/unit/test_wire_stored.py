@@ -574,3 +574,8 @@ def test_the_default_limit_takes_what_a_broker_stores() -> None:
     body = bytes(4 * 1024 * 1024)
     assert len(body) < DEFAULT_MAX_BODY_BYTES
     assert decode(Stored(body=zlib.compress(body), sys_flag=1).encode()).records[0].body == body
+
+
+def test_an_inner_batch_at_a_negative_offset_is_corrupt_and_not_skipped() -> None:
+    batch = inner_batch(encode_member(b"one"), encode_member(b"two"), queue_offset=-(1 << 63) + 100)
+    assert only_corrupt(batch.encode()).queue_offset == -(1 << 63) + 100

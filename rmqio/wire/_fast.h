@@ -1,0 +1,32 @@
+/* What the files of rmqio.wire._fast share. */
+
+#ifndef RMQIO_FAST_H
+#define RMQIO_FAST_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+typedef struct {
+    PyTypeObject *record_type;
+    PyTypeObject *message_type;
+    PyTypeObject *result_type;
+    PyObject *reserved_names;   /* frozenset */
+    PyObject *transient_prefix; /* str: names that begin so are reserved too */
+} State;
+
+enum {
+    /* fields of Message */
+    BODY, TOPIC, MESSAGE_TAGS, MESSAGE_KEYS, PROPERTIES, MESSAGE_SHARDING_KEY, DELAY_LEVEL, DELIVER_AT_MS,
+    MESSAGE_FIELDS,
+    RESULT_FIELDS = 5, /* of SendResult */
+};
+
+/* From now on calls of the class Message go to C. 0, or -1 with an exception. */
+int install_message_constructor(PyTypeObject *message_type);
+
+PyObject *usual_size(PyObject *module, PyObject *message);
+extern const char usual_size_doc[];
+PyObject *send_results(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char send_results_doc[];
+
+#endif
