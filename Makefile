@@ -7,13 +7,13 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-fast coverage bench lint clean
+.PHONY: help demo test test-oldest test-fast coverage bench bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml setup.py rmqio/wire/_fast.c
+$(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
@@ -36,10 +36,10 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
-	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow' $(ARGS)
+	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
-	@$(PY) -m pytest -m 'not broker and not slow' -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 
 coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails below 95 %
 	@RMQIO_PURE_PYTHON=1 $(PY) -m coverage run --branch --source=rmqio.wire -m pytest -q tests/unit/test_wire_*.py
@@ -47,6 +47,9 @@ coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails belo
 
 bench: $(STAMP)  ## side by side with Java's own client; prints tables
 	@$(PY) -m bench $(ARGS)
+
+bench-spark: $(STAMP)  ## the Spark runner side by side with Beam's portable one; prints tables
+	@$(PY) -m bench.spark $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(VENV)/bin/ruff check .

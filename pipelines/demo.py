@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "exit status: 0 nothing is, 1 something is or the demo failed, 2 wrong usage, 130 interrupted",
         allow_abbrev=False,
     )
-    parser.add_argument("--runner", default="DirectRunner", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--runner", default="SparkRunner", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--count", type=int, default=SAMPLE_SIZE, metavar="N", help="addresses; default: %(default)s")
     arguments, rest = parser.parse_known_args(argv)
     if arguments.count < 1:

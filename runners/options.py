@@ -5,19 +5,26 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Sequence
-from typing import Any, Final
-
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.errors import LocalError
+
+if TYPE_CHECKING:  # Beam in functions only: Spark's workers import this package on their way to its modules
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 # Beam 2.77's own DirectRunner tries Prism first, which downloads a binary, and falls back to other runners depending
 # on what the pipeline holds. The in-process FnApiRunner is one runner, here, without a network.
 IN_PROCESS_RUNNER: Final = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 FLINK_RUNNER: Final = "apache_beam.runners.portability.flink_runner.FlinkRunner"
+PORTABLE_SPARK_RUNNER: Final = "apache_beam.runners.portability.spark_runner.SparkRunner"
 SPARK_RUNNER: Final = "rmqio.runners.spark.SparkRunner"
 
-_OURS: Final = {"DirectRunner": IN_PROCESS_RUNNER, "FlinkRunner": FLINK_RUNNER, "SparkRunner": SPARK_RUNNER}
+_OURS: Final = {
+    "DirectRunner": IN_PROCESS_RUNNER,
+    "FlinkRunner": FLINK_RUNNER,
+    "SparkRunner": SPARK_RUNNER,
+    "PortableSparkRunner": PORTABLE_SPARK_RUNNER,
+}
 # Parts of the names of runners behind a job server.
 _PORTABLE: Final = ("FlinkRunner", "PortableRunner", "KafkaStreamsRunner", "runners.portability.spark_runner")
 
@@ -26,9 +33,8 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     """Beam's `PipelineOptions` with `--runner` resolved; what it does not name is left to Beam.
 
     `DirectRunner` (also the default) is Beam's in-process FnApiRunner, `FlinkRunner` is Beam's, `SparkRunner` is ours,
-    executed by PySpark. Names count without regard to case and with or without "Runner", as Beam has it. Other runners
-    of Beam and names with dots pass through: `apache_beam.runners.portability.spark_runner.SparkRunner` is Beam's
-    portable one.
+    executed by PySpark; Beam's own one, behind a Java job server, is `PortableSparkRunner`. Names count without regard
+    to case and with or without "Runner", as Beam has it. Other runners of Beam and names with dots pass through.
 
     Args:
       argv: arguments of a command line; None: this process's.
@@ -37,6 +43,8 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     Raises:
       LocalError: the runner is unknown, or not available here.
     """
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
     found = PipelineOptions(argv, **kwargs)
     standard = found.view_as(StandardOptions)
     if standard.runner is None or isinstance(standard.runner, str):
@@ -49,6 +57,8 @@ def runner_path(name: str) -> str:
     if "." in name:
         path = name
     else:
+        from apache_beam.options.pipeline_options import StandardOptions
+
         names = {known.lower(): known for known in (*StandardOptions.KNOWN_RUNNER_NAMES, *_OURS)}
         known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
         if known is None:
@@ -68,6 +78,8 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
 
     Empty for runners behind a job server: that knows options of which Beam's Python side has never heard.
     """
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
     runner = str(found.view_as(StandardOptions).runner)
     if any(name in runner for name in _PORTABLE):
         return []
@@ -76,12 +88,11 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
 
 
 def _require_spark_runner() -> None:
-    module, _, name = SPARK_RUNNER.rpartition(".")
     try:
+        module, _, name = SPARK_RUNNER.rpartition(".")
         getattr(importlib.import_module(module), name)
     except ImportError as error:
-        if error.name and error.name.split(".")[0] in ("pyspark", "pandas", "pyarrow"):
-            raise LocalError(f"SparkRunner needs {error.name}: pip install 'rmqio[spark]'") from error
-        raise LocalError(f"SparkRunner is not available in this version of rmqio: {error}") from error
-    except AttributeError as error:
-        raise LocalError("SparkRunner is not available in this version of rmqio") from error
+        package = (error.name or "").partition(".")[0]
+        if package not in ("pyspark", "py4j", "pandas", "pyarrow"):
+            raise
+        raise LocalError(f"SparkRunner needs {package}: pip install 'rmqio[spark]'") from error

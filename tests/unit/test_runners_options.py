@@ -56,36 +56,30 @@ def test_unknown_name_is_refused_naming_the_nearest(name: str, nearest: str) -> 
         runners.options([f"--runner={name}"])
 
 
-def test_spark_runner_is_ours_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("rmqio.runners.spark")
-    module.SparkRunner = FnApiRunner  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "rmqio.runners.spark", module)
-    options = runners.options(["--runner=SparkRunner"])
-    assert options.view_as(StandardOptions).runner == "rmqio.runners.spark.SparkRunner"
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (types.ModuleType("rmqio.runners.spark"), "SparkRunner is not available in this version of rmqio"),
-        (None, "SparkRunner is not available in this version of rmqio"),
-    ],
-)
-def test_spark_runner_that_is_not_there_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, module: types.ModuleType | None, message: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "rmqio.runners.spark", module)  # None: importing it raises ImportError
-    with pytest.raises(LocalError, match=message):
-        runners.options(["--runner=spark"])
-
-
-def test_spark_runner_without_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", ["pyspark.sql", "pandas", "pyarrow.lib", "py4j"])
+def test_spark_runner_without_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     def import_module(name: str) -> types.ModuleType:
-        raise ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql")
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
     monkeypatch.setattr("importlib.import_module", import_module)
-    with pytest.raises(LocalError, match=r"SparkRunner needs pyspark.sql: pip install 'rmqio\[spark\]'"):
+    package = missing.partition(".")[0]
+    with pytest.raises(LocalError, match=rf"SparkRunner needs {package}: pip install 'rmqio\[spark\]'"):
         runners.options(["--runner=spark"])
+
+
+def test_another_error_of_importing_it_is_not_covered_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> types.ModuleType:
+        raise ImportError("cannot import name 'x' from 'apache_beam'", name="apache_beam")
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    with pytest.raises(ImportError, match="cannot import name 'x'"):
+        runners.options(["--runner=spark"])
+
+
+@pytest.mark.parametrize("name", ["PortableSparkRunner", "portablesparkrunner", "portablespark"])
+def test_beams_spark_runner_stays_reachable(name: str) -> None:
+    path = "apache_beam.runners.portability.spark_runner.SparkRunner"
+    assert runners.options([f"--runner={name}"]).view_as(StandardOptions).runner == path
 
 
 def test_a_runner_object_is_left_alone() -> None:

@@ -1,0 +1,31 @@
+"""A Beam runner that PySpark executes.
+
+Public names resolve on first use (PEP 562): a worker imports modules of this package, and neither Beam on the way there
+nor the runner at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqio.runners.spark.errors import PipelineFailed
+    from rmqio.runners.spark.runner import SparkResult, SparkRunner
+
+_HOMES = {"PipelineFailed": "errors", "SparkResult": "runner", "SparkRunner": "runner"}
+
+__all__ = ["PipelineFailed", "SparkResult", "SparkRunner"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rmqio.runners.spark' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"rmqio.runners.spark.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,40 @@
+"""PySpark's worker daemon with Beam imported before it forks, so that a new worker starts in milliseconds.
+
+Set as `spark.python.daemon.module` for sessions that the runner starts. Importing Beam takes seconds, and Spark starts
+workers whenever more tasks run than before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+
+with contextlib.redirect_stdout(sys.stderr):  # stdout is the daemon's line to Spark
+    logging.disable(logging.WARNING)  # Beam warns of modules that it would use if they were there
+    import apache_beam  # all of it, as a DoFn's module asks for it
+
+    import rmqio.runners.spark.worker.task
+
+    logging.disable(logging.NOTSET)
+
+from pyspark import daemon
+
+
+def _told(print_exc: Callable[[], None] = traceback.print_exc) -> None:
+    """Prints the error that ends a worker, unless it is only that Spark has gone, as it does when a program ends."""
+    if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
+        print_exc()
+
+
+if __name__ == "__main__":
+    del apache_beam, rmqio
+    # PySpark's workers collect garbage after each task. With Beam loaded that takes 0.1 s, most of a small task's time;
+    # what is loaded here is there to stay, and frozen it is not looked at, and its memory stays shared.
+    gc.collect()
+    gc.freeze()
+    daemon.traceback.print_exc = _told  # type: ignore[attr-defined]
+    daemon.manager()

@@ -1,0 +1,211 @@
+"""A plan on Spark: stages become DataFrames, lazily; jobs run where Beam needs a result before it can go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.internal import pickler
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SCHEMA, Form, Input, Output, StageTask, TaskReport
+from rmqio.runners.spark.reports import ReportsParam, TaskKey
+from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task
+from rmqio.runners.spark.worker.side_inputs import SideInputData
+from rmqio.runners.spark.worker.task import run_stage
+from rmqio.runners.spark.worker.writing import payload
+
+
+class Execution:
+    """Runs one plan. `run` returns when all of it has been done; `reports` grow as stages end."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        buckets: int,
+        options: Mapping[str, Any],
+        side_input_limit: int,
+        bootstrap: Any = None,
+    ) -> None:
+        self._session = session
+        self._context = session.sparkContext
+        self._plan = plan
+        self._buckets = buckets
+        self._options = options
+        self._side_input_limit = side_input_limit
+        self._bootstrap = bootstrap
+        self._progress: Callable[[str], None] = _silent
+        self._accumulator = self._context.accumulator({}, ReportsParam())
+        self._frames: dict[int, DataFrame] = {}  # by id of the stage
+        self._ids: dict[int, int] = {}
+        self._reads: dict[int, tuple[Input, list[tuple[Stage, Output]]]] = {}
+        self._side_reads: dict[str, list[tuple[Stage, Output]]] = {}
+        self._broadcasts: dict[str, Any] = {}
+        self._held: list[DataFrame] = []  # what is kept until the end
+        self._pending: list[str] = []  # names of stages that the next job runs
+
+    @property
+    def reports(self) -> dict[TaskKey, TaskReport]:
+        """Reports of the tasks that have finished."""
+        return dict(self._accumulator.value)
+
+    def run(self, progress: Callable[[str], None]) -> None:
+        """Runs the whole plan, blocking. `progress` is told the transforms of each job."""
+        self._progress = progress
+        stages = [node for node in self._plan.nodes if isinstance(node, Stage)]
+        self._connect(stages)
+        leaves: list[DataFrame] = []
+        try:
+            for number, stage in enumerate(stages):
+                frame = self._stage(stage, number)
+                self._frames[number] = frame
+                self._ids[id(stage)] = number
+                if stage.readers == 0 and not stage.finalizes:
+                    leaves.append(frame)
+            if leaves:
+                union = functools.reduce(DataFrame.union, leaves)
+                self._compute(union)
+        finally:
+            for frame in self._held:
+                frame.unpersist()
+            for broadcast in self._broadcasts.values():
+                broadcast.destroy()
+
+    def _connect(self, stages: Iterable[Stage]) -> None:
+        """Tells each stage what to write, from what its readers read."""
+        writes = Writes(self._plan, self._buckets)
+        for stage in stages:
+            read, pcollection, form = stage_input(self._plan, stage)
+            sources = [] if pcollection is None else writes.need(pcollection, form)
+            self._reads[id(stage)] = (read, sources)
+            for _, _, side, _ in stage.side_inputs:
+                if side not in self._side_reads:
+                    self._side_reads[side] = writes.need(side, Form.PLAIN)
+
+    def _stage(self, stage: Stage, number: int) -> DataFrame:
+        read, sources = self._reads[id(stage)]
+        side_names = {(transform_id, tag): side for transform_id, tag, side, _ in stage.side_inputs}
+        for side in side_names.values():
+            self._broadcast(side, stage)
+        task = stage_task(self._plan, stage, number, read, payload, side_names, self._options)
+        task = dataclasses.replace(task, bootstrap=self._bootstrap)
+        broadcasts = {side: self._broadcasts[side] for side in side_names.values()}
+        source = self._session.range(1, numPartitions=1) if read.impulse else self._rows(sources, read.form)
+        if stage.finalizes:
+            return self._rounds(task, broadcasts, source)
+        frame = self._mapped(task, broadcasts, source, 0)
+        if stage.readers > 1:
+            self._hold(frame)
+        return frame
+
+    def _mapped(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame, turn: int) -> DataFrame:
+        self._pending.append(task.name)
+        return source.mapInArrow(_function(task, broadcasts, self._accumulator, turn), SCHEMA)
+
+    def _rounds(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame) -> DataFrame:
+        """A stage with bundle finalizers: its output is kept first, then they run, then what it deferred goes on."""
+        rounds: list[DataFrame] = []
+        turn = 0
+        while True:
+            frame = self._mapped(task, broadcasts, source, turn)
+            self._hold(frame)
+            rounds.append(frame)
+            reports = [report for key, report in self.reports.items() if key[:2] == (task.stage_id, turn)]
+            for report in reports:
+                _finalize(report)
+            residuals = [report for report in reports if report.residuals]
+            if not residuals:
+                break
+            delay_s = min(report.delay_s for report in residuals)
+            if delay_s > 0:
+                time.sleep(delay_s)
+            source = frame.where(f"channel = {RESIDUAL_CHANNEL}").repartition(self._buckets)
+            turn += 1
+        return functools.reduce(DataFrame.union, rounds)
+
+    def _rows(self, sources: list[tuple[Stage, Output]], form: Form) -> DataFrame:
+        """The rows of a PCollection, where its reader needs them and in the order that it needs."""
+        shuffled: list[DataFrame] = []
+        plain: list[DataFrame] = []
+        for stage, output in sources:
+            frame = self._frames[self._ids[id(stage)]]
+            if len(stage.writes) > 1 or stage.finalizes:
+                frame = frame.where(f"channel = {output.channel}")
+            (plain if output.form is Form.PLAIN else shuffled).append(frame)
+        if not sources:
+            return self._session.createDataFrame([], SCHEMA)
+        frames = []
+        if shuffled:
+            frame = functools.reduce(DataFrame.union, shuffled).repartitionById(self._buckets, "bucket")
+            frames.append(frame.sortWithinPartitions("key") if form in (Form.GROUPED, Form.KEYED) else frame)
+        return functools.reduce(DataFrame.union, [*frames, *plain])
+
+    def _broadcast(self, side: str, stage: Stage) -> None:
+        if side in self._broadcasts:
+            return
+        frame = self._rows_unshuffled(self._side_reads[side])
+        self._describe(f"side input of {stage.name}")
+        table = frame.select("value").toArrow()
+        size = table.nbytes
+        if size > self._side_input_limit:
+            raise ValueError(
+                f"{stage.name}: a side input has {size / 2**20:.0f} MiB; --spark_side_input_limit_mb allows "
+                f"{self._side_input_limit >> 20} MiB, since it goes to every worker. Join with CoGroupByKey "
+                "instead, or raise the limit"
+            )
+        broadcast = self._context.broadcast(SideInputData(table.column("value").to_pylist()))
+        self._broadcasts[side] = broadcast
+
+    def _rows_unshuffled(self, sources: list[tuple[Stage, Output]]) -> DataFrame:
+        frames = [self._frames[self._ids[id(stage)]].where(f"channel = {output.channel}") for stage, output in sources]
+        if not frames:
+            return self._session.createDataFrame([], SCHEMA)
+        return functools.reduce(DataFrame.union, frames)
+
+    def _hold(self, frame: DataFrame) -> None:
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._held.append(frame)
+        self._compute(frame)
+
+    def _compute(self, frame: DataFrame) -> None:
+        self._describe()
+        frame.write.format("noop").mode("overwrite").save()
+
+    def _describe(self, purpose: str = "") -> None:
+        """Names the next job, in Spark's UI and in the progress line, after the stages that it runs."""
+        name = " > ".join(dict.fromkeys(self._pending))
+        self._pending.clear()
+        name = f"{name} ({purpose})" if name and purpose else name or purpose
+        self._progress(name)
+        self._context.setJobDescription(name)
+
+
+def _function(task: StageTask, broadcasts: Mapping[str, Any], accumulator: Any, turn: int) -> Any:
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        key = (task.stage_id, turn, context.partitionId() if context else 0)
+        return run_stage(task, broadcasts, lambda report: accumulator.add({key: report}), batches)
+
+    stage.__name__ = task.name  # how Spark's UI calls the node of the plan
+    return stage
+
+
+def _silent(what: str) -> None:
+    pass
+
+
+def _finalize(report: TaskReport) -> None:
+    """Runs the callbacks of one task's bundles. Best effort, as in Beam: an error is logged."""
+    from rmqio.runners.spark.log import LOGGER
+
+    for pickled in report.finalizers:
+        try:
+            pickler.loads(pickled)()
+        except Exception as error:  # noqa: BLE001  Beam's contract: a failing callback does not fail the pipeline
+            LOGGER.warning("a bundle finalizer failed: %s: %s", type(error).__name__, error)

@@ -1,0 +1,39 @@
+"""Metrics of many bundles and tasks, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from apache_beam import coders
+from apache_beam.metrics import monitoring_infos
+from apache_beam.metrics.cells import BoundedTrieData
+
+from rmqio.runners.spark.beam_private import metrics_pb2
+
+_STRINGS: Final = coders.IterableCoder(coders.StrUtf8Coder())
+
+
+def consolidate(infos: Iterable[Any]) -> list[Any]:
+    """One MonitoringInfo for each metric and step.
+
+    Beam's own consolidation leaves string sets and bounded tries as they come, of which the last would win.
+    """
+    found: dict[Any, Any] = {}
+    for info in monitoring_infos.consolidate(infos):
+        key = monitoring_infos.to_key(info)
+        known = found.get(key)
+        found[key] = info if known is None else _joined(known, info)
+    return list(found.values())
+
+
+def _joined(known: Any, info: Any) -> Any:
+    if monitoring_infos.is_string_set(info):
+        strings = set(_STRINGS.decode(known.payload)) | set(_STRINGS.decode(info.payload))
+        payload = _STRINGS.encode(sorted(strings))
+    elif monitoring_infos.is_bounded_trie(info):
+        tries = [BoundedTrieData.from_proto(metrics_pb2.BoundedTrie.FromString(each.payload)) for each in (known, info)]
+        payload = tries[0].combine(tries[1]).to_proto().SerializeToString()
+    else:
+        return info
+    return metrics_pb2.MonitoringInfo(urn=info.urn, type=info.type, labels=dict(info.labels), payload=payload)

@@ -1,0 +1,74 @@
+"""Options of the Spark runner, beside Beam's own `--spark_master_url`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+
+from rmqio.errors import LocalError
+
+_NO_JOB_SERVER: Final = "SparkRunner has no job server; Beam's own, --runner=PortableSparkRunner, has one"
+_NO_CONTAINERS: Final = "SparkRunner runs user code in Spark's own Python workers, there is no container or SDK harness"
+# Flags that say how workers are to run and that this runner cannot follow. To ignore them would run something else.
+_REFUSED: Final = {
+    "streaming": "SparkRunner runs pipelines that end, not endless ones yet; give the read a stop",
+    "spark_job_server_jar": _NO_JOB_SERVER,
+    "spark_submit_uber_jar": _NO_JOB_SERVER,
+    "spark_rest_url": _NO_JOB_SERVER,
+    "spark_version": _NO_JOB_SERVER + ". Here the installed pyspark decides",
+    "job_endpoint": _NO_JOB_SERVER,
+    "artifact_endpoint": _NO_JOB_SERVER,
+    "environment_type": _NO_CONTAINERS,
+    "environment_config": _NO_CONTAINERS,
+    "environment_options": _NO_CONTAINERS,
+    "sdk_container_image": _NO_CONTAINERS,
+    "prebuild_sdk_container_engine": _NO_CONTAINERS,
+    "sdk_worker_parallelism": _NO_CONTAINERS + "; --spark_conf spark.executor.cores=N says how many run at a time",
+    "sdk_location": "workers use the Beam that their Python has; ship another one in a packed environment",
+    "files_to_stage": "give --spark_conf spark.files=PATH,PATH and read them by pyspark.SparkFiles.get(NAME)",
+    "requirements_cache": "pip is asked for requirements and keeps its own cache (PIP_CACHE_DIR)",
+    "requirements_cache_only_sources": "pip is asked for requirements and takes wheels where there are some",
+    "profile_cpu": "use --spark_conf spark.python.profile and Spark's own profilers",
+    "profile_memory": "use --spark_conf spark.python.profile.memory and Spark's own profilers",
+}
+
+
+class SparkOptions(PipelineOptions):
+    """`--spark_conf`, `--spark_app_name` and limits of the runner."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--spark_conf",
+            action="append",
+            metavar="NAME=VALUE",
+            help="A setting of Spark, e.g. spark.executor.memory=2g. Repeatable.",
+        )
+        parser.add_argument("--spark_app_name", help="Name of the application in Spark's UI. Default: the program's.")
+        parser.add_argument(
+            "--spark_side_input_limit_mb",
+            type=int,
+            default=512,
+            help="Largest side input, encoded, in MiB: it goes through the driver to every worker. Default: 512.",
+        )
+
+
+def is_given(options: PipelineOptions, name: str) -> bool:
+    """Whether the user gave an option, also if with its default value."""
+    flags: Sequence[str] = getattr(options, "_flags", None) or ()
+    return f"--{name}" in (flag.partition("=")[0] for flag in flags) or name in options.get_all_options(
+        drop_default=True
+    )
+
+
+def refuse_unsupported(options: PipelineOptions) -> None:
+    """Raises `LocalError` for flags of Beam's that would be ignored here, each with its reason."""
+    for name, reason in _REFUSED.items():
+        if is_given(options, name):
+            raise LocalError(f"--{name}: {reason}")
+    library = options.view_as(SetupOptions).pickle_library
+    if library not in ("default", "cloudpickle"):
+        raise LocalError(f"--pickle_library={library}: SparkRunner's workers unpickle with cloudpickle only")

@@ -1,0 +1,192 @@
+"""Beam's runner interface over Spark."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import pathlib
+import tempfile
+import threading
+import uuid
+import warnings
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.value_provider import RuntimeValueProvider
+from apache_beam.runners import runner
+from apache_beam.transforms import environments
+
+from rmqio.runners.spark.beam_private import (
+    FnApiMetrics,
+    common_urns,
+    group_by_key_input_visitor,
+    metrics_pb2,
+    python_urns,
+)
+from rmqio.runners.spark.bootstrap import bootstrap_for
+from rmqio.runners.spark.errors import PipelineFailed, failure_in, without_java_frames
+from rmqio.runners.spark.execution import Execution
+from rmqio.runners.spark.metrics import consolidate
+from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
+from rmqio.runners.spark.packaging import packages_for
+from rmqio.runners.spark.progress import Progress, tasks_of
+from rmqio.runners.spark.session import partitions, session_for, unfit_workers
+from rmqio.runners.spark.translation import translate
+
+_SUPPORTED = frozenset(
+    {
+        common_urns.requirements.REQUIRES_STATEFUL_PROCESSING.urn,
+        common_urns.requirements.REQUIRES_BUNDLE_FINALIZATION.urn,
+        common_urns.requirements.REQUIRES_SPLITTABLE_DOFN.urn,
+    }
+)
+
+
+class SparkRunner(runner.PipelineRunner):
+    """Runs a pipeline that ends on Spark, through PySpark: no job server, no containers.
+
+    Spark schedules, shuffles, spills and retries; Beam's own worker code runs the fused stages in Spark's Python
+    workers. At least once: what a failed task had already done to the outside is done again when Spark retries it.
+
+    Args:
+      is_drain: truncates restrictions of splittable DoFns, as a drained pipeline does.
+    """
+
+    def __init__(self, is_drain: bool = False) -> None:
+        super().__init__()
+        self._is_drain = is_drain
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> SparkResult:
+        """Starts the pipeline and returns at once; `wait_until_finish` raises what went wrong."""
+        RuntimeValueProvider.set_runtime_options({})
+        pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
+        environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
+        proto = pipeline.to_runner_api(default_environment=environment)
+        self._check(proto)
+        refuse_unsupported(options)
+        plan = translate(copy.deepcopy(proto), self._is_drain)
+        with tempfile.TemporaryDirectory() as folder:
+            packages = packages_for(options, pathlib.Path(folder))
+            session, _ = session_for(options)
+            shipped = packages.ship(session.sparkContext) if packages else None
+        limit = options.view_as(SparkOptions).spark_side_input_limit_mb << 20
+        values = _plain(options.get_all_options(drop_default=True, retain_unknown_options=True))
+        bootstrap = bootstrap_for(options, shipped)
+        execution = Execution(session, plan, partitions(session), values, limit, bootstrap)
+        result = SparkResult(execution, session.sparkContext)
+        result.start()
+        return result
+
+    def _check(self, proto: Any) -> None:
+        for transform in proto.components.transforms.values():
+            if transform.spec.urn == common_urns.primitives.TEST_STREAM.urn:
+                raise NotImplementedError(f"{transform.unique_name}: TestStream needs a streaming runner")
+            if transform.environment_id:
+                environment = proto.components.environments[transform.environment_id]
+                if environment.urn != python_urns.EMBEDDED_PYTHON:
+                    raise NotImplementedError(
+                        f"{transform.unique_name}: SparkRunner runs Python transforms only, and this one needs "
+                        f"{environment.urn}"
+                    )
+        self.check_requirements(proto, _SUPPORTED)
+
+
+class SparkResult(runner.PipelineResult):
+    """A pipeline that runs on Spark, in a thread of its own."""
+
+    def __init__(self, execution: Execution, context: Any) -> None:
+        super().__init__(runner.PipelineState.RUNNING)
+        self._execution = execution
+        self._context = context
+        self._tag = f"beam-{uuid.uuid4().hex}"
+        self._error: BaseException | None = None
+        self._warned = False
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._run, name="beam-on-spark")
+
+    def start(self) -> None:
+        """Starts the pipeline."""
+        self._thread.start()
+
+    @property
+    def state(self) -> str:
+        return str(self._state)
+
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        """Waits until the pipeline ends, or for `duration` milliseconds. Raises what made it fail.
+
+        Raises:
+          PipelineFailed: user code failed; the message is its traceback.
+        """
+        try:
+            self._thread.join(None if duration is None else duration / 1000)
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+        if self._thread.is_alive():
+            return self.state
+        self._warn()
+        if self._error is not None:
+            raise self._error
+        return self.state
+
+    def cancel(self) -> str:
+        """Stops the pipeline's Spark jobs and waits until they have ended."""
+        self._cancelled = True
+        while self._thread.is_alive():
+            self._context.cancelJobsWithTag(self._tag)
+            self._thread.join(0.5)  # between two jobs there was none to stop: then the next one is
+        return self.state
+
+    def metrics(self) -> FnApiMetrics:
+        """User metrics of the tasks that have ended."""
+        return FnApiMetrics(self._infos(), user_metrics_only=True)
+
+    def monitoring_metrics(self) -> FnApiMetrics:
+        """All metrics of the tasks that have ended."""
+        return FnApiMetrics(self._infos(), user_metrics_only=False)
+
+    def monitoring_infos(self) -> list[Any]:
+        """The same as Beam's MonitoringInfos."""
+        return [info for infos in self._infos().values() for info in infos]
+
+    def _infos(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for (stage, _, _), report in self._execution.reports.items():
+            found.setdefault(str(stage), []).extend(map(metrics_pb2.MonitoringInfo.FromString, report.metrics))
+        return {stage: consolidate(infos) for stage, infos in found.items()}
+
+    def _run(self) -> None:
+        try:
+            self._context.addJobTag(self._tag)
+            with Progress(functools.partial(tasks_of, self._context, self._tag)) as progress:
+                self._execution.run(progress)
+            self._state = runner.PipelineState.DONE
+        except BaseException as error:  # noqa: BLE001  raised again where the pipeline is waited for
+            if self._cancelled:
+                self._state = runner.PipelineState.CANCELLED
+                return
+            trace = failure_in(str(error))
+            self._error = PipelineFailed(trace) if trace else unfit_workers(str(error)) or without_java_frames(error)
+            self._state = runner.PipelineState.FAILED
+
+    def _warn(self) -> None:
+        """Shows the warnings of workers, once each."""
+        if self._warned:
+            return
+        self._warned = True
+        for text, category, filename, line in sorted({w for r in self._execution.reports.values() for w in r.warnings}):
+            module, _, name = category.rpartition(".")
+            kind = getattr(importlib.import_module(module), name, UserWarning)
+            warnings.warn_explicit(text, kind, filename, line)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that a worker can do with: what does not pickle (a callable, a runner) stays here."""
+    plain = (str, int, float, bool, type(None))
+    return {
+        name: value
+        for name, value in options.items()
+        if isinstance(value, plain) or (isinstance(value, list) and all(isinstance(each, plain) for each in value))
+    }

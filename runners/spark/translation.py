@@ -1,0 +1,398 @@
+"""A pipeline proto to fused stages, by Beam's own optimizer, and to the nodes of a plan. Knows nothing of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from apache_beam.transforms import trigger
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils import proto_utils
+
+from rmqio.runners.spark.beam_private import (
+    NEVER,
+    beam_fn_api_pb2,
+    beam_runner_api_pb2,
+    bundle_processor,
+    common_urns,
+    pipeline_context,
+    translations,
+)
+from rmqio.runners.spark.model import WRITE_URN, Form, Grouping, GroupSpec, Input, Output, SideInput, StageTask
+
+IMPULSE: Final = common_urns.primitives.IMPULSE.urn
+FLATTEN: Final = common_urns.primitives.FLATTEN.urn
+GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
+# Composites that only move elements elsewhere
+REDISTRIBUTE: Final = frozenset(
+    {common_urns.composites.RESHUFFLE.urn, common_urns.composites.REDISTRIBUTE_ARBITRARILY.urn}
+)
+EMPTY: Final = "rmqio:spark:empty:v1"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A step of the plan; `outputs` and `inputs` are ids of PCollections."""
+
+    name: str
+    inputs: list[str]
+    output: str
+
+
+class Impulse(Node):
+    """One empty element."""
+
+
+class Flatten(Node):
+    """The union of its inputs."""
+
+
+class Empty(Node):
+    """No elements: a Flatten of nothing."""
+
+
+class Redistribute(Node):
+    """The same elements, spread over all partitions."""
+
+
+class GroupByKey(Node):
+    """Joined to its neighbours: the stages before it write runs, the stages behind it read groups."""
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """A fused stage with its input; what it writes, and in which forms, depends on its readers."""
+
+    name: str
+    transforms: list[Any]
+    input: str
+    outputs: list[str]
+    side_inputs: list[tuple[str, str, str, bool]]  # transform id, tag, PCollection, multimap
+    stateful: bool
+    finalizes: bool
+    writes: list[Output] = field(default_factory=list)
+    readers: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """Nodes in topological order, and the components that their ids refer to."""
+
+    nodes: list[Node | Stage]
+    components: Any
+    context: Any
+    producers: dict[str, Node | Stage]
+    groupings: dict[str, Grouping] = field(default_factory=dict)  # by windowing strategy
+
+    def windowed_coder_id(self, pcollection_id: str, state_iterables: bool = False) -> str:
+        """The id of the coder of whole elements."""
+        pcollection = self.components.pcollections[pcollection_id]
+        windowing = self.components.windowing_strategies[pcollection.windowing_strategy_id]
+        coder_id = self.context.add_or_get_coder_id(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=common_urns.coders.WINDOWED_VALUE.urn),
+                component_coder_ids=[pcollection.coder_id, windowing.window_coder_id],
+            ),
+            pcollection.coder_id + "_windowed",
+        )
+        found: str = self.context.with_state_iterables(coder_id) if state_iterables else coder_id
+        return found
+
+    def group_spec(self, pcollection_id: str) -> GroupSpec:
+        """How the PCollection is grouped by a GroupByKey that reads it."""
+        pcollection = self.components.pcollections[pcollection_id]
+        windowing_id = pcollection.windowing_strategy_id
+        if windowing_id not in self.groupings:
+            context = pipeline_context.PipelineContext(self.components)
+            self.groupings[windowing_id] = grouping_of(context.windowing_strategies.get_by_id(windowing_id))
+        return GroupSpec(self.groupings[windowing_id], pcollection.coder_id, windowing_id)
+
+
+def grouping_of(windowing: Any) -> Grouping:
+    """What a GroupByKey over bounded data must look at."""
+    fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn in (
+        trigger.AfterWatermark(),
+        NEVER,
+    )
+    if windowing.is_default() or (
+        windowing.windowfn == GlobalWindows()
+        and windowing.triggerfn in (trigger.AfterCount(1), trigger.Always(), NEVER)
+    ):
+        return Grouping.GLOBAL
+    return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED
+
+
+def translate(pipeline: Any, is_drain: bool = False) -> Plan:
+    """The plan of a pipeline proto, which is changed on the way."""
+    context, stages = translations.create_and_optimize_stages(
+        pipeline,
+        phases=[
+            translations.annotate_downstream_side_inputs,
+            translations.annotate_stateful_dofns_as_roots,
+            translations.fix_side_input_pcoll_coders,
+            translations.pack_combiners,
+            translations.lift_combiners,
+            translations.expand_sdf,
+            _mend_sdf_reshuffles,
+            translations.fix_flatten_coders,
+            _fix_redistribute_coders,
+            _name_empty_flattens,
+            translations.greedily_fuse,
+            translations.read_to_impulse,
+            translations.extract_impulse_stages,
+            translations.remove_data_plane_ops,
+            translations.sort_stages,
+            _isolate_runner_edges,
+        ],
+        known_runner_urns=frozenset({IMPULSE, FLATTEN, GROUP_BY_KEY, EMPTY, *REDISTRIBUTE}),
+        is_drain=is_drain,
+    )
+    nodes = [_node(stage) for stage in stages]
+    producers: dict[str, Node | Stage] = {}
+    for node in nodes:
+        for pcollection in node.outputs if isinstance(node, Stage) else [node.output]:
+            producers[pcollection] = node
+    plan = Plan(nodes, context.components, context, producers)
+    _drop_unread(plan)
+    return plan
+
+
+def _mend_sdf_reshuffles(stages: Iterable[Any], context: Any) -> Iterator[Any]:
+    """Beam gives the reshuffle before an SDF that SDF's side inputs, too, and its residuals a coder of their own."""
+    pcollections = context.components.pcollections
+    for stage in stages:
+        for transform in stage.transforms:
+            if transform.spec.urn in REDISTRIBUTE and len(transform.inputs) > 1:
+                output = next(iter(transform.outputs.values()))
+                coder_id = pcollections[output].coder_id
+                for tag, pcollection in list(transform.inputs.items()):
+                    if pcollections[pcollection].coder_id != coder_id:
+                        del transform.inputs[tag]
+            if transform.spec.urn == common_urns.sdf_components.TRUNCATE_SIZED_RESTRICTION.urn:
+                # a residual of the stage is encoded as what Truncate puts out and read as what it takes in
+                for pcollection in [*transform.inputs.values(), *transform.outputs.values()]:
+                    context.length_prefix_pcoll_coders(pcollection)
+        yield stage
+
+
+def _fix_redistribute_coders(stages: Iterable[Any], context: Any) -> Iterator[Any]:
+    """Encodes what is redistributed as its readers expect it: bytes go through, and the two coders may differ."""
+    pcollections = context.components.pcollections
+    for stage in stages:
+        transform = stage.transforms[0]
+        if transform.spec.urn in REDISTRIBUTE:
+            (output,) = transform.outputs.values()
+            for tag, pcollection in list(transform.inputs.items()):
+                if pcollections[pcollection].coder_id != pcollections[output].coder_id:
+                    identity, copy = _identity(pcollection, context)
+                    pcollections[copy].coder_id = pcollections[output].coder_id
+                    transform.inputs[tag] = copy
+                    yield identity
+        yield stage
+
+
+def _name_empty_flattens(stages: Iterable[Any], context: Any) -> Iterator[Any]:
+    """Keeps a Flatten of nothing out of fused stages, which all begin with something to read."""
+    for stage in stages:
+        for transform in stage.transforms:
+            if transform.spec.urn == FLATTEN and not transform.inputs:
+                transform.spec.urn = EMPTY
+        yield stage
+
+
+def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
+    """Puts an identity stage between what only a stage can read and what only a stage can write.
+
+    Groups and impulses are read by stages; flattens, groupings, redistributions, stateful stages and side inputs take
+    what stages have written.
+    """
+    producers = {p: s for s in stages for t in s.transforms for p in t.outputs.values()}
+    copies: dict[str, str] = {}
+    for stage in stages:
+        renamed = []
+        transform = stage.transforms[0]
+        takes_written = transform.spec.urn in (FLATTEN, GROUP_BY_KEY, *REDISTRIBUTE) or stage.is_stateful()
+        own = {p for t in stage.transforms for p in t.outputs.values()}
+        for each in stage.transforms:
+            sides = set(translations.side_inputs(each).values())
+            for tag, pcollection in list(each.inputs.items()):
+                producer = producers.get(pcollection)
+                if pcollection in own or producer is None or not _only_read(producer):
+                    continue
+                if not takes_written and pcollection not in sides:
+                    continue
+                if pcollection not in copies:
+                    identity, copy = _identity(pcollection, context)
+                    copies[pcollection] = copy
+                    renamed.append(identity)
+                each.inputs[tag] = copies[pcollection]
+        yield from renamed
+        yield stage
+
+
+def _only_read(stage: Any) -> bool:
+    return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY)
+
+
+def _identity(pcollection: str, context: Any) -> tuple[Any, str]:
+    pcollections = context.components.pcollections
+    copy = translations.unique_name(pcollections, pcollection + "_copy")
+    pcollections[copy].CopyFrom(pcollections[pcollection])
+    pcollections[copy].unique_name = copy
+    name = translations.unique_name(context.components.transforms, pcollection + "/Copy")
+    transform = beam_runner_api_pb2.PTransform(
+        unique_name=name,
+        inputs={"in": pcollection},
+        outputs={"out": copy},
+        spec=beam_runner_api_pb2.FunctionSpec(urn=bundle_processor.IDENTITY_DOFN_URN),
+        environment_id=next(iter(context.components.environments)),
+    )
+    return translations.Stage(name, [transform]), copy
+
+
+_NODES: Final[Mapping[str, type[Node]]] = {
+    IMPULSE: Impulse,
+    FLATTEN: Flatten,
+    EMPTY: Empty,
+    GROUP_BY_KEY: GroupByKey,
+    **dict.fromkeys(REDISTRIBUTE, Redistribute),
+}
+
+
+def _node(stage: Any) -> Node | Stage:
+    transform = stage.transforms[0]
+    kind = _NODES.get(transform.spec.urn)
+    if kind is not None and len(stage.transforms) == 1:
+        (output,) = transform.outputs.values()
+        return kind(transform.unique_name, list(transform.inputs.values()), output)
+    inputs: list[str] = []
+    outputs: list[str] = []
+    sides: list[tuple[str, str, str, bool]] = []
+    finalizes = False
+    for each in stage.transforms:
+        side_tags = set()
+        if each.spec.urn in translations.PAR_DO_URNS:
+            payload = proto_utils.parse_Bytes(each.spec.payload, beam_runner_api_pb2.ParDoPayload)
+            finalizes = finalizes or payload.requests_finalization
+            for tag, side in payload.side_inputs.items():
+                side_tags.add(tag)
+                multimap = side.access_pattern.urn == common_urns.side_inputs.MULTIMAP.urn
+                sides.append((each.unique_name, tag, each.inputs[tag], multimap))
+        inputs += [pcollection for tag, pcollection in each.inputs.items() if tag not in side_tags]
+        outputs += each.outputs.values()
+    (main,) = set(inputs) - set(outputs)
+    return Stage(_label(stage.transforms), stage.transforms, main, outputs, sides, stage.is_stateful(), finalizes)
+
+
+def _label(transforms: Iterable[Any]) -> str:
+    """The names of a stage's transforms as its author knows them: the outermost ones, in order."""
+    return "+".join(dict.fromkeys(each.unique_name.split("/", 1)[0] for each in transforms))
+
+
+def _drop_unread(plan: Plan) -> None:
+    """Takes away flattens and the like whose output nobody reads, so that they ask for no rows."""
+    while True:
+        read = {p for node in plan.nodes for p in _reads(node)}
+        kept = [node for node in plan.nodes if isinstance(node, Stage) or node.output in read]
+        if len(kept) == len(plan.nodes):
+            return
+        plan.nodes[:] = kept
+
+
+def _reads(node: Node | Stage) -> list[str]:
+    if isinstance(node, Stage):
+        return [node.input, *(pcollection for _, _, pcollection, _ in node.side_inputs)]
+    return node.inputs
+
+
+class Writes:
+    """Which stage writes which PCollection in which form; `need` is asked backwards from the readers."""
+
+    def __init__(self, plan: Plan, buckets: int) -> None:
+        self._plan = plan
+        self._buckets = buckets
+        self._channels = 0
+        self._known: dict[tuple[str, Form], Output] = {}
+
+    def need(self, pcollection: str, form: Form) -> list[tuple[Stage, Output]]:
+        """The outputs of stages that together hold the PCollection in that form. Counts one reader of each."""
+        producer = self._plan.producers.get(pcollection)
+        if isinstance(producer, Flatten):
+            return [found for each in producer.inputs for found in self.need(each, form)]
+        if isinstance(producer, Empty):
+            return []
+        if isinstance(producer, Redistribute):
+            # what is dealt may as well be sorted by key: both spread it
+            (source,) = producer.inputs
+            return self.need(source, Form.DEALT if form is Form.PLAIN else form)
+        assert isinstance(producer, Stage), f"{pcollection} is not written by a stage"
+        output = self._known.get((pcollection, form))
+        if output is None:
+            number = self._channels
+            self._channels += 1
+            output = Output(f"write_{number}", number, pcollection, form, self._buckets)
+            self._known[pcollection, form] = output
+            producer.writes.append(output)
+        producer.readers += 1
+        return [(producer, output)]
+
+
+def stage_input(plan: Plan, stage: Stage) -> tuple[Input, str | None, Form]:
+    """What a stage begins with; the PCollection whose rows it reads (None: an impulse), and in which form."""
+    producer = plan.producers.get(stage.input)
+    if isinstance(producer, Impulse):
+        return Input("read", Form.PLAIN, impulse=True), None, Form.PLAIN
+    if isinstance(producer, GroupByKey):
+        (source,) = producer.inputs
+        return Input("read", Form.GROUPED, plan.group_spec(source)), source, Form.GROUPED
+    form = Form.KEYED if stage.stateful else Form.PLAIN
+    return Input("read", form), stage.input, form
+
+
+def stage_task(
+    plan: Plan,
+    stage: Stage,
+    stage_id: int,
+    read: Input,
+    write_payload: Callable[[Output, str, GroupSpec | None], bytes],
+    side_names: Mapping[tuple[str, str], str],
+    options: Mapping[str, Any],
+) -> StageTask:
+    """The task of a stage, once all its readers are known."""
+    transforms = {each.unique_name: each for each in stage.transforms}
+    coder_id = plan.windowed_coder_id(stage.input, state_iterables=True)
+    transforms[read.transform_id] = beam_runner_api_pb2.PTransform(
+        unique_name=read.transform_id,
+        spec=beam_runner_api_pb2.FunctionSpec(
+            urn=bundle_processor.DATA_INPUT_URN,
+            payload=beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder_id).SerializeToString(),
+        ),
+        outputs={"out": stage.input},
+    )
+    for output in stage.writes:
+        coder_id = plan.windowed_coder_id(output.pcollection_id)
+        group = plan.group_spec(output.pcollection_id) if output.form is Form.GROUPED else None
+        transforms[output.transform_id] = beam_runner_api_pb2.PTransform(
+            unique_name=output.transform_id,
+            spec=beam_runner_api_pb2.FunctionSpec(urn=WRITE_URN, payload=write_payload(output, coder_id, group)),
+            inputs={"in": output.pcollection_id},
+        )
+    sides = tuple(
+        SideInput(transform_id, tag, side_names[transform_id, tag], multimap, plan.windowed_coder_id(pcollection))
+        for transform_id, tag, pcollection, multimap in stage.side_inputs
+    )
+    used = {p for each in transforms.values() for p in (*each.inputs.values(), *each.outputs.values())}
+    components = plan.components
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor(
+        id=f"stage-{stage_id}",
+        transforms=transforms,
+        pcollections={each: components.pcollections[each] for each in used},
+        coders=components.coders,
+        windowing_strategies=components.windowing_strategies,
+        environments=components.environments,
+    )
+    descriptor.timer_api_service_descriptor.url = "spark-task"  # any: Beam looks only whether there is one
+    return StageTask(
+        stage_id, stage.name, descriptor.SerializeToString(), read, tuple(stage.writes), sides, dict(options)
+    )

@@ -1,0 +1,167 @@
+"""A fused stage in a Spark task: Beam's bundle processor, fed from rows, writing rows."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from apache_beam.internal import pickler
+
+from rmqio.runners.spark.beam_private import (
+    beam_fn_api_pb2,
+    beam_runner_api_pb2,
+    bundle_processor,
+    collected_finalizers,
+    data_plane,
+    pipeline_context,
+)
+from rmqio.runners.spark.metrics import consolidate
+from rmqio.runners.spark.model import RESIDUAL_CHANNEL, StageTask, TaskReport
+from rmqio.runners.spark.worker import writing  # noqa: F401  registers the write operations with Beam
+from rmqio.runners.spark.worker.rows import RowWriter
+from rmqio.runners.spark.worker.side_inputs import SideInputs
+from rmqio.runners.spark.worker.spool import Spool
+from rmqio.runners.spark.worker.state import TaskState
+from rmqio.runners.spark.worker.timers import Family, Timers
+
+TIMER_URL: Final = "spark-task"  # any: Beam looks only whether one is set
+_CAPABILITIES: Final = frozenset[str]()
+
+
+class _Channel(data_plane.DataChannel):
+    """Hands a bundle its input, then the timers that are due."""
+
+    def __init__(self, input_id: str) -> None:
+        self._input_id = input_id
+        self.input: Iterator[bytes] = iter(())
+        self.timers: Timers | None = None
+        self.timer_coder: Callable[[Family], Any] | None = None
+
+    def input_elements(self, instruction_id: str, expected_inputs: Any, abort_callback: Any = None) -> Iterator[Any]:
+        for chunk in self.input:
+            yield beam_fn_api_pb2.Elements.Data(transform_id=self._input_id, data=chunk)
+        if self.timers is not None:
+            for (transform_id, family), timers in self.timers.due():
+                yield beam_fn_api_pb2.Elements.Timers(transform_id=transform_id, timer_family_id=family, timers=timers)
+
+    def output_timer_stream(self, instruction_id: str, transform_id: str, timer_family_id: str) -> Any:
+        assert self.timers is not None
+        assert self.timer_coder is not None
+        family = (transform_id, timer_family_id)
+        return self.timers.stream(family, self.timer_coder(family))
+
+    def output_stream(self, instruction_id: str, transform_id: str) -> Any:
+        raise NotImplementedError("elements leave a stage through the operations of writing.py")
+
+    def close(self) -> None:
+        pass
+
+
+class _Channels(data_plane.DataChannelFactory):
+    """The one channel of the task; `rows` is where the write operations find their writer."""
+
+    def __init__(self, channel: _Channel, rows: RowWriter) -> None:
+        self._channel = channel
+        self.rows = rows
+
+    def create_data_channel(self, remote_grpc_port: Any, data_stream_id: str | None = None) -> _Channel:
+        return self._channel
+
+    def create_data_channel_from_url(self, url: str, data_stream_id: str | None = None) -> _Channel:
+        return self._channel
+
+    def close(self) -> None:
+        pass
+
+
+class Bundles:
+    """Runs the bundles of one task of a stage. Make it, `run` bundles, `close` it: that tears the DoFns down."""
+
+    def __init__(
+        self, task: StageTask, broadcasts: Mapping[str, Any], rows: RowWriter, spool: Spool, report: TaskReport
+    ) -> None:
+        self._task = task
+        self._rows = rows
+        self._report = report
+        self._metrics: list[Any] = []
+        descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
+        self.context = pipeline_context.PipelineContext(descriptor)
+        self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
+        self._channel = _Channel(task.input.transform_id)
+        self._processor = bundle_processor.BundleProcessor(
+            _CAPABILITIES, descriptor, self.state, _Channels(self._channel, rows)
+        )
+        timers = self._processor.timers_info
+        self._event_time = {family: _in_event_time(descriptor, *family) for family in timers}
+        self._channel.timer_coder = lambda family: timers[family].timer_coder_impl
+        self._used = False
+
+    def run(self, chunks: Iterator[bytes]) -> None:
+        """One bundle over encoded elements, and then the bundles of what it defers.
+
+        What a splittable DoFn defers is run again here, in the same task, after the delay that it asks for; but if the
+        bundle has something to finalize, it must be committed first: then the residuals go out as rows.
+        """
+        while True:
+            residuals, finalizes = self._bundle(chunks)
+            if finalizes:
+                self._carry_finalizers()
+            if not residuals:
+                return
+            elements = [residual.application.element for residual in residuals]
+            delay_s = min(_delay_s(residual) for residual in residuals)
+            if finalizes:
+                self._report.delay_s = min(delay_s, self._report.delay_s) if self._report.residuals else delay_s
+                self._report.residuals += len(elements)
+                for element in elements:
+                    self._rows.write(RESIDUAL_CHANNEL, 0, None, element)
+                return
+            if delay_s > 0:
+                self._rows.flush()
+                time.sleep(delay_s)
+            chunks = iter(elements)
+
+    def _bundle(self, chunks: Iterator[bytes]) -> tuple[Any, bool]:
+        if self._used:
+            self._processor.reset()
+        self._used = True
+        self._channel.input = chunks
+        self._channel.timers = Timers(self._event_time) if self._event_time else None
+        residuals, finalizes = self._processor.process_bundle(uuid.uuid4().hex)
+        self._add_metrics(self._processor.monitoring_infos())
+        return residuals, finalizes
+
+    def _carry_finalizers(self) -> None:
+        for callback in collected_finalizers(self._processor):
+            try:
+                self._report.finalizers.append(pickler.dumps(callback))
+            except Exception as error:
+                raise ValueError(
+                    f"{self._task.name}: the bundle finalizer {callback!r} does not pickle ({error}). On Spark it runs "
+                    "in the driver, after the output of its bundle is safe: register something that pickles"
+                ) from error
+
+    def _add_metrics(self, infos: list[Any]) -> None:
+        self._metrics = consolidate([*self._metrics, *infos]) if self._metrics else infos
+
+    def close(self, failed: bool) -> None:
+        """Tears down and completes the report. After a failure, errors of a teardown do not hide the first one."""
+        self._report.metrics = [info.SerializeToString() for info in self._metrics]
+        with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
+            self._processor.shutdown()
+
+
+def _in_event_time(descriptor: Any, transform_id: str, family: str) -> bool:
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(descriptor.transforms[transform_id].spec.payload)
+    domain = payload.timer_family_specs[family].time_domain
+    return bool(domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME)
+
+
+def _delay_s(residual: Any) -> float:
+    if not residual.HasField("requested_time_delay"):
+        return 0.0
+    delay = residual.requested_time_delay
+    return float(delay.seconds + delay.nanos / 1e9)

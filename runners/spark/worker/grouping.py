@@ -1,0 +1,235 @@
+"""The reading side of a GroupByKey: rows sorted by key become encoded elements KV<K, Iterable<V>>.
+
+Nothing is decoded: the runs of values go into the encoding of the iterable as they are. A group that is too large for
+memory goes to a spool, and its element holds a token that Beam's coder resolves through the state API.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
+from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.transforms import trigger
+from apache_beam.transforms.window import GlobalWindow, WindowFn
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+
+from rmqio.runners.spark.model import Grouping
+from rmqio.runners.spark.worker.framing import (
+    END_OF_PARTS,
+    REST_IN_STATE,
+    UNKNOWN_SIZE,
+    ElementHeads,
+    split_window_header,
+    varint,
+)
+from rmqio.runners.spark.worker.spool import Spool
+from rmqio.runners.spark.worker.writing import timestamp_combiner
+
+Row = tuple[bytes, bytes]
+_IN_MEMORY_BYTES: Final = 32 << 20  # of one group; what is beyond goes to the spool
+_CHUNK_BYTES: Final = 256 << 10
+
+
+def by_key(rows: Iterable[Row]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
+    """Keys, each with the values of its rows, from rows that are sorted by key."""
+    for key, group in itertools.groupby(rows, key=_first):
+        yield key, map(_second, group)
+
+
+def chunks(elements: Iterable[bytes]) -> Iterator[bytes]:
+    """Encoded elements joined to pieces worth handing over."""
+    held: list[bytes] = []
+    size = 0
+    for element in elements:
+        held.append(element)
+        size += len(element)
+        if size >= _CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def grouped(rows: Iterable[Row], grouping: Grouping, kv_coder: Any, windowing: Any, spool: Spool) -> Iterator[bytes]:
+    """The elements of a GroupByKey's output, encoded, from its rows sorted by key."""
+    if grouping is Grouping.GLOBAL:
+        return _globally(rows, spool)
+    if grouping is Grouping.WINDOWED:
+        return _windowed(rows, windowing, spool)
+    return _triggered(rows, kv_coder, windowing)
+
+
+def _globally(rows: Iterable[Row], spool: Spool) -> Iterator[bytes]:
+    window = GlobalWindow()
+    head = ElementHeads(GlobalWindowCoder())(window.max_timestamp(), window)
+    for key, runs in by_key(rows):
+        yield b"".join([head, key, *_iterable(runs, spool)])
+
+
+def _windowed(rows: Iterable[Row], windowing: Any, spool: Spool) -> Iterator[bytes]:
+    window_coder = windowing.windowfn.get_window_coder()
+    decode = window_coder.decode
+    heads = ElementHeads(window_coder)
+    combiner = timestamp_combiner(windowing)
+    merging = windowing.windowfn
+    windows: dict[bytes, Any] = {}  # decoded once each; cleared when many
+    for key, values in by_key(rows):
+        runs: dict[Any, Runs] = {}
+        for value in values:
+            encoded, time, run = split_window_header(value)
+            window = windows.get(encoded)
+            if window is None:
+                if len(windows) > 10_000:
+                    windows.clear()
+                window = windows[encoded] = decode(encoded)
+            of_window = runs.get(window)
+            if of_window is None:
+                of_window = runs[window] = Runs(spool)
+            of_window.append(run)
+            if combiner is not None:
+                of_window.time = time if of_window.time is None else combiner.combine(of_window.time, time)
+        for window, parts in _merged(runs, merging):
+            time = combiner.merge(window, [part.time for part in parts]) if combiner else window.max_timestamp()
+            all_runs = itertools.chain.from_iterable(parts)
+            yield b"".join([heads(time, window), key, *_iterable(all_runs, spool)])
+
+
+def _triggered(rows: Iterable[Row], kv_coder: Any, windowing: Any) -> Iterator[bytes]:
+    driver = trigger.GeneralTriggerDriver(windowing, _STANDING_CLOCK)
+    window_coder = windowing.windowfn.get_window_coder()
+    values_impl = WindowedValueCoder(kv_coder.value_coder(), window_coder).get_impl()
+    value_impl = kv_coder.value_coder().get_impl()
+    heads = ElementHeads(window_coder)
+    for key, encoded in by_key(rows):
+        for firing in _firings(driver, _decoded(encoded, values_impl)):
+            out = create_OutputStream()
+            count = 0
+            for value in firing.value:
+                value_impl.encode_to_stream(value, out, True)
+                count += 1
+            head = heads(firing.timestamp, firing.windows[0], firing.pane_info)
+            run = varint(count) + out.get() if count else b""
+            yield b"".join([head, key, UNKNOWN_SIZE, run, END_OF_PARTS])
+
+
+class _StandingClock:
+    """Processing time does not pass while a group of bounded data is looked at."""
+
+    def time(self) -> float:
+        return 0.0
+
+
+_STANDING_CLOCK: Final = _StandingClock()
+
+
+def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
+    """The panes of one key. All elements come first, then the watermark goes to the end of time, then windows close.
+
+    Beam's driver leaves out the last step: what a trigger never fired (a count not reached, a delay in processing time)
+    would be lost. A window that closes emits what it still has, as in Beam's other runners.
+    """
+    state = trigger.InMemoryUnmergedState()
+    shown: dict[Any, int] = {}
+    for firing in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
+        shown[firing.windows[0]] = len(firing.value)
+        yield firing
+    while True:
+        due, _ = state.get_timers(clear=True, watermark=MAX_TIMESTAMP, processing_time=float("-inf"))
+        if not due:
+            break
+        for window_id, (name, domain, time, _) in due:
+            for firing in driver.process_timer(window_id, name, domain, time, state):
+                shown[firing.windows[0]] = len(firing.value)
+                yield firing
+    of_windows = trigger.MergeableStateAdapter(state)
+    for window in list(of_windows.known_windows()):
+        if of_windows.get_state(window, driver.TOMBSTONE):
+            continue
+        left = of_windows.get_state(window, driver.ELEMENTS)
+        accumulates = driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
+        if len(left) > (shown.get(window, 0) if accumulates else 0):
+            index = of_windows.get_state(window, driver.INDEX)
+            late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)
+            timing = PaneInfoTiming.LATE if late else PaneInfoTiming.ON_TIME
+            hold = of_windows.get_state(window, driver.WATERMARK_HOLD)
+            time = window.max_timestamp() if hold is None else hold
+            yield WindowedValue(left, time, (window,), PaneInfo(index == 0, True, timing, index, late))
+
+
+class Runs:
+    """The runs of one window, in memory as long as they are few."""
+
+    __slots__ = ("_held", "_size", "_spool", "_tokens", "time")
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._held: list[bytes] = []
+        self._size = 0
+        self._tokens: list[bytes] = []
+        self.time: Any = None
+
+    def append(self, run: bytes) -> None:
+        self._held.append(run)
+        self._size += len(run)
+        if self._size > _IN_MEMORY_BYTES:
+            self._tokens.append(self._spool.store(iter(self._held)))
+            self._held, self._size = [], 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for token in self._tokens:
+            yield from self._spool.runs(token)
+        yield from self._held
+
+
+def _merged(runs: dict[Any, Runs], windowfn: WindowFn) -> Iterator[tuple[Any, list[Runs]]]:
+    """Windows with their runs, after the window function has merged them."""
+    if not windowfn.is_merging():
+        for window, of_window in runs.items():
+            yield window, [of_window]
+        return
+    parts = {window: [of_window] for window, of_window in runs.items()}
+
+    class Context(WindowFn.MergeContext):
+        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+            together: list[Runs] = []
+            for window in to_be_merged:
+                together += parts.pop(window, [])
+            parts.setdefault(merge_result, []).extend(together)
+
+    windowfn.merge(Context(list(runs)))
+    yield from parts.items()
+
+
+def _iterable(runs: Iterable[bytes], spool: Spool) -> list[bytes]:
+    """The encoding of an iterable whose values come in counted runs."""
+    parts = [UNKNOWN_SIZE]
+    size = 0
+    runs = iter(runs)
+    for run in runs:
+        parts.append(run)
+        size += len(run)
+        if size > _IN_MEMORY_BYTES:
+            token = spool.store(runs)
+            return [*parts, REST_IN_STATE, varint(len(token)), token]
+    parts.append(END_OF_PARTS)
+    return parts
+
+
+def _decoded(encoded: Iterable[bytes], impl: Any) -> Iterator[Any]:
+    for run in encoded:
+        stream = create_InputStream(run)
+        while stream.size() > 0:
+            yield impl.decode_from_stream(stream, True)
+
+
+def _first(row: Row) -> bytes:
+    return row[0]
+
+
+def _second(row: Row) -> bytes:
+    return row[1]

@@ -1,0 +1,92 @@
+"""Rows on their way out of a task: collected to Arrow batches, handed from the bundle's thread to Spark's."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+SCHEMA: Final = pa.schema(
+    [("channel", pa.int32()), ("bucket", pa.int32()), ("key", pa.binary()), ("value", pa.binary())]
+)
+BATCH_BYTES: Final = 1 << 20
+_BATCH_ROWS: Final = 10_000
+_DEPTH: Final = 4  # batches waiting for Spark; then the bundle waits, so that memory is bounded
+_END: Final = object()
+
+
+class Abandoned(BaseException):
+    """Spark no longer reads this task's rows; not an Exception, so that a user's DoFn does not swallow it."""
+
+
+class RowQueue:
+    """Arrow batches from a bundle's thread to the task's. A full queue makes the bundle wait."""
+
+    def __init__(self) -> None:
+        self._batches: queue.Queue[Any] = queue.Queue(_DEPTH)
+        self._abandoned = threading.Event()
+
+    def put(self, batch: Any) -> None:
+        """Raises `Abandoned` once `abandon` was called."""
+        while not self._abandoned.is_set():
+            try:
+                self._batches.put(batch, timeout=1.0)
+            except queue.Full:
+                continue
+            return
+        raise Abandoned
+
+    def end(self) -> None:
+        """No more batches come."""
+        with _ignored_abandoned():
+            self.put(_END)
+
+    def abandon(self) -> None:
+        """Nobody reads any more."""
+        self._abandoned.set()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._batches.get()) is not _END:
+            yield batch
+
+
+class _ignored_abandoned:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, *_: object) -> bool:
+        return kind is Abandoned
+
+
+class RowWriter:
+    """Collects single rows of all outputs to batches."""
+
+    def __init__(self, rows: RowQueue) -> None:
+        self._rows = rows
+        self._columns: tuple[list[int], list[int], list[bytes | None], list[bytes]] = ([], [], [], [])
+        self._bytes = 0
+
+    def write(self, channel: int, bucket: int, key: bytes | None, value: bytes) -> None:
+        channels, buckets, keys, values = self._columns
+        channels.append(channel)
+        buckets.append(bucket)
+        keys.append(key)
+        values.append(value)
+        self._bytes += len(value) + (len(key) if key is not None else 0)
+        if self._bytes >= BATCH_BYTES or len(values) >= _BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands over what is collected."""
+        if self._columns[0]:
+            arrays = [pa.array(column, field.type) for column, field in zip(self._columns, SCHEMA, strict=True)]
+            self._columns = ([], [], [], [])
+            self._bytes = 0
+            self._rows.put(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Hands over a batch made elsewhere."""
+        self._rows.put(batch)

@@ -1,0 +1,70 @@
+"""State of a task, served to Beam's bundle processor in this process: user state, side inputs, spilled groups."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from apache_beam.coders.coder_impl import CoderImpl, create_InputStream, create_OutputStream
+
+from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, sdk_worker
+from rmqio.runners.spark.worker.side_inputs import SideInputs
+from rmqio.runners.spark.worker.spool import Spool
+
+_SIDE_INPUTS = frozenset(
+    {
+        "iterable_side_input",
+        "multimap_side_input",
+        "multimap_keys_side_input",
+        "multimap_keys_values_side_input",
+    }
+)
+
+
+class TaskState(sdk_worker.CachingStateHandler):
+    """Serves the state requests of one task.
+
+    User state lives as long as the keys of one bundle: all elements of a key are in one bundle, and its timers fire in
+    it. Beam's own in-memory servicer keeps it, so every kind of state that Beam knows is served.
+    """
+
+    def __init__(self, side_inputs: SideInputs, spool: Spool) -> None:
+        self._side_inputs = side_inputs
+        self._spool = spool
+        self._user = StateServicer()
+
+    def forget_keys(self) -> None:
+        """Drops all user state: the keys of the bundle will not come again."""
+        self._user = StateServicer()
+
+    @contextlib.contextmanager
+    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
+        yield
+
+    def blocking_get(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl) -> Any:
+        kind = state_key.WhichOneof("type")
+        if kind == "runner":
+            return self._spool.read(state_key.runner.key, coder)
+        if kind in _SIDE_INPUTS:
+            return self._side_inputs.get(kind, getattr(state_key, kind))
+        data, _ = self._user.get_raw(state_key)
+        return _decoded(data, coder)
+
+    def extend(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl, elements: Iterable[Any]) -> Any:
+        out = create_OutputStream()
+        for element in elements:
+            coder.encode_to_stream(element, out, True)
+        return self._user.append_raw(state_key, out.get())
+
+    def clear(self, state_key: beam_fn_api_pb2.StateKey) -> Any:
+        return self._user.clear(state_key)
+
+    def done(self) -> None:
+        pass
+
+
+def _decoded(data: bytes, coder: CoderImpl) -> Iterator[Any]:
+    stream = create_InputStream(data)
+    while stream.size() > 0:
+        yield coder.decode_from_stream(stream, True)

@@ -1,0 +1,182 @@
+"""The function that `mapInArrow` runs for a stage: a thread runs the bundles, Spark's thread takes their rows."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.value_provider import RuntimeValueProvider
+
+from rmqio.runners.spark.beam_private import common
+from rmqio.runners.spark.bootstrap import begin
+from rmqio.runners.spark.errors import TaskFailure
+from rmqio.runners.spark.model import Form, StageTask, TaskReport
+from rmqio.runners.spark.worker.bundles import Bundles
+from rmqio.runners.spark.worker.grouping import Row, by_key, chunks, grouped
+from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
+from rmqio.runners.spark.worker.spool import Spool
+
+_KEYED_BUNDLE_BYTES: Final = 4 << 20  # keys whose state is held at the same time
+
+
+def run_stage(
+    task: StageTask,
+    broadcasts: Mapping[str, Any],
+    send: Callable[[TaskReport], None],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The rows that a stage writes for the rows of one partition. `send` is given the report when all went well."""
+    rows = RowQueue()
+    report = TaskReport(os.getpid())
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with _recorded(report):
+                _run(task, broadcasts, RowWriter(rows), report, batches)
+        except Abandoned:
+            pass
+        except BaseException as error:  # noqa: BLE001  raised again in the task's own thread
+            failure.append(error)
+        finally:
+            rows.end()
+
+    thread = threading.Thread(target=work, name=f"bundle {task.name}", daemon=True)
+    thread.start()
+    try:
+        yield from rows
+    finally:
+        rows.abandon()
+        thread.join()
+    if failure:
+        raise TaskFailure(failure[0]) from None
+    send(report)
+
+
+def _run(
+    task: StageTask,
+    broadcasts: Mapping[str, Any],
+    rows: RowWriter,
+    report: TaskReport,
+    batches: Iterable[pa.RecordBatch],
+) -> None:
+    if task.bootstrap is not None:
+        begin(task.bootstrap)  # before anything of the user's is unpickled
+    found = _input(task, batches)
+    first = next(found, None)
+    if first is None:
+        return  # nothing to do in this partition: no setup, no bundle, as Beam's runners do it
+    found = itertools.chain([first], found)
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs what is raised, at each attempt
+    RuntimeValueProvider.set_runtime_options(dict(task.options))
+    FileSystems.set_options(PipelineOptions.from_dictionary(dict(task.options)))
+    spool = Spool()
+    bundles = Bundles(task, broadcasts, rows, spool, report)
+    failed = True
+    try:
+        for bundle in _bundles(task, bundles, found, spool):
+            bundles.run(bundle)
+            spool.clear()
+        rows.flush()
+        failed = False
+    finally:
+        bundles.close(failed)
+        spool.close()
+
+
+def _bundles(task: StageTask, bundles: Bundles, found: Iterator[Any], spool: Spool) -> Iterator[Iterator[bytes]]:
+    """The input of each bundle of this partition. One bundle, unless state or spooled groups ask for more."""
+    if task.input.form is Form.KEYED:
+        yield from _keyed(found, bundles)
+    elif task.input.form is Form.GROUPED:
+        group = task.input.group
+        assert group is not None
+        kv_coder = bundles.context.coders.get_by_id(group.kv_coder_id)
+        windowing = bundles.context.windowing_strategies.get_by_id(group.windowing_id)
+        elements = grouped(found, group.grouping, kv_coder, windowing, spool)
+        more = True
+        while more:
+            cut = _UntilSpooled(elements, spool)
+            yield chunks(cut)
+            more = cut.more
+    else:
+        yield found
+
+
+class _UntilSpooled:
+    """Elements up to the first whose group is on disk, so that the bundle's end frees the disk."""
+
+    def __init__(self, elements: Iterator[bytes], spool: Spool) -> None:
+        self._elements = elements
+        self._spool = spool
+        self.more = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for element in self._elements:
+            yield element
+            if self._spool.used:
+                self.more = True
+                return
+
+
+def _keyed(rows: Iterator[Row], bundles: Bundles) -> Iterator[Iterator[bytes]]:
+    """Bundles of whole keys: a key's elements are together, so its state ends with the bundle."""
+    keys = by_key(rows)
+
+    def bundle(key_rows: Iterator[bytes]) -> Iterator[bytes]:
+        size = 0
+        while True:
+            for value in key_rows:
+                size += len(value)
+                yield value
+            if size >= _KEYED_BUNDLE_BYTES:
+                return
+            following = next(keys, None)
+            if following is None:
+                return
+            key_rows = following[1]
+
+    for _, key_rows in keys:
+        yield bundle(key_rows)
+        bundles.state.forget_keys()
+
+
+def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """Chunks of encoded elements, or (key, value) rows, from Spark's batches."""
+    if task.input.impulse:
+        if any(batch.num_rows for batch in batches):
+            yield common.ENCODED_IMPULSE_VALUE
+        return
+    by_keys = task.input.form in (Form.GROUPED, Form.KEYED)
+    for batch in batches:
+        values = batch.column("value").to_pylist()
+        yield from zip(batch.column("key").to_pylist(), values, strict=True) if by_keys else values
+
+
+class _recorded:
+    """Warnings of user code go into the report: raised in a worker, they are the driver's to show."""
+
+    def __init__(self, report: TaskReport) -> None:
+        self._report = report
+        self._catch = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        self._catch.__enter__()
+        warnings.simplefilter("always")
+        warnings.showwarning = self._show  # type: ignore[assignment]
+
+    def __exit__(self, *error: Any) -> None:
+        self._catch.__exit__(*error)
+
+    def _show(self, message: Any, category: type, filename: str, lineno: int, *_: Any) -> None:
+        found = (str(message), f"{category.__module__}.{category.__qualname__}", filename, lineno)
+        if found not in self._report.warnings:
+            self._report.warnings.append(found)

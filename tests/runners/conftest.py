@@ -1,0 +1,17 @@
+"""Tests of runners share one Spark, which the first pipeline starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts Spark takes seconds at the least: it is not for the daily tier."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.path.name not in _WITHOUT_SPARK:
+            item.add_marker(pytest.mark.spark)
+
+
+_WITHOUT_SPARK = {"test_spark_worker.py", "test_spark_units.py", "test_spark_capabilities.py"}

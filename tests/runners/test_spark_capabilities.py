@@ -1,0 +1,286 @@
+"""docs/spark-runner.md and the tests agree: what the page says we can is shown by a test that runs, row by row."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import unittest
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+import apache_beam as beam
+
+HERE: Final = Path(__file__).parent
+PAGE: Final = HERE.parents[1] / "docs" / "spark-runner.md"
+
+# Of Beam's matrix: website/www/site/data/capability_matrix.yaml in apache/beam at 06f56f5. The last group is ours.
+ROWS: Final = {
+    "What is being computed?": [
+        "ParDo",
+        "GroupByKey",
+        "Flatten",
+        "Combine",
+        "Composite Transforms",
+        "Side Inputs",
+        "Source API",
+        "Metrics",
+        "Stateful Processing",
+    ],
+    "Bounded Splittable DoFn Support Status": [
+        "Base",
+        "Side Inputs",
+        "Splittable DoFn Initiated Checkpointing",
+        "Dynamic Splitting",
+        "Bundle Finalization",
+    ],
+    "Unbounded Splittable DoFn Support Status": [
+        "Base",
+        "Side Inputs",
+        "Splittable DoFn Initiated Checkpointing",
+        "Dynamic Splitting",
+        "Bundle Finalization",
+    ],
+    "Where in event time?": [
+        "Global windows",
+        "Fixed windows",
+        "Sliding windows",
+        "Session windows",
+        "Custom windows",
+        "Custom merging windows",
+        "Timestamp control",
+    ],
+    "When in processing time?": [
+        "Configurable triggering",
+        "Event-time triggers",
+        "Processing-time triggers",
+        "Count triggers",
+        "Composite triggers",
+        "Allowed lateness",
+        "Timers",
+    ],
+    "How do refinements relate?": ["Discarding", "Accumulating"],
+    "Additional common features not yet part of the Beam model": ["Drain", "Checkpoint", "Key-ordered delivery"],
+    "Portability and Python": [
+        "Bag state",
+        "Value state",
+        "Combining state",
+        "Set state",
+        "Ordered list state",
+        "Map state",
+        "Event-time timers",
+        "Processing-time timers",
+        "Dynamic timers",
+        "Stable input",
+        "Time-sorted input",
+        "DoFn lifecycle",
+        "Batched DoFns",
+        "Combiner lifting and packing",
+        "Reshuffle",
+        "Redistribute",
+        "Value providers",
+        "Cross-language transforms",
+        "Unbounded pipelines",
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table; `group` is the heading that it stands under."""
+
+    group: str
+    name: str
+    ours: str
+    portable: str
+    tests: tuple[str, ...]
+
+
+def rows_of(page: str) -> list[Row]:
+    """The rows under "## Capabilities"."""
+    found = []
+    for group, text in _sections(_section(page, "Capabilities"), "###"):
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if len(cells) == 4 and cells[0] and not set(cells[0]) <= set("-:"):
+                found.append(Row(group, cells[0], cells[1], cells[2], tuple(re.findall(r"`([^`]+)`", cells[3]))))
+    return found
+
+
+def _section(page: str, title: str) -> str:
+    return dict(_sections(page, "##"))[title]
+
+
+def _sections(text: str, level: str) -> Iterator[tuple[str, str]]:
+    parts = re.split(rf"^{level} (.+)$", text, flags=re.MULTILINE)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
+def disagreements(rows: list[Row], expected: dict[str, list[str]]) -> list[str]:
+    """What is wrong with a table: rows that it lacks or has twice, and claims that no test bears out."""
+    names = [(row.group, row.name) for row in rows]
+    wanted = [(group, name) for group, all_names in expected.items() for name in all_names]
+    found = [f"{each}: no row" for each in wanted if each not in names]
+    found += [f"{each}: not a row of the matrix" for each in names if each not in wanted]
+    found += [f"{each}: twice" for each in set(names) if names.count(each) > 1]
+    for row in rows:
+        answer, _, reason = row.ours.partition(":")
+        where = f"{row.group} / {row.name}"
+        if answer not in ("yes", "partly", "no") or (answer == "yes") == bool(reason.strip()):
+            found.append(f"{where}: {row.ours!r} is not 'yes', 'partly: reason' or 'no: reason'")
+        if answer != "no" and not row.tests:
+            found.append(f"{where}: no test")
+        problems = ((test, problem(test, may_fail=answer == "no")) for test in row.tests)
+        found += [f"{where}: {test} {wrong}" for test, wrong in problems if wrong]
+    return found
+
+
+def problem(test: str, may_fail: bool = False) -> str | None:
+    """Why a test (`file::Class::name` or `file::name`) shows nothing; None: it is collected and has no way to skip."""
+    file, *names = test.split("::")
+    if not (HERE / file).is_file() or not file.startswith("test_") or not names:
+        return "is in no test file here"
+    module: Any = importlib.import_module(f"tests.runners.{file.removesuffix('.py')}")
+    path = [module]
+    for name in names:
+        if not hasattr(path[-1], name):
+            return "does not exist"
+        path.append(getattr(path[-1], name))
+    classes, function = path[1:-1], path[-1]
+    if not names[-1].startswith("test") or not inspect.isfunction(function):
+        return "is not a test"
+    if not all(each.__name__.startswith("Test") or issubclass(each, unittest.TestCase) for each in classes):
+        return "is in a class that pytest does not collect"
+    if may_fail:
+        return None
+    marks = [mark for each in path for mark in _marks(each)]
+    if any(mark.name in ("skip", "xfail") for mark in marks) or any(_unittest_skips(each) for each in path[1:]):
+        return "is skipped or expected to fail"
+    if any(mark.name == "skipif" and (isinstance(mark.args[0], str) or mark.args[0]) for mark in marks):
+        return "is skipped here"
+    if re.search(r"skipTest\(|SkipTest|pytest\.(skip|xfail|importorskip)", inspect.getsource(function)):
+        return "may skip itself"
+    return None
+
+
+def _marks(where: Any) -> list[pytest.Mark]:
+    marks = getattr(where, "pytestmark", [])
+    return [getattr(mark, "mark", mark) for mark in (marks if isinstance(marks, list) else [marks])]
+
+
+def _unittest_skips(where: Any) -> bool:
+    return bool(getattr(where, "__unittest_skip__", False) or getattr(where, "__unittest_expecting_failure__", False))
+
+
+def test_the_table_and_the_tests_agree() -> None:
+    found = disagreements(rows_of(PAGE.read_text()), ROWS)
+    assert not found, "\n".join(found)
+
+
+def test_what_beams_own_class_for_its_portable_runner_skips_is_said_as_it_is() -> None:
+    claims = [
+        (row.name, verb, test)
+        for row in rows_of(PAGE.read_text())
+        for verb, test in re.findall(r"\b(skips|runs) `(\w+)`", row.portable)
+    ]
+    everywhere, here = _methods("fn_api_runner/fn_runner_test.py", "FnApiRunnerTest"), {}
+    for file, name in (("portable_runner_test.py", "PortableRunnerTest"), ("spark_runner_test.py", "SparkRunnerTest")):
+        here |= _methods(file, name)
+    skipped = {name for name, text in here.items() if "SkipTest" in text}
+    skipped |= {name for name, text in everywhere.items() if "unittest.skip(" in text or "SparkRunnerTest" in text}
+    wrong = [claim for claim in claims if claim[2] not in everywhere or (claim[1] == "skips") != (claim[2] in skipped)]
+    assert claims
+    assert wrong == []
+
+
+def _methods(file: str, name: str) -> dict[str, str]:
+    """The source of a test class's methods. It is not imported: that asks Docker whether it is there."""
+    path = Path(beam.__file__).parent / "runners" / "portability" / file
+    classes = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.ClassDef)]
+    (found,) = (each for each in classes if each.name == name)
+    return {each.name: ast.unparse(each) for each in found.body if isinstance(each, ast.FunctionDef)}
+
+
+def validates_runner_lists(page: str) -> tuple[list[str], dict[str, str]]:
+    """The tests that the page says pass, and those that it says do not, with their reasons."""
+    lists = dict(_sections(_section(page, "Beam's tests marked `it_validatesrunner`"), "###"))
+    passing = [
+        f"{name}::{test}"
+        for name, tests in re.findall(r"^- `(\w+)`: (.+)$", lists["They pass"], flags=re.MULTILINE)
+        for test in re.findall(r"`(\w+)`", tests)
+    ]
+    return passing, dict(re.findall(r"^\| `([\w:]+)` \| (.+) \|$", lists["They do not"], flags=re.MULTILINE))
+
+
+@pytest.mark.skipif(
+    tuple(map(int, beam.__version__.split(".")[:2])) < (2, 77), reason="the page lists the tests of Beam 2.77"
+)
+def test_the_lists_of_beams_tests_agree() -> None:
+    validates_runner = importlib.import_module("tests.runners.test_spark_validates_runner")
+    marked = [f"{name}::{test}" for name, tests in validates_runner.MARKED.items() for test in tests]
+    passing, reasons = validates_runner_lists(PAGE.read_text())
+    assert reasons == validates_runner.NOT_ON_SPARK
+    assert sorted([*passing, *reasons]) == sorted(marked)
+
+
+GOOD: Final = "`test_spark_worker.py::test_nothing_is_left_on_disk`"
+
+
+def complaints(*lines: Iterable[str]) -> list[str]:
+    """What is wrong with a table of these rows, where rows a and b of one group are wanted."""
+    head = "## Capabilities\n\n### Group\n\n| | ours | portable | shown by |\n|---|---|---|---|\n"
+    page = head + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n## More\n"
+    return disagreements(rows_of(page), {"Group": ["a", "b"]})
+
+
+def test_a_table_that_agrees_has_no_complaints() -> None:
+    assert complaints(("a", "yes", "-", GOOD), ("b", "no: it cannot be done", "-", "")) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "tests", "complaint"),
+    [
+        ("yes", "", "no test"),
+        ("maybe", GOOD, "is not 'yes'"),
+        ("no", "", "'no' is not"),
+        ("no:", "", "'no:' is not"),
+        ("partly", GOOD, "'partly' is not"),
+        ("yes", "`test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("no: it cannot", "`test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", "`test_spark_nothing.py::test_one`", "is in no test file"),
+        ("yes", "`test_spark_worker.py::collect`", "is not a test"),
+        ("yes", "`test_spark_beam_suite.py::TestOnSpark::create_pipeline`", "is not a test"),
+        ("yes", "`test_spark_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
+        ("yes", "`test_spark_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
+        ("yes", f"{GOOD}, `test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
+    ],
+)
+def test_a_table_that_disagrees_is_found_out(ours: str, tests: str, complaint: str) -> None:
+    (found,) = complaints(("a", ours, "-", tests), ("b", "yes", "-", GOOD))
+    assert "Group / a: " in found
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [(["a"], "('Group', 'b'): no row"), (["a", "b", "b"], "('Group', 'b'): twice"), (["a", "b", "c"], "not a row")],
+)
+def test_a_row_too_few_or_too_many_is_found_out(names: list[str], complaint: str) -> None:
+    (found,) = complaints(*[(name, "yes", "-", GOOD) for name in names])
+    assert complaint in found
+
+
+@pytest.mark.parametrize("mark", [pytest.mark.skip, pytest.mark.xfail, pytest.mark.skipif(True, reason="not today")])
+def test_a_test_that_is_marked_not_to_pass_shows_nothing(mark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = importlib.import_module("tests.runners.test_spark_worker")
+    monkeypatch.setattr(worker.test_nothing_is_left_on_disk, "pytestmark", [mark.mark], raising=False)
+    (found,) = complaints(("a", "partly: a bit", "-", GOOD), ("b", "no: it cannot be done", "-", GOOD))
+    assert "Group / a: " in found
+    assert "is skipped" in found

@@ -1,0 +1,427 @@
+"""The Spark runner on a real cluster: a standalone master and two workers, each process with an address of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # several minutes where the machine is busy
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc"),
+]
+
+SPARK = Path(pyspark.__file__).parent
+_LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+_LIBC = ctypes.CDLL(None)
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def parent_of(pid: int) -> int:
+    """0: there is no such process any more."""
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return 0
+    return 0 if state == "Z" else int(parent)
+
+
+def below(pid: int) -> set[int]:
+    """The processes that a process has started, and so on."""
+    pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
+    parents = {each: parent_of(each) for each in pids}
+    found = {pid}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def end_with_the_tests() -> None:
+    """Called in a new process: it ends also if the test run is killed. A worker that ends takes its executors along."""
+    _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+
+
+def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
+    """Waits until it holds: for long, since the machine may be busy."""
+    for _ in range(4_000):
+        if found := holds():
+            return found
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the process ended with {process.returncode}")
+        time.sleep(0.1)
+    return pytest.fail("it does not come true")
+
+
+class Cluster:
+    """A master and workers, from the jars of the installed pyspark, on the loopback interface."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.start("org.apache.spark.deploy.master.Master", "master")
+        found = eventually(lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")), self.processes[0])
+        self.url = found[0]
+        for _ in range(2):
+            self.start_worker()
+
+    def start(self, main: str, name: str, *more: str) -> subprocess.Popen[bytes]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "192m", "SPARK_HOME": str(SPARK)}
+        # a disk of its own, to lose
+        environment["SPARK_LOCAL_DIRS"] = str(self.folder / f"{name}-disk")
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    str(SPARK / "bin/spark-class"),
+                    main,
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    "0",
+                    "--webui-port",
+                    "0",
+                    *more,
+                ],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+                preexec_fn=end_with_the_tests,
+            )
+        self.processes.append(process)
+        return process
+
+    def start_worker(self) -> None:
+        """One with a core, and memory for one executor. Returns when the master knows it."""
+        name = f"worker-{len(self.processes)}"
+        limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(self.folder / name))
+        process = self.start("org.apache.spark.deploy.worker.Worker", name, *limits, self.url)
+        self.workers.append(process)
+        eventually(lambda: "Successfully registered with master" in self.log(name), process)
+
+    def lose(self, worker: subprocess.Popen[bytes]) -> set[int]:
+        """As if its machine had gone: the worker, its executor, their Pythons, and what they had on disk."""
+        lost = below(worker.pid)
+        for pid in (worker.pid, *lost):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder / f"worker-{self.processes.index(worker)}-disk")
+        self.workers.remove(worker)
+        return lost
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            everything = below(process.pid)
+            process.kill()
+            for pid in everything:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    started = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield started
+    started.close()
+
+
+class Program:
+    """A pipeline program that runs on the cluster; ended with the test."""
+
+    def __init__(self, cluster: Cluster, folder: Path, source: str, *flags: str, submit: bool = False) -> None:
+        self.folder = folder
+        file = folder / "program.py"
+        file.write_text(textwrap.dedent(source))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        settings = {
+            "spark.driver.memory": "600m",
+            "spark.executor.memory": "500m",
+            "spark.driver.host": "127.0.0.1",
+            # both executors, or none: how soon the second one comes says nothing of the runner
+            "spark.cores.max": "2",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+        }
+        given = [f"{name}={value}" for name, value in settings.items()]
+        if submit:
+            environment["PYSPARK_PYTHON"] = sys.executable
+            confs = [each for value in given for each in ("--conf", value)]
+            command = [str(SPARK / "bin/spark-submit"), "--master", cluster.url, *confs, str(file)]
+        else:
+            confs = [f"--spark_conf={value}" for value in given]
+            command = [sys.executable, str(file), f"--spark_master_url={cluster.url}", *confs]
+        runner = "--runner=rmqio.runners.spark.SparkRunner"
+        self.process = subprocess.Popen(
+            [*command, runner, *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=end_with_the_tests,
+        )
+
+    def output(self) -> str:
+        """What it printed; fails if the program did."""
+        out, err = self.process.communicate()
+        assert self.process.returncode == 0, f"{out}\n{err}"
+        return out
+
+    def close(self) -> None:
+        for pid in below(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def program(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def start(source: str, *flags: str, submit: bool = False) -> Program:
+        started.append(Program(cluster, tmp_path, source, *flags, submit=submit))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+EVERYTHING = """
+    import collections, os, sys, time
+    from pathlib import Path
+
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.testing.util import assert_that, equal_to
+    from apache_beam.transforms import userstate
+
+    HERE = Path(sys.argv[0]).resolve().parent
+
+    class Point:  # an element, so that pickle looks for it in the main module
+        def __init__(self, key, x):
+            self.key, self.x = key, x
+
+    def halved(x):  # a module-level helper that uses a module-level import
+        return collections.Counter({"half": x // 2})["half"]
+
+    class Places(beam.DoFn):
+        def process(self, point):
+            folder = os.getcwd()  # an executor's own
+            (HERE / ("place-" + folder.replace("/", "_"))).write_text(sys.executable)
+            time.sleep(0.3)
+            yield point.key, halved(point.x)
+
+    class Running(beam.DoFn):
+        SUM = userstate.CombiningValueStateSpec("sum", sum)
+        END = userstate.TimerSpec("end", userstate.TimeDomain.WATERMARK)
+
+        def process(self, kv, total=beam.DoFn.StateParam(SUM), end=beam.DoFn.TimerParam(END)):
+            total.add(kv[1])
+            end.set(1_000)
+
+        @userstate.on_timer(END)
+        def at_end(self, key=beam.DoFn.KeyParam, total=beam.DoFn.StateParam(SUM)):
+            yield key, total.read()
+
+    if __name__ == "__main__":
+        with beam.Pipeline(argv=sys.argv[1:]) as p:
+            points = p | beam.Create([Point(f"k{n % 3}", n) for n in range(30)]) | beam.Reshuffle()
+            halves = points | beam.ParDo(Places())
+            sums = halves | beam.CombinePerKey(sum)
+            joined = sums | beam.Map(lambda kv, all: (*kv, sum(all.values())), all=beam.pvalue.AsDict(sums))
+            sizes = halves | beam.GroupByKey() | beam.MapTuple(lambda key, values: (key, len(list(values))))
+            stateful = halves | beam.ParDo(Running())
+            assert_that(joined, equal_to([("k0", 65, 210), ("k1", 70, 210), ("k2", 75, 210)]), label="combine")
+            assert_that(sizes, equal_to([("k0", 10), ("k1", 10), ("k2", 10)]), label="group")
+            assert_that(stateful, equal_to([("k0", 65), ("k1", 70), ("k2", 75)]), label="state")
+        from pyspark.sql import SparkSession
+        print("MASTER", SparkSession.getActiveSession().sparkContext.master)
+"""
+
+
+def places(folder: Path) -> list[str]:
+    return [each.read_text() for each in folder.glob("place-*")]
+
+
+def test_a_pipeline_of_every_kind_runs_on_both_executors(
+    cluster: Cluster, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    out = program(EVERYTHING).output()
+    assert f"MASTER {cluster.url}" in out
+    assert places(tmp_path) == [sys.executable] * 2
+
+
+def test_spark_submit_takes_the_session_and_the_cluster_that_it_names(
+    cluster: Cluster, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    out = program(EVERYTHING, submit=True).output()
+    assert f"MASTER {cluster.url}" in out, "our default master must not go before spark-submit's"
+    assert places(tmp_path) == [sys.executable] * 2
+
+
+SLOW = """
+    import os, sys, time
+    from pathlib import Path
+
+    import apache_beam as beam
+    from apache_beam.testing.util import assert_that, equal_to
+
+    HERE = Path(sys.argv[0]).resolve().parent
+
+    def noted(what, value):
+        with (HERE / f"{what}-{os.getpid()}").open("a") as file:
+            file.write(f"{value}\\n")
+
+    def first(n):
+        noted("first", n)
+        time.sleep(0.02)  # long enough for both executors to take their share
+        return n % 20, n
+
+    def slowly(key, values):
+        found = sorted(values)
+        noted("grouped", key)
+        time.sleep(0.5)
+        return key, found
+
+    if __name__ == "__main__":
+        with beam.Pipeline(argv=sys.argv[1:]) as p:
+            grouped = p | beam.Create(range(200)) | beam.Reshuffle() | beam.Map(first) | beam.GroupByKey()
+            found = grouped | beam.MapTuple(slowly)
+            assert_that(found, equal_to([(key, list(range(key, 200, 20))) for key in range(20)]))
+        print("RIGHT")
+"""
+
+
+def noted(folder: Path, what: str) -> dict[int, list[str]]:
+    """What the workers of a step wrote down, by process."""
+    return {int(each.name.split("-")[1]): each.read_text().split() for each in folder.glob(f"{what}-*")}
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
+    cluster: Cluster, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    running = program(SLOW)
+
+    def victim() -> Any:
+        """The first of the cluster's workers whose Python has handled groups, not all of its share."""
+        for worker in cluster.workers:
+            mine = below(worker.pid)
+            if any(pid in mine and len(keys) >= 2 for pid, keys in noted(tmp_path, "grouped").items()):
+                return worker
+        return None
+
+    worker = eventually(victim, running.process)
+    mine = below(worker.pid)
+    lost = {pid: keys for pid, keys in noted(tmp_path, "grouped").items() if pid in mine}
+    first = noted(tmp_path, "first")
+    kept = {number for pid, numbers in first.items() if pid in mine for number in numbers}
+    mine |= cluster.lose(worker)
+    assert running.process.poll() is None, "it was in the middle"
+    try:
+        assert "RIGHT" in running.output()
+    finally:
+        running.close()
+        cluster.start_worker()
+    handled = noted(tmp_path, "grouped")
+    again = {key for pid, keys in handled.items() if pid not in mine for key in keys}
+    assert again >= {key for keys in lost.values() for key in keys}, "what was lost was done again"
+    assert again == {str(key) for key in range(20)}
+    assert kept, "the lost worker had prepared data for others"
+    elsewhere = {number for pid, numbers in noted(tmp_path, "first").items() if pid not in mine for number in numbers}
+    assert elsewhere >= kept, "which was lost with it, and made anew"
+
+
+PACKAGES = """
+    import sys
+
+    import apache_beam as beam
+    from apache_beam.testing.util import assert_that, equal_to
+
+    def greeted(n):
+        import of_extra, of_setup.inner
+        return of_extra.text(n), of_setup.inner.text(n), __import__("of_extra").__file__.startswith("/"), sys.prefix
+
+    if __name__ == "__main__":
+        with beam.Pipeline(argv=sys.argv[1:]) as p:
+            found = p | beam.Create([1]) | beam.Map(greeted)
+            _ = found | beam.Map(repr) | beam.io.WriteToText("found", shard_name_template="")
+"""
+
+
+def project(folder: Path, name: str, files: dict[str, str]) -> Path:
+    """A project that setuptools can build."""
+    for path, text in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    setup = (
+        f"from setuptools import setup, find_packages\nsetup(name={name!r}, version='1.0', packages=find_packages(),"
+    )
+    modules = [each.removesuffix(".py") for each in files if "/" not in each and each.endswith(".py")]
+    (folder / "setup.py").write_text(f"{setup} package_data={{'': ['*.txt']}}, py_modules={modules!r})\n")
+    return folder
+
+
+def source_distribution(folder: Path) -> Path:
+    subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=folder, check=True, capture_output=True)
+    (found,) = (folder / "dist").glob("*.tar.gz")
+    return found
+
+
+def test_packages_that_the_executors_have_not(program: Callable[..., Program], tmp_path: Path) -> None:
+    extra = project(tmp_path / "extra", "of-extra", {"of_extra.py": "def text(n):\n    return f'extra {n}'\n"})
+    beside = (
+        "import pathlib\ndef text(n):\n    return pathlib.Path(__file__).with_name('data.txt').read_text() + str(n)\n"
+    )
+    files = {"of_setup/__init__.py": "", "of_setup/inner.py": beside, "of_setup/data.txt": "setup "}
+    setup = project(tmp_path / "setup", "of-setup", files)
+    flags = (f"--setup_file={setup / 'setup.py'}", f"--extra_package={source_distribution(extra)}")
+    program(PACKAGES.replace('"found"', repr(str(tmp_path / "found"))), *flags).output()
+    found = (tmp_path / "found").read_text()
+    assert found == f"('extra 1', 'setup 1', True, {sys.prefix!r})\n"
+
+
+def test_a_packed_environment(program: Callable[..., Program], tmp_path: Path) -> None:
+    # A real one is packed with all that it holds. This one refers to this Python's packages and adds one of its own.
+    folder = tmp_path / "env"
+    venv.create(folder, symlinks=True, with_pip=False)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    here = [each for each in sys.path if each.endswith("site-packages")]
+    (packages / "others.pth").write_text("".join(f"import site; site.addsitedir({each!r})\n" for each in here))
+    (packages / "of_extra.py").write_text("def text(n):\n    return f'packed {n}'\n")
+    (packages / "of_setup").mkdir()
+    (packages / "of_setup/inner.py").write_text("def text(n):\n    return f'packed {n}'\n")
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
+        archive.add(folder, ".")
+    source = PACKAGES.replace('"found"', repr(str(tmp_path / "found")))
+    archives = f"--spark_conf=spark.archives={tmp_path / 'env.tar.gz'}#environment"
+    program(source, archives, "--spark_conf=spark.pyspark.python=./environment/bin/python").output()
+    found: tuple[Any, ...] = eval((tmp_path / "found").read_text())
+    assert found[:3] == ("packed 1", "packed 1", True)
+    assert re.fullmatch(r".*/worker-\d+/app-.*/environment", found[3]), "Python itself is the unpacked one"

@@ -1,0 +1,175 @@
+"""Bounded reads of a real RocketMQ, and writes to it, on Spark: the integration tests of the transforms, run again.
+
+Left out: tests that end an endless pipeline or look into a running one (those need a streaming runner), and the one on
+the order of sharding keys, which holds within a bundle: on Spark, elements of one key come from several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+import apache_beam as beam
+
+from rmqio.local import LocalRocketMQ
+from rmqio.runners.spark import SparkRunner
+from tests.helpers import ledger
+from tests.helpers.ledger import Lab, finished
+from tests.integration import test_read_commits, test_read_faults, test_read_filters, test_read_starts
+from tests.integration import test_write_pipeline as writes
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+READS = {
+    test_read_starts: [
+        "test_earliest_to_latest_is_everything_once_and_in_order",
+        "test_without_a_start_and_a_group_it_starts_at_the_latest",
+        "test_from_a_time_that_the_queue_covers",
+        "test_up_to_a_time",
+        "test_group_offsets_and_the_reset_where_there_are_none",
+        "test_specific_offsets_then_the_groups_then_the_reset",
+        "test_an_offset_behind_the_end_fails_or_goes_where_the_policy_says",
+        "test_a_stop_before_the_start_is_nothing",
+        "test_max_num_records_bounded",
+        "test_several_topics_are_read_each_once",
+        "test_explicit_queues",
+        "test_read_all_takes_every_kind_of_element",
+        "test_read_all_reads_equal_elements_each",
+        "test_read_all_of_an_unknown_topic_fails",
+    ],
+    test_read_filters: [
+        "test_tags_pass_and_no_other_with_the_same_hash",
+        "test_sql",
+        "test_a_stop_within_what_is_filtered_out_ends_the_read",
+    ],
+    test_read_commits: [
+        "test_a_bounded_read_leaves_a_group_never_seen_before_at_its_stops",
+        "test_a_bounded_read_under_a_record_limit_leaves_the_group_behind_the_last_record",
+        "test_without_a_group_or_with_commits_off_nothing_is_committed",
+        "test_groups_do_not_see_each_other",
+    ],
+}
+WRITES = [
+    "test_every_way_of_sending_delivers_each_element_once",
+    "test_tags_keys_and_properties_arrive",
+    "test_delayed_messages_arrive_late",
+    "test_what_the_broker_refuses_fails_and_the_rest_arrives",
+    "test_the_largest_message_arrives",
+    "test_selector_sends_to_several_topics",
+    "test_records_written_twice_carry_the_same_ids",
+]
+for _module, _names in READS.items():
+    globals().update({name: getattr(_module, name) for name in _names})
+globals().update({name: getattr(writes, name) for name in WRITES})
+tagged, timed, family = test_read_filters.tagged, test_read_starts.timed, test_read_starts.family
+client, topic = writes.client, writes.topic
+
+
+@pytest.fixture(scope="module")
+def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
+    with contextlib.closing(Lab(rocketmq)) as lab:
+        yield lab
+
+
+class FileSink(beam.DoFn):
+    """Writes what it is given, and when, to a file of its own, for the `Run` to read when the pipeline has ended."""
+
+    folder = ""
+    pause_s = 0.0
+    """Taken after each hundred elements."""
+
+    def __init__(self, name: str) -> None:
+        self._run = Path(self.folder, name)
+        self._run.mkdir()
+        self._pause_s = self.pause_s
+
+    def setup(self) -> None:
+        self._file = Path(self._run, uuid.uuid4().hex).open("ab")  # noqa: SIM115  closed in teardown
+        self._count = 0
+
+    def process(self, element: Any) -> None:
+        pickle.dump((time.monotonic(), element), self._file)
+        self._count += 1
+        if self._pause_s and self._count % 100 == 0:
+            self._file.flush()
+            time.sleep(self._pause_s)
+
+    def teardown(self) -> None:
+        self._file.close()
+
+
+def written(name: str) -> Iterator[tuple[float, Any]]:
+    """What the sinks of a run have written so far."""
+    for path in Path(FileSink.folder, name).iterdir():
+        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                yield pickle.load(file)
+
+
+class Run(ledger.Run):
+    """Reads what the sinks have written, in the order in which they wrote it."""
+
+    def run(self, transforms: Any) -> None:
+        ended, self.has_ended = self.has_ended, type(self.has_ended)()
+        super().run(transforms)
+        if self.error is None:
+            for arrival, record in sorted(written(self.name), key=lambda each: each[0]):
+                self.arrivals.append(arrival)
+                self.records.append(record)
+        self.has_ended = ended
+        ended.set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    """The first pipeline starts Spark, which is no part of what the tests wait for."""
+    with beam.Pipeline(runner=SparkRunner()) as pipeline:
+        _ = pipeline | beam.Create([1])
+
+
+@pytest.fixture(autouse=True)
+def on_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(FileSink, "folder", str(tmp_path))
+    monkeypatch.setattr(ledger.Run, "runner", staticmethod(SparkRunner))
+    monkeypatch.setattr(ledger.Run, "sink", FileSink)
+    monkeypatch.setattr(ledger, "Run", Run)
+    monkeypatch.setattr(writes, "FnApiRunner", SparkRunner)
+
+
+def test_queues_are_read_in_several_processes(lab: Lab) -> None:
+    queues = lab.topic(100, 100, 100, 100)
+    run = finished(lab.read(queues[0].topic, stop=test_read_starts.StopAt.latest()))
+    assert run.offsets == {queue: list(range(100)) for queue in queues}
+    assert len(list(Path(FileSink.folder, run.name).iterdir())) >= 2
+
+
+@pytest.mark.parametrize("fault", ["killed", "paused"])
+def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileSink, "pause_s", 0.05)
+    queues = lab.topic(*[6_000] * 4, body_size=100)
+    group = ledger.new_group()
+    faults = test_read_faults
+    struck = faults.kill_and_restart(lab.broker) if fault == "killed" else faults.pause_and_resume(lab.broker, 8)
+    read = lab.read(queues[0].topic, consumer_group=group, stop=faults.StopAt.latest(), options=faults.IMPATIENT)
+    try:
+        with ledger.running(read, timeout_s=120) as run:
+            folder = Path(FileSink.folder, run.name)
+            ledger.wait_until(
+                lambda: folder.exists() and sum(1 for _ in written(run.name)) > 6_000, "a part to be read", 60
+            )
+            at = sum(1 for _ in written(run.name))
+            struck()
+    finally:
+        struck.join()
+    assert run.error is None, str(run)
+    faults.assert_survived(run, lab, queues, at, struck)
+    assert lab.committed(group, *queues) == [6_000] * 4

@@ -1,0 +1,181 @@
+"""Parts of the Spark runner that need no Spark."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from apache_beam.metrics import monitoring_infos
+from apache_beam.metrics.cells import BoundedTrieData, StringSetData
+
+from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
+from rmqio.runners.spark.metrics import consolidate
+from rmqio.runners.spark.model import TaskReport
+from rmqio.runners.spark.progress import Progress
+from rmqio.runners.spark.reports import ReportsParam
+from rmqio.runners.spark.worker.framing import split_window_header, varint, window_header
+from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
+from rmqio.runners.spark.worker.spool import Spool
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def raised(error: BaseException) -> BaseException:
+    """The error, with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+def test_a_failure_is_found_in_what_spark_makes_of_it() -> None:
+    failure = TaskFailure(raised(ValueError("bad value [while running 'Parse/Map(int)']")))
+    spark = f"An exception was thrown from the Python worker:\nTraceback ...\nTaskFailure: {failure}\n\tat org.apache.X"
+    found = failure_in(spark)
+    assert found is not None
+    lines = found.splitlines()
+    assert lines[0] == "Parse/Map(int): ValueError: bad value"
+    assert lines[-1] == "ValueError: bad value"
+    assert not any("org.apache" in line for line in lines)
+    assert failure_in("Job 7 cancelled") is None
+
+
+def test_a_cause_of_the_users_is_told_and_told_once() -> None:
+    try:
+        try:
+            raise KeyError("k")
+        except KeyError as cause:
+            raise ValueError("v [while running 'Step']") from cause
+    except ValueError as error:
+        text = described(error)
+    assert text.startswith("Step: ValueError: v\n")
+    assert text.index("KeyError: 'k'") < text.rindex("ValueError: v")
+    assert text.endswith("ValueError: v")
+
+
+def test_an_error_without_a_transform_is_told_as_it_is() -> None:
+    assert described(raised(OSError(28, "No space left on device"))).startswith("OSError: [Errno 28] No space left")
+
+
+# ---- metrics and reports --------------------------------------------------------------------------------------------
+
+
+def test_string_sets_and_tries_of_tasks_are_joined() -> None:
+    def sets(*strings: str) -> Any:
+        return monitoring_infos.user_set_string("ns", "set", StringSetData(set(strings)), ptransform="step")
+
+    def trie(*path: str) -> Any:
+        return monitoring_infos.user_bounded_trie("ns", "trie", BoundedTrieData(singleton=path), ptransform="step")
+
+    count = monitoring_infos.int64_user_counter("ns", "count", 2, ptransform="step")
+    found = consolidate([sets("a"), trie("x", "y"), count, sets("b", "a"), trie("x", "z"), count, sets("c")])
+    values = {info.urn: monitoring_infos.extract_metric_result_map_value(info) for info in found}
+    assert len(found) == 3
+    assert values[monitoring_infos.USER_STRING_SET_URN] == {"a", "b", "c"}
+    assert values[monitoring_infos.USER_COUNTER_URN] == 4
+    trie_value = values[monitoring_infos.USER_BOUNDED_TRIE_URN]
+    assert trie_value.contains(("x", "y"))
+    assert trie_value.contains(("x", "z"))
+
+
+def test_a_task_that_ran_again_replaces_its_report() -> None:
+    param = ReportsParam()
+    merged = param.addInPlace(param.zero({}), {(1, 0, 0): TaskReport(10)})
+    merged = param.addInPlace(merged, {(1, 0, 0): TaskReport(11), (1, 0, 1): TaskReport(12)})
+    assert {key: report.process_id for key, report in merged.items()} == {(1, 0, 0): 11, (1, 0, 1): 12}
+
+
+# ---- progress -------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_progress_line_names_the_transforms_and_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.runners.spark.progress._EVERY_S", 0.001)
+    out = Terminal()
+    with Progress(lambda: (3, 8), out) as progress:
+        progress("Create > Parse+Count")
+        assert progress.line() == "[   0 s] Create > Parse+Count: 3 of 8 tasks"
+        progress("x" * 500)
+        assert len(progress.line()) == 100
+        while "x" not in out.getvalue():
+            pass
+    assert out.getvalue().endswith("\r\x1b[K")
+    silent = io.StringIO()
+    with Progress(lambda: (0, 0), silent) as progress:
+        progress("Create")
+    assert silent.getvalue() == ""
+
+
+# ---- rows, spool, framing -------------------------------------------------------------------------------------------
+
+
+def test_a_writer_stops_when_nobody_reads() -> None:
+    rows = RowQueue()
+    writer = RowWriter(rows)
+    rows.abandon()
+    writer.write(0, 0, None, b"x")
+    with pytest.raises(Abandoned):
+        writer.flush()
+    rows.end()  # does not hang
+
+
+def test_rows_keep_their_order_and_their_columns() -> None:
+    rows = RowQueue()
+    writer = RowWriter(rows)
+    writer.write(1, 2, b"k", b"v")
+    writer.write(-1, 0, None, b"")
+    writer.flush()
+    rows.end()
+    (batch,) = rows
+    assert batch.to_pydict() == {"channel": [1, -1], "bucket": [2, 0], "key": [b"k", None], "value": [b"v", b""]}
+
+
+def test_a_spool_gives_its_lists_back_while_others_are_written() -> None:
+    spool = Spool()
+    one = spool.store(iter([b"a", b"", b"ccc"]))
+    reading = spool.runs(one)
+    assert next(reading) == b"a"
+    two = spool.store(spool.runs(one))
+    assert list(reading) == [b"", b"ccc"]
+    assert list(spool.runs(two)) == [b"a", b"", b"ccc"]
+    assert spool.used
+    spool.clear()
+    assert not spool.used
+    assert list(spool.runs(spool.store(iter([b"again"])))) == [b"again"]
+    spool.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 1 << 40, -1])
+def test_varints_are_beams(number: int) -> None:
+    from apache_beam.coders import VarIntCoder
+
+    assert varint(number) == VarIntCoder().encode(number)
+
+
+def test_window_headers() -> None:
+    from apache_beam.utils.timestamp import Timestamp
+
+    assert split_window_header(window_header(b"w" * 300, None) + b"run") == (b"w" * 300, None, b"run")
+    assert split_window_header(window_header(b"", Timestamp(-1.5)) + b"") == (b"", Timestamp(-1.5), b"")
+
+
+def test_a_failure_of_sparks_own_is_told_without_its_frames() -> None:
+    java = RuntimeError(
+        "An error occurred while calling o99.save.\n: org.apache.spark.SparkException: Job aborted: ExecutorLost 3\n"
+        "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)\n"
+        "Caused by: java.lang.OutOfMemoryError: heap\n\tat java.base/Thread.run(Thread.java:840)\n\t... 12 more"
+    )
+    assert str(without_java_frames(java)) == (
+        "Spark failed: An error occurred while calling o99.save.\n"
+        ": org.apache.spark.SparkException: Job aborted: ExecutorLost 3\nCaused by: java.lang.OutOfMemoryError: heap"
+    )
+    plain = ValueError("Join: a side input has 9 MiB")
+    assert without_java_frames(plain) is plain

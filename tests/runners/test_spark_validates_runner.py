@@ -1,0 +1,105 @@
+"""Beam's tests that are marked `it_validatesrunner`, outside its suite for portable runners, on Spark.
+
+They are found by their mark in the installed Beam, so a test that another version of Beam adds runs here, and the lists
+of docs/spark-runner.md have to be made to agree (test_spark_capabilities.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+pytest.importorskip("parameterized", reason="Beam's own tests need it")
+pytest.importorskip("mock", reason="Beam's own tests need it")
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.testing import test_pipeline
+
+from rmqio.runners.options import SPARK_RUNNER
+from rmqio.runners.spark import SparkRunner
+
+MARK: Final = "it_validatesrunner"
+WHERE: Final = ("transforms/*_test.py", "metrics/*_test.py", "pipeline_test.py")
+
+STREAMING: Final = "needs the streaming runner (TestStream)"
+UPSTREAM: Final = "skipped by Beam itself: TestStream not yet supported"
+DILL: Final = "needs dill 0.3.1.1, which Beam does not install"
+
+NOT_ON_SPARK: Final = {
+    "DeduplicateTest::test_deduplication_in_different_windows": STREAMING,
+    "DeduplicateTest::test_deduplication_with_event_time": UPSTREAM,
+    "DeduplicateTest::test_deduplication_with_processing_time": UPSTREAM,
+    "PTransformTest::test_group_by_key_importable_special_types_1": DILL,
+    "SideInputsTest::test_multi_triggered_gbk_side_input": STREAMING,
+    "TimestampCombinerTest::test_combiner_earliest": STREAMING,
+    "TimestampCombinerTest::test_combiner_latest": STREAMING,
+}
+
+
+def marked_tests() -> Iterator[tuple[type[unittest.TestCase], list[str]]]:
+    """Beam's classes that have marked tests, with the names of these."""
+    package = Path(beam.__file__).parent
+    for path in sorted(path for pattern in WHERE for path in package.glob(pattern)):
+        if MARK not in path.read_text():
+            continue
+        name = ".".join(("apache_beam", *path.relative_to(package).with_suffix("").parts))
+        for found in list(vars(importlib.import_module(name)).values()):
+            if isinstance(found, type) and issubclass(found, unittest.TestCase) and found.__module__ == name:
+                names = unittest.defaultTestLoader.getTestCaseNames(found)
+                marked = [each for each in names if _is_marked(found) or _is_marked(getattr(found, each))]
+                if marked:
+                    yield found, marked
+
+
+def _is_marked(where: Any) -> bool:
+    marks = getattr(where, "pytestmark", [])
+    return any(mark.name == MARK for mark in marks)
+
+
+def _on_spark(name: str, test: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The test, which must have run a pipeline on Spark, or have been refused as a streaming one."""
+
+    @functools.wraps(test)
+    def run(self: Any) -> None:
+        if NOT_ON_SPARK.get(name) == STREAMING:
+            with pytest.raises(NotImplementedError, match="TestStream needs a streaming runner"):
+                test(self)
+            pytest.skip(STREAMING)
+        test(self)
+        assert SparkRunner.run_pipeline.called  # type: ignore[attr-defined]
+
+    return run
+
+
+def _subclass(base: type[unittest.TestCase], marked: list[str]) -> type[unittest.TestCase]:
+    """The class with its marked tests only."""
+    members: dict[str, Any] = dict.fromkeys(unittest.defaultTestLoader.getTestCaseNames(base))
+    for name in marked:
+        members[name] = _on_spark(f"{base.__name__}::{name}", getattr(base, name))
+    return type(base.__name__, (base,), {"__module__": __name__, **members})
+
+
+MARKED: Final[dict[str, list[str]]] = {}
+for _class, _names in marked_tests():
+    assert _class.__name__ not in MARKED, "two classes of one name: one would hide the other"
+    MARKED[_class.__name__] = _names
+    globals()[_class.__name__] = _subclass(_class, _names)
+del _class, _names  # pytest collects what it finds here, by any name
+
+
+@pytest.fixture(autouse=True)
+def _pipelines_run_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_pipeline.TestPipeline, "pytest_test_pipeline_options", f"--runner={SPARK_RUNNER}")
+    # of tests that give TestPipeline options of their own
+    monkeypatch.setattr(StandardOptions, "DEFAULT_RUNNER", SPARK_RUNNER)
+    run_pipeline = mock.create_autospec(SparkRunner.run_pipeline, side_effect=SparkRunner.run_pipeline)
+    monkeypatch.setattr(SparkRunner, "run_pipeline", run_pipeline)
