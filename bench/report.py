@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -60,12 +60,7 @@ class Report:
 
     def write_markdown(self, path: Path) -> None:
         """Replace what stands between the two marks of an existing file, or make a file of it."""
-        block = f"{BEGIN}\n\n{self.markdown()}\n{END}"
-        old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}{END}\n"
-        new, times = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, old, flags=re.DOTALL)
-        if times != 1:
-            raise ValueError(f"{path} must contain the two marks {BEGIN} and {END} once")
-        path.write_text(new, encoding="utf-8")
+        put_between(path, BEGIN, END, self.markdown())
 
     def markdown(self) -> str:
         lines = [f"Machine: {machine_text()}.", "", f"Settings: {settings_text(self.plan)}.", ""]
@@ -82,9 +77,12 @@ class Report:
 
 def table(rows: Sequence[Row]) -> str:
     """A table for a terminal."""
-    cells = [_COLUMNS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
-    left = {0, 6, 7}
+    return aligned([_COLUMNS, *(_cells(row) for row in rows)], left={0, 6, 7})
+
+
+def aligned(cells: Sequence[Sequence[str]], left: Collection[int]) -> str:
+    """Lines of cells as columns, those of `left` aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column in left else cell.rjust(width)
@@ -92,6 +90,16 @@ def table(rows: Sequence[Row]) -> str:
         ).rstrip()
         for line in cells
     )
+
+
+def put_between(path: Path, begin: str, end: str, text: str) -> None:
+    """Put Markdown between the two marks of a file, or make a file of it. Raises ValueError if a mark is missing."""
+    block = f"{begin}\n\n{text}\n{end}"
+    old = path.read_text(encoding="utf-8") if path.exists() else f"{begin}{end}\n"
+    new, times = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, old, flags=re.DOTALL)
+    if times != 1:
+        raise ValueError(f"{path} must contain the two marks {begin} and {end} once")
+    path.write_text(new, encoding="utf-8")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
