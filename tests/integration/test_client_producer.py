@@ -23,8 +23,14 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[LocalRocketMQ]:
-    """A broker of our own: these tests kill and stop it."""
-    with LocalRocketMQ() as broker:
+    """A broker of our own: these tests kill and stop it.
+
+    By default a broker refuses what lay in its queue for 200 ms, and everything while a write takes over a second
+    (SYSTEM_BUSY). Continued after a pause on a loaded machine it may do so, and the client then rightly tries again:
+    with more patience all that these tests see comes from the pause itself.
+    """
+    patience = {"waitTimeMillsInSendQueue": 10_000, "osPageCacheBusyTimeOutMills": 10_000}
+    with LocalRocketMQ(broker_config=patience) as broker:
         yield broker
 
 
