@@ -30,6 +30,7 @@ __all__ = [
     "collected_finalizers",
     "common",
     "common_urns",
+    "core",
     "data_plane",
     "group_by_key_input_visitor",
     "metrics_pb2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from apache_beam.internal import pickler
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SCHEMA, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task
@@ -43,7 +44,6 @@ class Execution:
         self._progress: Callable[[str], None] = _silent
         self._accumulator = self._context.accumulator({}, ReportsParam())
         self._frames: dict[int, DataFrame] = {}  # by id of the stage
-        self._ids: dict[int, int] = {}
         self._reads: dict[int, tuple[Input, list[tuple[Stage, Output]]]] = {}
         self._side_reads: dict[str, list[tuple[Stage, Output]]] = {}
         self._broadcasts: dict[str, Any] = {}
@@ -64,13 +64,13 @@ class Execution:
         try:
             for number, stage in enumerate(stages):
                 frame = self._stage(stage, number)
-                self._frames[number] = frame
-                self._ids[id(stage)] = number
+                self._frames[id(stage)] = frame
+                if stage.readers > 1 and not stage.finalizes:
+                    self._hold(frame, self._side_of(stage))
                 if stage.readers == 0 and not stage.finalizes:
                     leaves.append(frame)
             if leaves:
-                union = functools.reduce(DataFrame.union, leaves)
-                self._compute(union)
+                self._compute(_union(leaves))
         finally:
             for frame in self._held:
                 frame.unpersist()
@@ -92,17 +92,14 @@ class Execution:
         read, sources = self._reads[id(stage)]
         side_names = {(transform_id, tag): side for transform_id, tag, side, _ in stage.side_inputs}
         for side in side_names.values():
-            self._broadcast(side, stage)
+            self._broadcast(side, stage.name)
         task = stage_task(self._plan, stage, number, read, payload, side_names, self._options)
         task = dataclasses.replace(task, bootstrap=self._bootstrap)
         broadcasts = {side: self._broadcasts[side] for side in side_names.values()}
         source = self._session.range(1, numPartitions=1) if read.impulse else self._rows(sources, read.form)
         if stage.finalizes:
             return self._rounds(task, broadcasts, source)
-        frame = self._mapped(task, broadcasts, source, 0)
-        if stage.readers > 1:
-            self._hold(frame)
-        return frame
+        return self._mapped(task, broadcasts, source, 0)
 
     def _mapped(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame, turn: int) -> DataFrame:
         self._pending.append(task.name)
@@ -127,51 +124,57 @@ class Execution:
                 time.sleep(delay_s)
             source = frame.where(f"channel = {RESIDUAL_CHANNEL}").repartition(self._buckets)
             turn += 1
-        return functools.reduce(DataFrame.union, rounds)
+        return _union(rounds)
 
     def _rows(self, sources: list[tuple[Stage, Output]], form: Form) -> DataFrame:
         """The rows of a PCollection, where its reader needs them and in the order that it needs."""
-        shuffled: list[DataFrame] = []
-        plain: list[DataFrame] = []
-        for stage, output in sources:
-            frame = self._frames[self._ids[id(stage)]]
-            if len(stage.writes) > 1 or stage.finalizes:
-                frame = frame.where(f"channel = {output.channel}")
-            (plain if output.form is Form.PLAIN else shuffled).append(frame)
-        if not sources:
-            return self._session.createDataFrame([], SCHEMA)
-        frames = []
+        frames = [self._written(*source) for source in sources if source[1].form is Form.PLAIN]
+        shuffled = [self._written(*source) for source in sources if source[1].form is not Form.PLAIN]
         if shuffled:
-            frame = functools.reduce(DataFrame.union, shuffled).repartitionById(self._buckets, "bucket")
+            frame = _union(shuffled).repartitionById(self._buckets, "bucket")
             frames.append(frame.sortWithinPartitions("key") if form in (Form.GROUPED, Form.KEYED) else frame)
-        return functools.reduce(DataFrame.union, [*frames, *plain])
+        return _union(frames) if frames else self._session.createDataFrame([], SCHEMA)
 
-    def _broadcast(self, side: str, stage: Stage) -> None:
+    def _written(self, stage: Stage, output: Output) -> DataFrame:
+        frame = self._frames[id(stage)]
+        return frame.where(f"channel = {output.channel}") if len(stage.writes) > 1 or stage.finalizes else frame
+
+    def _broadcast(self, side: str, name: str) -> None:
+        """Computes a side input and brings it to the executors. `name` says whose it is."""
         if side in self._broadcasts:
             return
-        frame = self._rows_unshuffled(self._side_reads[side])
-        self._describe(f"side input of {stage.name}")
-        table = frame.select("value").toArrow()
-        size = table.nbytes
+        frames = [self._written(*source).select("value") for source in self._side_reads[side]]
+        self._describe(f"side input of {name}")
+        values = _union(frames).toArrow().column("value") if frames else pa.chunked_array([], pa.binary())
+        size = values.nbytes
         if size > self._side_input_limit:
             raise ValueError(
-                f"{stage.name}: a side input has {size / 2**20:.0f} MiB; --spark_side_input_limit_mb allows "
+                f"{name}: a side input has {size / 2**20:.0f} MiB; --spark_side_input_limit_mb allows "
                 f"{self._side_input_limit >> 20} MiB, since it goes to every worker. Join with CoGroupByKey "
                 "instead, or raise the limit"
             )
-        broadcast = self._context.broadcast(SideInputData(table.column("value").to_pylist()))
-        self._broadcasts[side] = broadcast
+        self._broadcasts[side] = self._context.broadcast(SideInputData(values.to_pylist()))
 
-    def _rows_unshuffled(self, sources: list[tuple[Stage, Output]]) -> DataFrame:
-        frames = [self._frames[self._ids[id(stage)]].where(f"channel = {output.channel}") for stage, output in sources]
-        if not frames:
-            return self._session.createDataFrame([], SCHEMA)
-        return functools.reduce(DataFrame.union, frames)
+    def _side_of(self, stage: Stage) -> tuple[str, str] | None:
+        """A side input that only this stage writes, and the name of its reader."""
+        for reader in self._plan.nodes:
+            for _, _, side, _ in reader.side_inputs if isinstance(reader, Stage) else ():
+                if [id(writer) for writer, _ in self._side_reads[side]] == [id(stage)]:
+                    return side, reader.name
+        return None
 
-    def _hold(self, frame: DataFrame) -> None:
+    def _hold(self, frame: DataFrame, side: tuple[str, str] | None = None) -> None:
+        """Computes a stage's rows, once for all its readers.
+
+        At once, since readers in one job could each begin to compute them, on different executors. A side input takes
+        a job of its own in any case, which then serves as the one that computes.
+        """
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._held.append(frame)
-        self._compute(frame)
+        if side is None:
+            self._compute(frame)
+        else:
+            self._broadcast(*side)
 
     def _compute(self, frame: DataFrame) -> None:
         self._describe()
@@ -196,14 +199,16 @@ def _function(task: StageTask, broadcasts: Mapping[str, Any], accumulator: Any, 
     return stage
 
 
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return functools.reduce(DataFrame.union, frames)
+
+
 def _silent(what: str) -> None:
     pass
 
 
 def _finalize(report: TaskReport) -> None:
     """Runs the callbacks of one task's bundles. Best effort, as in Beam: an error is logged."""
-    from rmqio.runners.spark.log import LOGGER
-
     for pickled in report.finalizers:
         try:
             pickler.loads(pickled)()

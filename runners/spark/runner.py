@@ -68,7 +68,7 @@ class SparkRunner(runner.PipelineRunner):
         plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
-            session, _ = session_for(options)
+            session = session_for(options)
             shipped = packages.ship(session.sparkContext) if packages else None
         limit = options.view_as(SparkOptions).spark_side_input_limit_mb << 20
         values = _plain(options.get_all_options(drop_default=True, retain_unknown_options=True))

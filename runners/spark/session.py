@@ -46,8 +46,8 @@ _EXECUTORS_SETTLE_S: Final = 2.0  # a cluster that no executor joined for so lon
 _JVM_EXIT_S: Final = 10.0
 
 
-def session_for(options: PipelineOptions) -> tuple[SparkSession, bool]:
-    """A session for one pipeline, and whether Spark was started for it.
+def session_for(options: PipelineOptions) -> SparkSession:
+    """A session for one pipeline.
 
     An active session is used with its cluster (so `spark-submit pipeline.py` works); settings of ours go into a session
     of the same application that shares nothing but executors. A Spark that was started here serves the later pipelines
@@ -72,7 +72,7 @@ def session_for(options: PipelineOptions) -> tuple[SparkSession, bool]:
             except Exception as error:
                 raise LocalError(f"--spark_conf {name}={value}: Spark refuses it: {error}") from error
     session.conf.set(_SHUFFLE_PARTITIONS, _partitions(base, given, started=running is None))
-    return session, running is None
+    return session
 
 
 def partitions(session: SparkSession) -> int:
@@ -130,7 +130,7 @@ def _running() -> SparkSession | None:
 def _check_running(session: SparkSession, options: PipelineOptions, given: Mapping[str, str]) -> None:
     """Raises for what is wanted of a Spark that runs already and was started otherwise."""
     context = session.sparkContext
-    started_with = dict(context.getConf().getAll())
+    started_with = dict(context.getConf().getAll()) if given else {}
     for name, value in given.items():
         if not session.conf.isModifiable(name) and started_with.get(name) != value:
             raise LocalError(

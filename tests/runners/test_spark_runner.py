@@ -75,6 +75,20 @@ def test_user_code_runs_in_workers_and_in_several_tasks() -> None:
     assert len(reports) >= 2
 
 
+def test_a_worker_that_has_run_a_stage_runs_the_next_pipelines_too() -> None:
+    """Spark ends a worker that leaves some of its input unread, and a new one takes longer than a small pipeline."""
+
+    def workers() -> set[int]:
+        with pipeline() as p:
+            _ = p | beam.Create(range(8), reshuffle=False) | beam.Map(lambda n: (n, n)) | beam.GroupByKey()
+        return {report.process_id for report in p.result._execution.reports.values()}
+
+    used = set[int]().union(*(workers() for _ in range(5)))
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    assert len(used) <= session.sparkContext.defaultParallelism
+
+
 class Everything(beam.DoFn):
     """Every kind of user state, for each key."""
 

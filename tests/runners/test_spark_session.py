@@ -251,15 +251,15 @@ ACTIVE = """
 
     def own(*flags):
         from apache_beam.options.pipeline_options import PipelineOptions
-        session, started = session_for(PipelineOptions(list(flags)))
-        return session, started
+        return session_for(PipelineOptions(list(flags)))
 
     told = {"ran": run("--spark_conf", "spark.sql.session.timeZone=Asia/Tokyo")}
     told["same"] = SparkSession.getActiveSession() is spark
     told["changed"] = settings != spark.conf.getAll
-    session, told["started"] = own("--spark_conf", "spark.sql.session.timeZone=Asia/Tokyo")
+    session = own("--spark_conf", "spark.sql.session.timeZone=Asia/Tokyo")
+    told["same context"] = session.sparkContext is spark.sparkContext
     told["zone"] = session.conf.get("spark.sql.session.timeZone")
-    told["partitions"] = [partitions(session), partitions(own("--spark_conf", "spark.sql.shuffle.partitions=7")[0])]
+    told["partitions"] = [partitions(session), partitions(own("--spark_conf", "spark.sql.shuffle.partitions=7"))]
     told["static"] = run("--spark_conf", "spark.executor.cores=2")
     told["wrong"] = run("--spark_conf", "spark.sql.shuffle.partitions=many")
     told["moved"] = run("--spark_master_url=spark://there:7077")
@@ -277,7 +277,7 @@ ACTIVE = """
 def test_an_active_session_is_used_and_left_as_it_was(programs: Programs) -> None:
     told, _ = programs.run(ACTIVE)
     assert told["ran"] is None
-    assert told["started"] is False
+    assert told["same context"] is True
     assert told["same"] is True
     assert told["changed"] is False
     assert told["unchanged"] is True

@@ -3,23 +3,67 @@
 from __future__ import annotations
 
 import io
+import types
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+import apache_beam as beam
 from apache_beam.metrics import monitoring_infos
 from apache_beam.metrics.cells import BoundedTrieData, StringSetData
+from apache_beam.transforms import userstate
 
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.progress import Progress
 from rmqio.runners.spark.reports import ReportsParam
+from rmqio.runners.spark.worker import signatures
 from rmqio.runners.spark.worker.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.spool import Spool
+
+# ---- signatures ------------------------------------------------------------------------------------------------------
+
+
+class Stateful(beam.DoFn):
+    COUNT = userstate.CombiningValueStateSpec("count", sum)
+    DUE = userstate.TimerSpec("due", userstate.TimeDomain.WATERMARK)
+
+    def process(self, element, stamp=beam.DoFn.TimestampParam, count=beam.DoFn.StateParam(COUNT)):
+        count.add(1)
+
+    @userstate.on_timer(DUE)
+    def due(self, count=beam.DoFn.StateParam(COUNT)):
+        count.clear()
+
+
+def methods_of(dofn: beam.DoFn) -> list[Any]:
+    found = [getattr(dofn, name) for name in dir(dofn)]
+    return [each for each in found if isinstance(each, types.MethodType)]
+
+
+@pytest.mark.parametrize("dofn", [beam.DoFn(), beam.Map(len).fn, beam.Filter(bool).fn, Stateful()], ids=str)
+def test_remembered_signatures_are_what_beam_finds(dofn: beam.DoFn) -> None:
+    for method in methods_of(dofn):
+        for _ in range(2):
+            assert signatures._remembered(method) == signatures._inspect(method), method
+
+
+def test_what_a_caller_does_to_a_remembered_signature_stays_with_the_caller() -> None:
+    before = signatures._inspect(beam.DoFn().process)
+    names, defaults = signatures._remembered(beam.DoFn().process)
+    names.clear()
+    defaults.append("more")
+    assert signatures._remembered(beam.DoFn().process) == before
+
+
+def test_methods_of_users_are_looked_at_anew() -> None:
+    assert not signatures._is_beams(Stateful.process)
+    assert signatures._is_beams(beam.DoFn.process)
+
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
