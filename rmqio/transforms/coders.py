@@ -9,50 +9,18 @@ fields have wrong types raises `LocalError`.
 from __future__ import annotations
 
 import struct
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Final
 
 from apache_beam.coders import Coder, registry
 
-from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
 from rmqio.transforms.discovery import Known, KnownCoder
 from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.pulled import Pulled
 from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
+from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
 from rmqio.transforms.write_failures import FailedMessage
-
-C = TypeVar("C", bound="ValueCoder")
-
-# Lone surrogates (a property that was not UTF-8) are text too, and must survive.
-_UTF8: Final = ("utf-8", "surrogatepass")
-_ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError)
-_DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
-
-
-class ValueCoder(Coder):
-    """Base of the coders here: without parameters, so equal when of one class."""
-
-    value_type: ClassVar[type]
-
-    def is_deterministic(self) -> bool:
-        return True
-
-    def to_type_hint(self) -> Any:
-        return self.value_type
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _cannot_encode(self, value: object, error: Exception) -> LocalError:
-        # The value is not quoted: errors go to logs, bodies must not.
-        return LocalError(f"not a {self.value_type.__name__} whose fields have its types: {type(value)} ({error})")
-
-    def _not_one(self, reason: object) -> WireError:
-        return WireError(f"these bytes are not one encoded {self.value_type.__name__}: {reason}")
 
 
 class RecordCoder(ValueCoder):
@@ -67,15 +35,15 @@ class RecordCoder(ValueCoder):
                 topic, broker, queue_id, queue_offset, body, born, store, properties, reconsumed, sys_flag, flag,
                 commit_log_offset, prepared, born_host, store_host, crc, stored_size,
             ) = value  # fmt: skip
-            topic_bytes = topic.encode(*_UTF8)
-            broker_bytes = broker.encode(*_UTF8)
+            topic_bytes = topic.encode(*UTF8)
+            broker_bytes = broker.encode(*UTF8)
             head = self._HEAD.pack(
                 1, queue_id, queue_offset, born, store, reconsumed, sys_flag, flag, commit_log_offset, prepared, crc,
                 stored_size, len(topic_bytes), len(broker_bytes), len(body), len(properties), len(born_host),
                 len(store_host),
             )  # fmt: skip
             return b"".join((head, topic_bytes, broker_bytes, body, properties, born_host, store_host))
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> Record:
@@ -95,8 +63,8 @@ class RecordCoder(ValueCoder):
             return tuple.__new__(
                 Record,
                 (
-                    str(encoded[79:broker_at], *_UTF8),
-                    str(encoded[broker_at:body_at], *_UTF8),
+                    str(encoded[79:broker_at], *UTF8),
+                    str(encoded[broker_at:body_at], *UTF8),
                     queue_id,
                     queue_offset,
                     encoded[body_at:properties_at],
@@ -114,7 +82,7 @@ class RecordCoder(ValueCoder):
                     stored_size,
                 ),
             )
-        except _DECODE_ERRORS as error:
+        except DECODE_ERRORS as error:
             raise self._not_one(error) from error
 
     def estimate_size(self, value: Record) -> int:
@@ -129,9 +97,9 @@ class MessageQueueCoder(ValueCoder):
 
     def encode(self, value: MessageQueue) -> bytes:
         try:
-            topic, broker = value.topic.encode(*_UTF8), value.broker.encode(*_UTF8)
+            topic, broker = value.topic.encode(*UTF8), value.broker.encode(*UTF8)
             return self._HEAD.pack(1, value.queue_id, len(topic), len(broker)) + topic + broker
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> MessageQueue:
@@ -140,8 +108,8 @@ class MessageQueueCoder(ValueCoder):
             broker_at = 9 + topic_size
             if version != 1 or broker_at + broker_size != len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            return MessageQueue(str(encoded[9:broker_at], *_UTF8), str(encoded[broker_at:], *_UTF8), queue_id)
-        except _DECODE_ERRORS as error:
+            return MessageQueue(str(encoded[9:broker_at], *UTF8), str(encoded[broker_at:], *UTF8), queue_id)
+        except DECODE_ERRORS as error:
             raise self._not_one(error) from error
 
 
@@ -155,13 +123,13 @@ class SendResultCoder(ValueCoder):
     def encode(self, value: SendResult) -> bytes:
         try:
             queue, queue_offset, message_id, offset_message_id, status = value
-            topic, broker = queue.topic.encode(*_UTF8), queue.broker.encode(*_UTF8)
-            ids = message_id.encode(*_UTF8), offset_message_id.encode(*_UTF8)
+            topic, broker = queue.topic.encode(*UTF8), queue.broker.encode(*UTF8)
+            ids = message_id.encode(*UTF8), offset_message_id.encode(*UTF8)
             head = self._HEAD.pack(
                 1, status.value, queue.queue_id, queue_offset, len(topic), len(broker), len(ids[0]), len(ids[1])
             )
             return b"".join((head, topic, broker, *ids))
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> SendResult:
@@ -175,13 +143,13 @@ class SendResultCoder(ValueCoder):
             if version != 1 or other_at + other_size != len(encoded) or status not in self._STATUS:
                 raise self._not_one(f"version {version}, status {status}, {len(encoded)} bytes")
             return SendResult(
-                MessageQueue(str(encoded[22:broker_at], *_UTF8), str(encoded[broker_at:id_at], *_UTF8), queue_id),
+                MessageQueue(str(encoded[22:broker_at], *UTF8), str(encoded[broker_at:id_at], *UTF8), queue_id),
                 offset,
-                str(encoded[id_at:other_at], *_UTF8),
-                str(encoded[other_at:], *_UTF8),
+                str(encoded[id_at:other_at], *UTF8),
+                str(encoded[other_at:], *UTF8),
                 self._STATUS[status],
             )
-        except _DECODE_ERRORS as error:
+        except DECODE_ERRORS as error:
             raise self._not_one(error) from error
 
 
@@ -210,7 +178,7 @@ class MessageCoder(ValueCoder):
                 1, present, delay_level or 0, deliver_at_ms or 0, len(body), len(keys), len(properties)
             )
             return b"".join((head, body, pack_texts(texts))) if texts else head + body
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> Message:
@@ -230,7 +198,7 @@ class MessageCoder(ValueCoder):
                 delay_level=delay_level if present & 8 else None,
                 deliver_at_ms=deliver_at_ms if present & 16 else None,
             )
-        except _DECODE_ERRORS as error:
+        except DECODE_ERRORS as error:
             raise self._not_one(error) from error
 
     def estimate_size(self, value: Message) -> int:
@@ -249,7 +217,7 @@ class FailedMessageCoder(ValueCoder):
             present = (value.message is not None) | (value.topic is not None) << 1
             head = self._HEAD.pack(1, present, len(message))
             return b"".join((head, message, pack_texts([value.element, value.topic or "", value.error, value.reason])))
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> FailedMessage:
@@ -261,7 +229,7 @@ class FailedMessageCoder(ValueCoder):
             message = _MESSAGE.decode(encoded[self._HEAD.size : end]) if present & 1 else None
             element, topic, error, reason = unpack_texts(encoded, end, 4)
             return FailedMessage(message, element, topic if present & 2 else None, error, reason)
-        except _DECODE_ERRORS as failure:
+        except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
 
 
@@ -286,7 +254,7 @@ class ReadFailureCoder(ValueCoder):
             for item in value.properties:
                 texts += item
             return b"".join((head, value.body, pack_texts(texts)))
-        except _ENCODE_ERRORS as error:
+        except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
     def decode(self, encoded: bytes) -> ReadFailure:
@@ -314,7 +282,7 @@ class ReadFailureCoder(ValueCoder):
                 body,
                 properties,
             )
-        except _DECODE_ERRORS as failure:
+        except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
 
 
@@ -346,7 +314,7 @@ class PulledCoder(ValueCoder):
                 position += 4 + size
             if position != len(encoded):
                 raise self._not_one(f"{len(encoded)} bytes, {position} expected")
-        except _DECODE_ERRORS as failure:
+        except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
         decode_record, decode_failure = RecordCoder().decode, ReadFailureCoder().decode
         return Pulled(
@@ -356,32 +324,6 @@ class PulledCoder(ValueCoder):
     def estimate_size(self, value: Pulled) -> int:
         """By the stored sizes: Beam samples this, and encoding a run only to measure it would be dear."""
         return sum(record.stored_size for record in value.records)
-
-
-def pack_texts(texts: list[str] | tuple[str, ...]) -> bytes:
-    """Texts, each behind its size in UTF-8."""
-    parts: list[bytes] = []
-    for text in texts:
-        raw = text.encode(*_UTF8)
-        parts += (len(raw).to_bytes(4, "big"), raw)
-    return b"".join(parts)
-
-
-def unpack_texts(encoded: bytes, position: int, count: int) -> list[str]:
-    """Exactly `count` texts, up to the end. Raises ValueError."""
-    texts: list[str] = []
-    total = len(encoded)
-    if position + 4 * count > total:  # before a hostile count makes us loop
-        raise ValueError(f"{count} texts do not fit into {total - position} bytes")
-    for _ in range(count):
-        begin = position + 4
-        position = begin + int.from_bytes(encoded[begin - 4 : begin], "big")
-        if position > total:
-            raise ValueError("a text is cut off")
-        texts.append(str(encoded[begin:position], *_UTF8))
-    if position != total:
-        raise ValueError(f"{total - position} bytes are left over")
-    return texts
 
 
 _MESSAGE: Final = MessageCoder()

@@ -19,6 +19,7 @@ from apache_beam.transforms import environments
 
 from rmqio.runners.spark.beam_private import (
     FnApiMetrics,
+    beam_runner_api_pb2,
     common_urns,
     group_by_key_input_visitor,
     metrics_pb2,
@@ -27,6 +28,7 @@ from rmqio.runners.spark.beam_private import (
 from rmqio.runners.spark.bootstrap import bootstrap_for
 from rmqio.runners.spark.errors import PipelineFailed, failure_in, without_java_frames
 from rmqio.runners.spark.execution import Execution
+from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
 from rmqio.runners.spark.packaging import packages_for
@@ -90,6 +92,28 @@ class SparkRunner(runner.PipelineRunner):
                         f"{environment.urn}"
                     )
         self.check_requirements(proto, _SUPPORTED)
+        for name in _endless(proto.components):
+            LOGGER.warning(
+                "%s is unbounded. It is run until it comes to an end by itself, and what follows a shuffle gets its "
+                "elements only then. ReadFromRocketMQ ends where it is given a stop, e.g. stop=StopAt.latest()",
+                name,
+            )
+
+
+def _endless(components: Any) -> list[str]:
+    """The names of the transforms that make unbounded collections of bounded ones."""
+    unbounded = {
+        name
+        for name, pcollection in components.pcollections.items()
+        if pcollection.is_bounded == beam_runner_api_pb2.IsBounded.UNBOUNDED
+    }
+    return [
+        each.unique_name
+        for each in components.transforms.values()
+        if not each.subtransforms
+        and unbounded & set(each.outputs.values())
+        and not unbounded & set(each.inputs.values())
+    ]
 
 
 class SparkResult(runner.PipelineResult):

@@ -14,7 +14,10 @@ import apache_beam as beam
 from apache_beam.metrics import monitoring_infos
 from apache_beam.metrics.cells import BoundedTrieData, StringSetData
 from apache_beam.transforms import userstate
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment, python_sdk_capabilities
 
+from rmqio import ReadFromRocketMQ, StopAt
+from rmqio.runners.spark import SparkRunner
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
@@ -25,7 +28,7 @@ from rmqio.runners.spark.worker.framing import split_window_header, varint, wind
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.spool import Spool
 
-# ---- signatures ------------------------------------------------------------------------------------------------------
+# ---- signatures -----------------------------------------------------------------------------------------------------
 
 
 class Stateful(beam.DoFn):
@@ -63,6 +66,21 @@ def test_what_a_caller_does_to_a_remembered_signature_stays_with_the_caller() ->
 def test_methods_of_users_are_looked_at_anew() -> None:
     assert not signatures._is_beams(Stateful.process)
     assert signatures._is_beams(beam.DoFn.process)
+
+
+# ---- what is said before a run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stop", "said"), [(None, ["Read orders/Read queues"]), (StopAt.latest(), [])], ids=str)
+def test_a_read_without_a_stop_is_warned_of(
+    stop: StopAt | None, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = beam.Pipeline()
+    read = ReadFromRocketMQ("orders", name_server="127.0.0.1:1", stop=stop)
+    _ = pipeline | "Read orders" >> read | beam.Map(len)
+    environment = EmbeddedPythonEnvironment(capabilities=python_sdk_capabilities())
+    SparkRunner()._check(pipeline.to_runner_api(default_environment=environment))
+    assert [record.args[0] for record in caplog.records] == said
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------

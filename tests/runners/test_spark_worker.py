@@ -293,6 +293,30 @@ def test_a_timer_that_sets_itself_anew_ends_behind_its_window(first: int) -> Non
     assert sorted(element for element, _, _ in collect(pipeline, fired)) == expected
 
 
+def test_a_timer_behind_its_window_can_set_another() -> None:
+    class Chain(beam.DoFn):
+        FIRST = userstate.TimerSpec("first", userstate.TimeDomain.WATERMARK)
+        SECOND = userstate.TimerSpec("second", userstate.TimeDomain.WATERMARK)
+
+        def process(self, element: Any, first: Any = beam.DoFn.TimerParam(FIRST)) -> None:
+            first.set(20)
+
+        @userstate.on_timer(FIRST)
+        def fire(self, second: Any = beam.DoFn.TimerParam(SECOND)) -> Any:
+            second.set(30)
+            yield "first"
+
+        @userstate.on_timer(SECOND)
+        def fire_again(self, first: Any = beam.DoFn.TimerParam(FIRST)) -> Any:
+            first.set(40)  # and so on without an end: a timer that fired here does not fire again
+            yield "second"
+
+    pipeline = beam.Pipeline()
+    elements = pipeline | beam.Create([("k", 1)]) | beam.Map(lambda e: window.TimestampedValue(e, 3))
+    fired = elements | beam.WindowInto(window.FixedWindows(10)) | beam.ParDo(Chain())
+    assert [element for element, _, _ in collect(pipeline, fired)] == ["first", "second"]
+
+
 def test_group_into_batches_loses_no_rest() -> None:
     pipeline = beam.Pipeline()
     batches = pipeline | beam.Create([("k", n) for n in range(5)]) | beam.GroupIntoBatches(2)

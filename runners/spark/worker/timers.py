@@ -10,6 +10,7 @@ from apache_beam.coders.coder_impl import create_OutputStream
 from rmqio.runners.spark.beam_private import data_plane
 
 Family = tuple[str, str]  # transform id, timer family id
+Name = tuple[Family, Any, Any, str]  # and key, window, dynamic tag
 
 
 class Timers:
@@ -26,11 +27,11 @@ class Timers:
     def __init__(self, event_time: Mapping[Family, bool]) -> None:
         """Args: whether a family is in event time."""
         self._event_time = event_time
-        self._expired: set[tuple[Any, ...]] = set()  # owners with a timer that fired behind its window's end
+        self._expired: set[Name] = set()  # timers that fired behind their window's end
         self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
         self._read: dict[Family, int] = {}
         self._coders: dict[Family, Any] = {}
-        self._set: dict[tuple[Family, Any, Any, str], Any] = {}
+        self._set: dict[Name, Any] = {}
 
     def stream(self, family: Family, coder: Any) -> data_plane.ClosableOutputStream:
         """Where the bundle writes the timers of a family; `coder` reads them."""
@@ -60,7 +61,7 @@ class Timers:
             out = streams.setdefault(family, create_OutputStream())
             timer = self._set.pop(name)
             if self._is_behind(family, timer):
-                self._expired.add(_owner(name))
+                self._expired.add(name)
             self._coders[family].encode_to_stream(timer, out, True)
         for family, out in streams.items():
             yield family, out.get()
@@ -77,7 +78,7 @@ class Timers:
                 self._set.pop(name, None)
                 if timer.clear_bit:
                     continue
-                if self._is_behind(family, timer) and _owner(name) in self._expired:
+                if self._is_behind(family, timer) and name in self._expired:
                     continue
                 self._set[name] = timer
 
@@ -85,7 +86,7 @@ class Timers:
         return self._event_time[family] and bool(timer.fire_timestamp > timer.windows[0].max_timestamp())
 
 
-def _owner(name: tuple[Family, Any, Any, str]) -> tuple[Any, ...]:
+def _owner(name: Name) -> tuple[Any, ...]:
     """Transform, key and window of a timer: what it shares its state with."""
     (transform_id, _), key, window, _ = name
     return transform_id, key, window
