@@ -1,0 +1,173 @@
+"""A real Spark cluster for tests, and programs that run on it: a standalone master and two workers, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+SPARK = Path(pyspark.__file__).parent
+_LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+_LIBC = ctypes.CDLL(None)
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def parent_of(pid: int) -> int:
+    """0: there is no such process any more."""
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return 0
+    return 0 if state == "Z" else int(parent)
+
+
+def below(pid: int) -> set[int]:
+    """The processes that a process has started, and so on."""
+    pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
+    parents = {each: parent_of(each) for each in pids}
+    found = {pid}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def end_with_the_tests() -> None:
+    """Called in a new process: it ends also if the test run is killed. A worker that ends takes its executors along."""
+    _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+
+
+def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
+    """Waits until it holds: for long, since the machine may be busy."""
+    for _ in range(4_000):
+        if found := holds():
+            return found
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the process ended with {process.returncode}")
+        time.sleep(0.1)
+    return pytest.fail("it does not come true")
+
+
+class Cluster:
+    """A master and workers, from the jars of the installed pyspark, on the loopback interface."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.start("org.apache.spark.deploy.master.Master", "master")
+        found = eventually(lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")), self.processes[0])
+        self.url = found[0]
+        for _ in range(2):
+            self.start_worker()
+
+    def start(self, main: str, name: str, *more: str) -> subprocess.Popen[bytes]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "192m", "SPARK_HOME": str(SPARK)}
+        # a disk of its own, to lose
+        environment["SPARK_LOCAL_DIRS"] = str(self.folder / f"{name}-disk")
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(SPARK / "bin/spark-class"), main, *_LOOPBACK, *more],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+                preexec_fn=end_with_the_tests,
+            )
+        self.processes.append(process)
+        return process
+
+    def start_worker(self) -> None:
+        """One with a core, and memory for one executor. Returns when the master knows it."""
+        name = f"worker-{len(self.processes)}"
+        limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(self.folder / name))
+        process = self.start("org.apache.spark.deploy.worker.Worker", name, *limits, self.url)
+        self.workers.append(process)
+        eventually(lambda: "Successfully registered with master" in self.log(name), process)
+
+    def lose(self, worker: subprocess.Popen[bytes]) -> set[int]:
+        """As if its machine had gone: the worker, its executor, their Pythons, and what they had on disk."""
+        lost = below(worker.pid)
+        for pid in (worker.pid, *lost):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder / f"worker-{self.processes.index(worker)}-disk")
+        self.workers.remove(worker)
+        return lost
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            everything = below(process.pid)
+            process.kill()
+            for pid in everything:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+class Program:
+    """A pipeline program that runs on the cluster; ended with the test."""
+
+    def __init__(self, cluster: Cluster, folder: Path, source: str, *flags: str, submit: bool = False) -> None:
+        self.folder = folder
+        file = folder / "program.py"
+        file.write_text(textwrap.dedent(source))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        settings = {
+            "spark.driver.memory": "600m",
+            "spark.executor.memory": "500m",
+            "spark.driver.host": "127.0.0.1",
+            # both executors, or none: how soon the second one comes says nothing of the runner
+            "spark.cores.max": "2",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+        }
+        given = [f"{name}={value}" for name, value in settings.items()]
+        if submit:
+            environment["PYSPARK_PYTHON"] = sys.executable
+            confs = [each for value in given for each in ("--conf", value)]
+            command = [str(SPARK / "bin/spark-submit"), "--master", cluster.url, *confs, str(file)]
+        else:
+            confs = [f"--spark_conf={value}" for value in given]
+            command = [sys.executable, str(file), f"--spark_master_url={cluster.url}", *confs]
+        runner = "--runner=rmqio.runners.spark.SparkRunner"
+        self.process = subprocess.Popen(
+            [*command, runner, *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=end_with_the_tests,
+        )
+
+    def output(self) -> str:
+        """What it printed; fails if the program did."""
+        out, err = self.process.communicate()
+        assert self.process.returncode == 0, f"{out}\n{err}"
+        return out
+
+    def close(self) -> None:
+        for pid in below(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
