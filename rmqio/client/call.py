@@ -52,7 +52,7 @@ class Call:
         Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
         answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
         """
-        if not self.is_done:
+        if self._answer is None and self._failure is None:
             self._wait(timeout_ms)
         if self._answer is not None:
             return self._answer
@@ -66,12 +66,13 @@ class Call:
     def _wait(self, timeout_ms: float) -> None:
         session = self._session
         deadline = session.clock() + timeout_ms / 1000
-        while not self.is_done:
-            remaining_ms = (deadline - session.clock()) * 1000
-            if remaining_ms < 0.01:
-                session.time_out(self, timeout_ms)
-                break
+        remaining_ms = timeout_ms
+        while remaining_ms >= 0.01:
             session.pump(remaining_ms, until=self)
+            if self._answer is not None or self._failure is not None:
+                return
+            remaining_ms = (deadline - session.clock()) * 1000
+        session.time_out(self, timeout_ms)
 
     def forget(self) -> None:
         """Give up on the answer. Never blocks."""

@@ -195,11 +195,15 @@ class RemotingQueueClient:
                     return
         except TopicNotExist as error:
             missing = error
+        self._require_broker(queue, missing)
+        raise missing or _no_such_queue(queue, known)
+
+    def _require_broker(self, queue: MessageQueue, missing: RmqioError | None) -> None:
+        """Raises `TransportError` for a queue whose broker is not there; what was missing is then a consequence."""
         brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
         if all(broker.broker != queue.broker for broker in brokers):
             # A name server forgets a broker that went down, and with it the topics that only this one has.
             raise TransportError(f"{queue}: no name server knows broker {queue.broker!r}; is it down?") from missing
-        raise missing or _no_such_queue(queue, known)
 
     def _checked_zero(self, queue: MessageQueue, offset: int) -> int:
         # Deleted since we last saw the route? That, too, looks like an empty queue.
@@ -211,8 +215,12 @@ class RemotingQueueClient:
         """The broker's answer, whatever its code unless that is worth a retry."""
 
         def attempt() -> Command:
-            connection = self._pool.connection(self._routes.master(queue.topic, queue.broker))
-            answer = connection.request(command, self._options.request_timeout_ms)
+            try:
+                address = self._routes.master(queue.topic, queue.broker)
+            except TopicNotExist as unknown:  # it was there in `_require`: forgotten between two tries?
+                self._require_broker(queue, unknown)
+                raise
+            answer = self._pool.connection(address).request(command, self._options.request_timeout_ms)
             if answer.code:
                 error = broker_error(answer.code, answer.remark, f"{what} of {queue}")
                 if error.retriable or error.stale_route:

@@ -12,6 +12,7 @@ from rmqio.client.session import Call, OnDone, Session
 from rmqio.errors import GoAway, LocalError, RequestTimeout
 from rmqio.wire.command import Command
 from rmqio.wire.pull_template import Pull, PullTemplate
+from rmqio.wire.send_template import Request
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -77,18 +78,18 @@ class Connection:
         finally:
             self._lock.release()
 
-    def start(self, command: Command, on_done: OnDone | None = None) -> Call:
+    def start(self, request: Request, on_done: OnDone | None = None) -> Call:
         """Send a request; does not wait for its answer. See `start_all`."""
-        return self.start_all((command,), on_done)[0]
+        return self._open().start(request, self._write_timeout_ms, on_done)
 
-    def start_all(self, commands: Sequence[Command], on_done: OnDone | None = None) -> list[Call]:
+    def start_all(self, requests: Sequence[Request], on_done: OnDone | None = None) -> list[Call]:
         """Send requests with one write, connecting first if need be; does not wait for the answers.
 
-        Each command is given its `opaque`. Raises `LocalError` for a frame that is too large or a closed connection,
+        Each `Command` is given its `opaque`. Raises `LocalError` for a frame that is too large or a closed connection,
         `TransportError` when it cannot connect (nothing was sent) or the write fails (outcome unknown).
-        `on_done(call)` runs in whichever thread completes the call; see `Session.start`.
+        `on_done(call)` runs in whichever thread completes the call; see `Session.start_all`.
         """
-        return self._open().start(commands, self._write_timeout_ms, on_done)
+        return self._open().start_all(requests, self._write_timeout_ms, on_done)
 
     def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull]) -> list[Call]:
         """As `start_all`, for a reader's pulls; see `Session.start_pulls`."""
@@ -122,7 +123,11 @@ class Connection:
             session.close()
 
     def _open(self) -> Session:
-        self._check_process()
+        if self._pid != os.getpid():
+            self._adopt_process()
+        session = self._session
+        if session is not None and session.is_ready(IDLE_CHECK_S):
+            return session  # as good as always, and without the lock: whoever holds it makes another one or none
         if not self._lock.acquire(timeout=self._connect_timeout_ms / 1000):
             raise RequestTimeout(f"cannot connect to {self.address}: another thread is still trying")
         try:
@@ -160,8 +165,11 @@ class Connection:
         return self._environment.clock() - session.last_used > IDLE_CHECK_S
 
     def _check_process(self) -> None:
-        if self._pid == os.getpid():
-            return
+        if self._pid != os.getpid():
+            self._adopt_process()
+
+    def _adopt_process(self) -> None:
+        """In a forked child: begin without the parent's socket."""
         self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
         self._pid = os.getpid()
         session, self._session = self._session, None

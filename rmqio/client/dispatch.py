@@ -12,7 +12,7 @@ from rmqio.client.session import Call
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions, parse_address
 from rmqio.wire import requests
-from rmqio.wire.command import Command
+from rmqio.wire.send_template import SendRequest
 
 _VIP_DISTANCE = 2
 """A broker serves sends, and no pulls, on its port less this."""
@@ -35,15 +35,15 @@ class Dispatcher:
         self._environment = environment
         self._next_heartbeat: dict[str, float] = {}
 
-    def start(self, queue: MessageQueue, command: Command) -> Call:
+    def start(self, queue: MessageQueue, request: SendRequest) -> Call:
         """Send; does not wait for the answer. Raises `TopicNotExist`, `TransportError`, `LocalError`."""
         address = self._choice.address(queue)
         connection = self._pool.connection(self._vip(address) if self._options.vip_channel else address)
         now = self._environment.clock()
         if now < self._next_heartbeat.get(connection.address, 0.0):
-            return connection.start(command)
+            return connection.start(request)
         heartbeat = requests.producer_heartbeat(self._client_id(), [self._group])
-        call = connection.start_all((heartbeat, command))[1]
+        call = connection.start_all((heartbeat, request))[1]
         self._next_heartbeat[connection.address] = now + self._options.heartbeat_ms / 1000
         return call
 

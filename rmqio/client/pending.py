@@ -12,6 +12,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
+from rmqio.client.send_templates import SendTemplates
 from rmqio.client.session import Call
 from rmqio.errors import GoAway, LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue, SendResult
@@ -19,13 +20,15 @@ from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.batch import send_results
 from rmqio.wire.command import Command
+from rmqio.wire.send_template import SendRequest, SendTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
 
 GRACE_MS = 250.0
 """An answer may lie in the socket long after its time because nobody waited: look at least this long."""
 
-_DONE = Command(0)
+_DONE = SendRequest(SendTemplate("", MessageQueue("", "", 0)), b"", "", 0)
+"""In place of the request, once that is not needed any more."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Sending:
     environment: Environment
     routes: Routes
     choice: QueueChoice
+    templates: SendTemplates
     dispatcher: Dispatcher
     statistics: SendStatistics
 
@@ -57,16 +61,21 @@ class PendingRequest:
     Args:
       sending: the producer's means.
       queue: where to.
-      command: the request for that queue.
+      request: the request for that queue.
       message_ids: the unique ids of its messages, in order.
       may_move: whether a retry may go to a queue on another broker.
     """
+
+    __slots__ = (
+        "_call", "_command", "_failure", "_lock", "_may_move", "_message_ids", "_outcome", "_route_was_refreshed",
+        "_sending", "_tries", "is_retrieved", "queue",
+    )  # fmt: skip
 
     def __init__(
         self,
         sending: Sending,
         queue: MessageQueue,
-        command: Command,
+        request: SendRequest,
         message_ids: Sequence[str],
         *,
         may_move: bool,
@@ -75,7 +84,7 @@ class PendingRequest:
         self.is_retrieved = False
         """Whether `result` has told the outcome to anybody."""
         self._sending = sending
-        self._command = command
+        self._command = request
         self._message_ids = message_ids
         self._may_move = may_move
         self._call: Call | None = None
@@ -205,7 +214,7 @@ class PendingRequest:
         status, queue_id, first, offset_ids = requests.parse_send(answer, self)
         queue = self.queue
         if queue_id != queue.queue_id:
-            queue = queue._replace(queue_id=queue_id)
+            queue = MessageQueue(queue.topic, queue.broker, queue_id)
         ids = self._message_ids
         if len(offset_ids) < len(ids):  # a broker that tells fewer has stored all the same
             offset_ids += [""] * (len(ids) - len(offset_ids))
@@ -247,5 +256,4 @@ class PendingRequest:
             return  # no route now: the next try says so
         if queue != self.queue:
             self.queue = queue
-            target = {"e": str(queue.queue_id), "n": queue.broker}
-            self._command = Command(self._command.code, {**self._command.ext, **target}, self._command.body)
+            self._command = self._command.by(self._sending.templates.of(queue))

@@ -28,6 +28,9 @@ class ConnectionPool:
 
     def connection(self, address: str) -> Connection:
         """The connection to an address; not yet opened when it is new. Raises `LocalError` when the pool is closed."""
+        known = self._connections.get(address)  # `close` leaves none
+        if known is not None:
+            return known
         if self._pid != os.getpid():
             self._pid, self._lock = os.getpid(), threading.Lock()
         with self._lock:

@@ -13,17 +13,17 @@ from rmqio.client.environment import Environment
 from rmqio.client.in_flight import InFlight
 from rmqio.client.pending import PendingRequest, Sending, SendStatistics
 from rmqio.client.pool import ConnectionPool
-from rmqio.client.queue_choice import NEW_TOPIC_QUEUES, QueueChoice
+from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.routes import Routes
+from rmqio.client.send_templates import SendTemplates
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.seams import PendingSend
-from rmqio.wire import requests
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
 from rmqio.wire.bodies import ZLIB, compress, compression_flags
-from rmqio.wire.command import Command
-from rmqio.wire.properties import encode_properties, validate_group, validate_topic
+from rmqio.wire.properties import validate_group, validate_topic
+from rmqio.wire.send_template import SendRequest, properties_text
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -65,7 +65,10 @@ class RemotingProducer:
         self.statistics = SendStatistics()
         """Retries and unknown outcomes so far."""
         dispatcher = Dispatcher(options, self._group, pool, self._choice, environment)
-        self._sending = Sending(options, environment, self._routes, self._choice, dispatcher, self.statistics)
+        self._templates = SendTemplates(options, self._group, self._routes)
+        self._sending = Sending(
+            options, environment, self._routes, self._choice, self._templates, dispatcher, self.statistics
+        )
         self._in_flight = InFlight(options.max_in_flight)
         self._ids = ids or MessageIds()
         self._legal_topics: set[str] = set()
@@ -95,14 +98,16 @@ class RemotingProducer:
         Raises `LocalError` for what no broker takes, `BrokerError` and `TransportError` after the retries that the
         options permit.
         """
-        self._check_open()
+        if self._is_closed:
+            self._check_open()  # raises; its look for a fork is for who has batches in flight
         topic = _topic_of(message.topic, queue)
-        self._check_topic(topic)
+        if topic not in self._legal_topics:
+            self._check_topic(topic)
         body = message.body
         if not isinstance(body, bytes) or not body:
             _refuse_body(body)
         message_id = message_id or next(self._ids)
-        properties = encode_properties(message, message_id=message_id).decode()
+        properties = properties_text(message, message_id)
         sys_flag = 0
         limit = self._options.compress_over_bytes
         if limit is not None and len(body) >= limit:
@@ -111,9 +116,10 @@ class RemotingProducer:
             raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
         may_move = queue is None and message.sharding_key is None
         if queue is None:
-            queue = self._choose(topic, message.sharding_key)
-        command = self._command(queue, body, properties, sys_flag=sys_flag)
-        return PendingRequest(self._sending, queue, command, (message_id,), may_move=may_move).result()[0]
+            key = message.sharding_key
+            queue = self._choice.in_turn(topic) if key is None else self._choice.for_key(topic, key)
+        request = SendRequest(self._templates.of(queue), body, properties, self._now_ms(), sys_flag)
+        return PendingRequest(self._sending, queue, request, (message_id,), may_move=may_move).result()[0]
 
     def send_batch(
         self,
@@ -170,11 +176,11 @@ class RemotingProducer:
 
     def close(self) -> None:
         """Wait for what is in flight, at most `options.request_timeout_ms`, then close. Idempotent."""
+        self._adopt_process()  # also for its lock
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-        self._adopt_process()
         self._in_flight.drain(self._environment.clock() + self._options.request_timeout_ms / 1000)
         lost = self._in_flight.unretrieved()
         if lost:
@@ -201,28 +207,11 @@ class RemotingProducer:
         builder = BatchBuilder()
         if builder.add_all(messages, ids) < len(messages):
             raise LocalError(f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes")
-        command = self._command(queue, builder.encode(), "", batch=True)
-        return PendingRequest(self._sending, queue, command, ids, may_move=may_move)
+        request = SendRequest(self._templates.of(queue), builder.encode(), "", self._now_ms(), batch=True)
+        return PendingRequest(self._sending, queue, request, ids, may_move=may_move)
 
-    def _command(
-        self, queue: MessageQueue, body: bytes, properties: str, *, sys_flag: int = 0, batch: bool = False
-    ) -> Command:
-        return requests.send(
-            self._group,
-            self._routes.wire_queue(queue),
-            body,
-            properties=properties,
-            born_ms=int(self._environment.wall_clock() * 1000),
-            sys_flag=sys_flag,
-            batch=batch,
-            create_topic=self._options.create_topics,
-            topic_queues=NEW_TOPIC_QUEUES,
-        )
-
-    def _choose(self, topic: str, sharding_key: str | None) -> MessageQueue:
-        if sharding_key is not None:
-            return self._choice.for_key(topic, sharding_key)
-        return self._choice.in_turn(topic)
+    def _now_ms(self) -> int:
+        return int(self._environment.wall_clock() * 1000)
 
     def _check_topic(self, topic: str) -> None:
         if topic not in self._legal_topics:

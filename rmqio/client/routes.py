@@ -63,8 +63,8 @@ class Routes:
         """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known."""
         for refresh in (False, True):
             data = self.route(topic, refresh=refresh).brokers.get(broker)
-            if data is not None and data.master is not None:
-                return data.master
+            if data is not None and (address := data.master) is not None:
+                return address
         raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
 
     def held_address(self, topic: str, broker: str) -> str:

@@ -19,10 +19,12 @@ from rmqio.client.shared_transport import SharedTransport
 from rmqio.client.transport import Transport
 from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
+from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
 from rmqio.wire.pull_template import Pull, PullTemplate
 from rmqio.wire.requests import refuse
+from rmqio.wire.send_template import Request, encode_request
 
 __all__ = ["Call", "OnDone", "Session"]
 
@@ -31,6 +33,7 @@ _LOGGER = logging.getLogger("rmqio.client")
 RECEIVE_BYTES = 256 * 1024
 _REFUSAL_TIMEOUT_MS = 1_000
 _GO_AWAY = GoAway.number
+_RESPONSE = int(CommandFlag.RESPONSE)
 _MAX_SILENT_TIMEOUTS = 2
 """Requests that time out in a row, without a byte from the peer, until the socket is taken for dead and closed."""
 
@@ -77,6 +80,11 @@ class Session:
     def is_connected(self) -> bool:
         return self._connected and self._failure is None
 
+    def is_ready(self, idle_s: float) -> bool:
+        """Whether requests can be started here, and there was traffic within so many seconds."""
+        is_open = self._connected and self._failure is None and not self.is_retiring
+        return is_open and self.clock() - self.last_used <= idle_s
+
     @property
     def calls_in_flight(self) -> int:
         return len(self._pending)
@@ -101,7 +109,16 @@ class Session:
 
     # ---- writing ----------------------------------------------------------------------------------------------------
 
-    def start(self, commands: Sequence[Command], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
+    # The connection has seen to it that a forked child does not come here with a session of its parent's.
+
+    def start(self, request: Request, timeout_ms: float, on_done: OnDone | None = None) -> Call:
+        """As `start_all`, for one request."""
+        now = self.clock()
+        call = Call(self, request.code, self._next_opaque(), now, on_done)
+        self._launch((call,), encode_request(request, call.opaque), timeout_ms, now)
+        return call
+
+    def start_all(self, requests: Sequence[Request], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
         """Send requests with one write.
 
         `on_done` runs in the thread that read the answer or found the connection broken, with no lock of ours held; it
@@ -110,25 +127,23 @@ class Session:
         Raises `LocalError` for a frame that is too large (nothing was sent), `TransportError` (the session is dead).
         """
         now = self.clock()
-        calls = [Call(self, command.code, self._next_opaque(), now, on_done) for command in commands]
-        for command, call in zip(commands, calls, strict=True):
-            command.opaque = call.opaque
-        self._launch(calls, [encode_frame(command) for command in commands], timeout_ms, now)
+        calls = [Call(self, request.code, self._next_opaque(), now, on_done) for request in requests]
+        frames = [encode_request(request, call.opaque) for request, call in zip(requests, calls, strict=True)]
+        self._launch(calls, b"".join(frames), timeout_ms, now)
         return calls
 
     def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull], timeout_ms: float) -> list[Call]:
-        """As `start`, for a reader's pulls."""
+        """As `start_all`, for a reader's pulls."""
         now = self.clock()
         calls = [Call(self, template.code, self._next_opaque(), now, None) for _ in pulls]
         frames = [template.frame(call.opaque, *pull) for call, pull in zip(calls, pulls, strict=True)]
-        self._launch(calls, frames, timeout_ms, now)
+        self._launch(calls, b"".join(frames), timeout_ms, now)
         return calls
 
     def _next_opaque(self) -> int:
         return next(self._opaques) & 0x7FFFFFFF
 
-    def _launch(self, calls: Sequence[Call], frames: Sequence[bytes], timeout_ms: float, now: float) -> None:
-        self._check_process()
+    def _launch(self, calls: Sequence[Call], data: bytes, timeout_ms: float, now: float) -> None:
         with self._lock:
             if self._failure is not None:
                 raise TransportError(f"{self._failure}") from self._failure
@@ -136,7 +151,7 @@ class Session:
             for call in calls:
                 self._pending[call.opaque] = call
         try:
-            self._stream.write(b"".join(frames), timeout_ms)
+            self._stream.write(data, timeout_ms)
         except TransportError as error:
             self.fail(error)
             raise
@@ -149,12 +164,13 @@ class Session:
 
         Returns at once when `until` is done. Never raises: what goes wrong fails the calls.
         """
-        self._check_process()
+        if self._pid != os.getpid():
+            self._leave_to_parent()
         with self._lock:
             if self._failure is not None or (until is not None and until.is_done):
                 return True
             if self._is_reading:
-                return self._stepped_down.wait(timeout_ms / 1000)
+                return self._sleep(timeout_ms)
             self._is_reading = True
         done: list[Call] = []
         try:
@@ -162,8 +178,18 @@ class Session:
         finally:
             with self._lock:
                 self._is_reading = False
-                self._stepped_down.notify_all()
-            self._report(done)
+                if self._sleepers:
+                    self._stepped_down.notify_all()
+            if done:
+                self._report(done)
+
+    def _sleep(self, timeout_ms: float) -> bool:
+        """Under the lock: wait until the leader steps down; whether it did in this time."""
+        self._sleepers += 1
+        try:
+            return self._stepped_down.wait(timeout_ms / 1000)
+        finally:
+            self._sleepers -= 1  # the lock is ours again, whatever happened
 
     def _read_once(self, timeout_ms: float, done: list[Call]) -> bool:
         pushed: list[Command] = []
@@ -178,7 +204,7 @@ class Session:
             self._decoder.receive_data(data)
             while (command := self._decoder.next_command()) is not None:
                 # A server sends requests of its own on our socket, and their opaque may equal ours: the flag decides.
-                if not command.is_response:
+                if not command.flag & _RESPONSE:
                     pushed.append(command)
                     continue
                 if command.code == _GO_AWAY:
@@ -205,8 +231,6 @@ class Session:
             self.fail(error)
 
     def _report(self, done: Sequence[Call]) -> None:
-        if not done:
-            return
         for watcher in tuple(self._watchers):
             watcher.wake()
         for call in done:
@@ -245,7 +269,8 @@ class Session:
         if calls:
             _LOGGER.info("connection to %s lost with %d calls in flight: %s", self.address, len(calls), error)
         self._stream.end()
-        self._report(calls)
+        if calls:
+            self._report(calls)
 
     def close(self) -> None:
         """Close; calls in flight fail. Idempotent."""
@@ -275,11 +300,14 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._stepped_down = threading.Condition(self._lock)
+        self._sleepers = 0
 
     def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            self._leave_to_parent()
+
+    def _leave_to_parent(self) -> None:
         """In a forked child the socket is the parent's: free our copy of it, and read or write not one byte."""
-        if self._pid == os.getpid():
-            return
         self._make_locks()  # another thread of the parent may have held them at the fork
         self._is_reading = False
         self._watchers = []

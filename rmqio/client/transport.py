@@ -74,6 +74,8 @@ class TcpTransport:
         self._connect_timeout_ms = timeout_ms
         self._connected = False
         self._socket: socket.socket | None = None
+        self._readable = select.poll()
+        """Watches the socket for what comes. Only `recv` uses it: two threads must not wait with the same one."""
         host, port = parse_address(address)
         self._is_drained = True
         """Whether the last `recv` took all there was. Waiting then costs less than to try first, mostly in vain."""
@@ -92,7 +94,7 @@ class TcpTransport:
         while not self._connected:
             now = self._clock()
             remaining_ms = max(min(deadline, self._connect_deadline) - now, 0) * 1000
-            if not self._wait(select.POLLOUT, remaining_ms):
+            if not self._wait_writable(remaining_ms):
                 if self._clock() >= self._connect_deadline:
                     self._drop_socket()
                     raise RequestTimeout(
@@ -115,7 +117,7 @@ class TcpTransport:
                 try:
                     sent += sock.send(memoryview(data)[sent:] if sent else data)
                 except BlockingIOError:
-                    if not self._wait(select.POLLOUT, max(deadline - self._clock(), 0) * 1000):
+                    if not self._wait_writable(max(deadline - self._clock(), 0) * 1000):
                         raise TimeoutError(f"{len(data) - sent} of {len(data)} bytes not taken in time") from None
         except OSError as error:
             raise _mapped("writing to", self._address, error) from error
@@ -124,7 +126,7 @@ class TcpTransport:
         sock = self._open()
         waits = self._is_drained and timeout_ms > 0
         try:
-            if waits and not self._wait(select.POLLIN, timeout_ms):
+            if waits and not self._readable.poll(timeout_ms):
                 return None
             data = sock.recv(max_bytes)
         except BlockingIOError:
@@ -186,12 +188,14 @@ class TcpTransport:
                 self._drop_socket()
                 failure = error
             else:
+                self._readable = select.poll()
+                self._readable.register(self._socket, select.POLLIN)
                 return
         raise TransportError(f"cannot connect to {self._address}: {failure}") from failure
 
-    def _wait(self, event: int, timeout_ms: float) -> bool:
+    def _wait_writable(self, timeout_ms: float) -> bool:
         poll = select.poll()
-        poll.register(self._open(), event)
+        poll.register(self._open(), select.POLLOUT)
         return bool(poll.poll(timeout_ms))
 
     def _drop_socket(self) -> None:

@@ -1,7 +1,7 @@
-/* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py; and the module, with
-   what _fast_values.c adds to it.
+/* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py, with the properties
+   of a single send beside it; and the module, with what _fast_values.c and _fast_header.c add to it.
 
-   Optional (docs/accelerator.md). Both handle the usual message only and stop in front of the first one that is
+   Optional (docs/accelerator.md). All handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
    how an error reads is written down there and nowhere else. Nothing here raises for what a message holds.
 
@@ -385,31 +385,17 @@ append_properties(const State *state, Buffer *out, PyObject *properties)
     return 1;
 }
 
-/* A message as a member of a batch: see batch.py. */
+/* All properties of a message that has no delay, in their stored form. */
 static int
-append_member(const State *state, Buffer *out, PyObject *message, PyObject *message_id, Py_ssize_t room)
+append_all_properties(const State *state, Buffer *out, PyObject *message, PyObject *message_id)
 {
-    if (!Py_IS_TYPE(message, state->message_type) || PyTuple_GET_SIZE(message) != MESSAGE_FIELDS) {
-        return 0;
-    }
-    PyObject *body = PyTuple_GET_ITEM(message, BODY);
     PyObject *tags = PyTuple_GET_ITEM(message, MESSAGE_TAGS);
     PyObject *keys = PyTuple_GET_ITEM(message, MESSAGE_KEYS);
     PyObject *sharding_key = PyTuple_GET_ITEM(message, MESSAGE_SHARDING_KEY);
-    if (!PyBytes_CheckExact(body) || PyBytes_GET_SIZE(body) == 0 || PyBytes_GET_SIZE(body) > room
-        || !PyTuple_CheckExact(keys) || PyTuple_GET_ITEM(message, DELAY_LEVEL) != Py_None
+    if (!PyTuple_CheckExact(keys) || PyTuple_GET_ITEM(message, DELAY_LEVEL) != Py_None
         || PyTuple_GET_ITEM(message, DELIVER_AT_MS) != Py_None) {
         return 0;
     }
-    Py_ssize_t body_size = PyBytes_GET_SIZE(body);
-    Py_ssize_t start = out->used;
-    Py_ssize_t properties_at = start + MEMBER_HEAD + body_size + 2;
-    if (!reserve(out, MEMBER_HEAD + body_size + 2)) {
-        return 0;
-    }
-    memcpy(out->start + start + MEMBER_HEAD, PyBytes_AS_STRING(body), (size_t)body_size);
-    out->used = properties_at;
-
     if (!APPEND_LITERAL(out, "UNIQ_KEY\x01") || !append_text(out, message_id) || !APPEND_LITERAL(out, "\x02")) {
         return 0;
     }
@@ -431,7 +417,30 @@ append_member(const State *state, Buffer *out, PyObject *message, PyObject *mess
             || !APPEND_LITERAL(out, "\x02"))) {
         return 0;
     }
-    if (!append_properties(state, out, PyTuple_GET_ITEM(message, PROPERTIES))) {
+    return append_properties(state, out, PyTuple_GET_ITEM(message, PROPERTIES));
+}
+
+/* A message as a member of a batch: see batch.py. */
+static int
+append_member(const State *state, Buffer *out, PyObject *message, PyObject *message_id, Py_ssize_t room)
+{
+    if (!Py_IS_TYPE(message, state->message_type) || PyTuple_GET_SIZE(message) != MESSAGE_FIELDS) {
+        return 0;
+    }
+    PyObject *body = PyTuple_GET_ITEM(message, BODY);
+    if (!PyBytes_CheckExact(body) || PyBytes_GET_SIZE(body) == 0 || PyBytes_GET_SIZE(body) > room) {
+        return 0;
+    }
+    Py_ssize_t body_size = PyBytes_GET_SIZE(body);
+    Py_ssize_t start = out->used;
+    Py_ssize_t properties_at = start + MEMBER_HEAD + body_size + 2;
+    if (!reserve(out, MEMBER_HEAD + body_size + 2)) {
+        return 0;
+    }
+    memcpy(out->start + start + MEMBER_HEAD, PyBytes_AS_STRING(body), (size_t)body_size);
+    out->used = properties_at;
+
+    if (!append_all_properties(state, out, message, message_id)) {
         return 0;
     }
     Py_ssize_t size = out->used - start;
@@ -491,6 +500,32 @@ encode_usual(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     Py_XDECREF(messages);
     Py_XDECREF(ids);
+    return answer;
+}
+
+PyDoc_STRVAR(usual_properties_doc,
+"usual_properties(message, message_id) -> str | None\n\n"
+"`encode_properties` as text; None for a message, or an id, that is not usual.");
+
+static PyObject *
+usual_properties(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_Format(PyExc_TypeError, "usual_properties takes 2 arguments, not %zd", count);
+        return NULL;
+    }
+    const State *state = PyModule_GetState(module);
+    PyObject *message = args[0], *answer = NULL;
+    Buffer out = {NULL, 0, 0};
+    if (Py_IS_TYPE(message, state->message_type) && PyTuple_GET_SIZE(message) == MESSAGE_FIELDS
+        && append_all_properties(state, &out, message, args[1]) && out.used <= MAX_PROPERTIES_BYTES) {
+        answer = PyUnicode_DecodeUTF8(out.start, out.used, NULL);
+    }
+    PyMem_Free(out.start);
+    if (answer == NULL) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
     return answer;
 }
 
@@ -590,7 +625,9 @@ fast_clear(PyObject *module)
 static PyMethodDef fast_methods[] = {
     {"decode_usual", (PyCFunction)(void (*)(void))decode_usual, METH_FASTCALL, decode_usual_doc},
     {"encode_usual", (PyCFunction)(void (*)(void))encode_usual, METH_FASTCALL, encode_usual_doc},
+    {"read_usual_header", read_usual_header, METH_O, read_usual_header_doc},
     {"send_results", (PyCFunction)(void (*)(void))send_results, METH_FASTCALL, send_results_doc},
+    {"usual_properties", (PyCFunction)(void (*)(void))usual_properties, METH_FASTCALL, usual_properties_doc},
     {"usual_size", usual_size, METH_O, usual_size_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -28,5 +28,7 @@ PyObject *usual_size(PyObject *module, PyObject *message);
 extern const char usual_size_doc[];
 PyObject *send_results(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char send_results_doc[];
+PyObject *read_usual_header(PyObject *module, PyObject *data);
+extern const char read_usual_header_doc[];
 
 #endif

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 
@@ -33,6 +33,14 @@ EncodeUsual = Callable[[Sequence[Message], Sequence[str], int, int, int], tuple[
 encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
 """Messages and their ids, from which index on, how many and how many bytes at most: the bytes of the members at the
 front that are usual and fit, and how many they are."""
+
+HeaderFields = tuple[int, dict[str, str], int, int, str | None, Any, int]
+"""Code, fields, opaque, flag, remark, language (as it was read) and version."""
+read_usual_header: Final[Callable[[bytes], HeaderFields | None] | None] = getattr(_fast, "read_usual_header", None)
+"""As `command._read_json`; None for a header that is not usual."""
+
+usual_properties: Final[Callable[[Message, str], str | None] | None] = getattr(_fast, "usual_properties", None)
+"""`encode_properties` as text; None for a message, or an id, that is not usual."""
 
 usual_size: Final[Callable[[object], int] | None] = getattr(_fast, "usual_size", None)
 """`batch.estimated_size` of a `Message` that may go into any batch of its topic and has no properties; of anything

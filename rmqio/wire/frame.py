@@ -16,11 +16,16 @@ _LENGTHS = struct.Struct(">ii")
 
 def encode_frame(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
     """The bytes to send for a command. Raises `LocalError` when they exceed what a server accepts."""
-    header = encode_header(command, serialization)
-    length = 4 + len(header) + len(command.body)
+    return make_frame(encode_header(command, serialization), command.body, command, serialization)
+
+
+def make_frame(header: bytes, body: bytes, request: object, serialization: int = 0) -> bytes:
+    """The bytes to send; an error names the request. Raises as `encode_frame`."""
+    size = len(header)
+    length = 4 + size + len(body)
     if length > MAX_FRAME_BYTES:
-        raise LocalError(f"{command!r} makes a frame of {length} bytes; a server closes the connection above 16 MiB")
-    return b"".join((_LENGTHS.pack(length, serialization << 24 | len(header)), header, command.body))
+        raise LocalError(f"{request!r} makes a frame of {length} bytes; a server closes the connection above 16 MiB")
+    return b"".join((_LENGTHS.pack(length, serialization << 24 | size), header, body))
 
 
 class FrameDecoder:
@@ -89,7 +94,7 @@ class FrameDecoder:
         self._unread = len(data) - end
         self._wanted = 8
         if not self._unread:
-            self._clear()
+            self._data, self._begin = b"", 0
         return command
 
     def _join(self) -> None:

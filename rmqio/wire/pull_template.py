@@ -7,8 +7,8 @@ import struct
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command, encode_header
 from rmqio.wire.frame import encode_frame
+from rmqio.wire.template import header_with_holes
 
 _LENGTHS = struct.Struct(">ii")
 
@@ -26,9 +26,9 @@ class PullTemplate:
 
     def __init__(self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int) -> None:
         def template(suspend_ms: int) -> bytes:
-            return _with_holes(
-                requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
-            )
+            pull = requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
+            encode_frame(pull)  # for its check of the size; a few digits more do not matter
+            return header_with_holes(pull, {"queueOffset": b'"%d"', "maxMsgNums": b'"%d"'})
 
         self.code = int(RequestCode.PULL_MESSAGE)
         self._immediate = template(0)
@@ -39,19 +39,3 @@ class PullTemplate:
         header = (self._held if is_held else self._immediate) % (opaque, offset, max_messages)
         size = len(header)
         return _LENGTHS.pack(size + 4, size) + header  # the byte above the header's length is 0: JSON
-
-
-def _with_holes(pull: Command) -> bytes:
-    encode_frame(pull)  # for its check of the size; a few digits more do not matter
-    # The holes come before all that a user wrote, so that the first place that looks like one is one.
-    fields = dict(pull.ext)
-    first = {name: fields.pop(name) for name in ("queueOffset", "maxMsgNums")}
-    pull.ext = first | fields
-    header = encode_header(pull).replace(b"%", b"%%")
-    for name, hole in (
-        (b'"opaque":0', b'"opaque":%d'),
-        (b'"queueOffset":"0"', b'"queueOffset":"%d"'),
-        (b'"maxMsgNums":"0"', b'"maxMsgNums":"%d"'),
-    ):
-        header = header.replace(name, hole, 1)
-    return header

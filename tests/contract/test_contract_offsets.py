@@ -7,9 +7,15 @@ import uuid
 
 import pytest
 
-from rmqio.errors import CommitIgnored, LocalError, OffsetOutOfRange
+from rmqio.client.client import RemotingQueueClient
+from rmqio.errors import CommitIgnored, LocalError, OffsetOutOfRange, TransportError
 from rmqio.model import Message, MessageFilter, MessageQueue
+from rmqio.options import ClientOptions
+from rmqio.testing import FakeBroker, faults
+from rmqio.testing.faults import Exchange
 from rmqio.wire import requests
+from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import Command
 from tests.contract.support import ALL, read
 
 
@@ -143,3 +149,23 @@ def test_a_reset_is_taken_once_and_commits_work_again(server, group):
     assert client.take_reset(group, queue) is None
     client.commit_offset(group, queue, 5)
     assert client.committed_offset(group, queue) == 5
+
+
+def test_a_broker_that_is_forgotten_between_two_tries_is_unreachable_and_its_topic_not_unknown():
+    with FakeBroker() as broker:
+        broker.cluster.create_topic("topic", 1)
+        patient = ClientOptions(broker.name_server, route_refresh_ms=5, retry_backoff_ms=50, retry_backoff_max_ms=50)
+        client = RemotingQueueClient(patient)
+        (queue,) = client.queues("topic")
+
+        def forget(exchange: Exchange) -> None:
+            broker.stop_broker()
+            broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, faults.answer(17, "no route"), times=None)
+            nobody = b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+            broker.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda e: e.send(Command(0, body=nobody)), times=None)
+            exchange.close()
+
+        broker.on(RequestCode.GET_MAX_OFFSET, forget)
+        with pytest.raises(TransportError, match="no name server knows broker 'broker-a'"):
+            client.max_offset(queue)
+        client.close()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqio.wire import accelerator, batch, stored
+from rmqio.wire import accelerator, batch, command, send_template, stored
 
 needs_c = pytest.mark.skipif(
     accelerator.IMPLEMENTATION != "c", reason="the C extension is not built, or RMQIO_PURE_PYTHON is set"
@@ -23,4 +23,6 @@ def using(implementation: str) -> Iterator[None]:
         decode = accelerator.decode_usual if in_c else stored._decode_usual_in_python
         patch.setattr(stored, "_decode_usual", decode)
         patch.setattr(batch, "_encode_usual", accelerator.encode_usual if in_c else None)
+        patch.setattr(command, "_read_usual", accelerator.read_usual_header if in_c else None)
+        patch.setattr(send_template, "_usual_properties", accelerator.usual_properties if in_c else None)
         yield

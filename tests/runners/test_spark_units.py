@@ -48,7 +48,11 @@ def methods_of(dofn: beam.DoFn) -> list[Any]:
     return [each for each in found if isinstance(each, types.MethodType)]
 
 
-@pytest.mark.parametrize("dofn", [beam.DoFn(), beam.Map(len).fn, beam.Filter(bool).fn, Stateful()], ids=str)
+@pytest.mark.parametrize(
+    "dofn",
+    [beam.DoFn(), beam.Map(len).fn, beam.Filter(bool).fn, Stateful()],
+    ids=["plain", "map", "filter", "stateful"],
+)
 def test_remembered_signatures_are_what_beam_finds(dofn: beam.DoFn) -> None:
     for method in methods_of(dofn):
         for _ in range(2):
@@ -71,7 +75,9 @@ def test_methods_of_users_are_looked_at_anew() -> None:
 # ---- what is said before a run --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("stop", "said"), [(None, ["Read orders/Read queues"]), (StopAt.latest(), [])], ids=str)
+@pytest.mark.parametrize(
+    ("stop", "said"), [(None, ["Read orders/Read queues"]), (StopAt.latest(), [])], ids=["without", "with"]
+)
 def test_a_read_without_a_stop_is_warned_of(
     stop: StopAt | None, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

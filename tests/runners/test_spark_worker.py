@@ -90,7 +90,11 @@ def test_grouping_in_every_kind_of_window(name: str) -> None:
     ids=["count", "processing time", "composite"],
 )
 @pytest.mark.parametrize("mode", [trigger.AccumulationMode.DISCARDING, trigger.AccumulationMode.ACCUMULATING])
-@pytest.mark.parametrize("windowfn", [window.FixedWindows(10), window.Sessions(5), window.GlobalWindows()], ids=str)
+@pytest.mark.parametrize(
+    "windowfn",
+    [window.FixedWindows(10), window.Sessions(5), window.GlobalWindows()],
+    ids=["fixed", "sessions", "global"],
+)
 def test_a_window_that_closes_emits_what_its_trigger_never_fired(given: Any, mode: Any, windowfn: Any) -> None:
     pipeline = beam.Pipeline()
     panes = (

@@ -109,6 +109,21 @@ def test_every_address_of_a_host_is_tried(listener: socket.socket, monkeypatch: 
     transport.close()
 
 
+def test_an_answer_is_awaited_on_the_address_that_took_the_connection(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", s.getsockname()) for s in (unused, listener)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        transport, peer = connected(listener)
+    with peer:
+        assert transport.recv(100, 1) is None
+        peer.sendall(b"pong")
+        assert transport.recv(100, 5_000) == b"pong"
+    transport.close()
+
+
 def test_host_without_an_address_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")

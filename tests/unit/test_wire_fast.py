@@ -23,6 +23,7 @@ from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import Message, Record
 from rmqio.wire import accelerator
 from rmqio.wire.batch import BatchBuilder, encode_batch
+from rmqio.wire.send_template import properties_text
 from rmqio.wire.stored import decode_records
 from tests.helpers.implementations import needs_c, using
 from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
@@ -220,6 +221,20 @@ def test_messages_legal_or_not_are_encoded_or_refused_the_same(
     both(lambda: outcome_of_encoding(messages, ids[: len(messages)], limits))
 
 
+def outcome_of_properties(message: Message, message_id: Any) -> object:
+    try:
+        return properties_text(message, message_id)
+    except LocalError as error:
+        return repr(error)
+
+
+@needs_c
+@settings(max_examples=1000)
+@given(messages | good_messages, st.sampled_from([ID, "id", "", "\x01", "\ud800", 5, None]))
+def test_properties_of_a_single_send_are_written_or_refused_the_same(message: Message, message_id: Any) -> None:
+    both(lambda: outcome_of_properties(message, message_id))
+
+
 WHITE_SPACE = [chr(code) for code in range(0x11000) if chr(code).isspace()]
 
 
@@ -236,6 +251,7 @@ def test_each_text_alone_is_judged_the_same(part: str) -> None:
             Message(b"x", properties={value: "web"}),
         ):
             both(lambda message=message: outcome_of_encoding([message], [ID], {}))  # type: ignore[misc]
+            both(lambda message=message: outcome_of_properties(message, ID))  # type: ignore[misc]
         both(lambda value=value: outcome_of_encoding([Message(b"x")], [value], {}))  # type: ignore[misc]
 
 
@@ -244,6 +260,7 @@ def test_the_limit_of_properties_is_the_same() -> None:
     for size in range(31_930, 32_010):
         message = Message(b"x", properties={"a": "v" * size})
         both(lambda message=message: outcome_of_encoding([message], [ID], {}))  # type: ignore[misc]
+        both(lambda message=message: outcome_of_properties(message, ID))  # type: ignore[misc]
 
 
 @needs_c
@@ -341,6 +358,7 @@ def test_encoding_leaks_nothing() -> None:
 
     def work() -> None:
         encode_batch(good, ids[:32])
+        properties_text(good[0], ID)
         with pytest.raises(LocalError):
             encode_batch(mixed, ids)
 

@@ -1,0 +1,31 @@
+"""A producer's templates of sends, each made when its queue is first sent to."""
+
+from __future__ import annotations
+
+from rmqio.client.queue_choice import NEW_TOPIC_QUEUES
+from rmqio.client.routes import Routes
+from rmqio.model import MessageQueue
+from rmqio.options import ClientOptions
+from rmqio.wire.send_template import SendTemplate
+
+
+class SendTemplates:
+    """Queue to template. Thread-safe. Queues are as users name them, the group is as brokers know it."""
+
+    def __init__(self, options: ClientOptions, group: str, routes: Routes) -> None:
+        self._options = options
+        self._group = group
+        self._routes = routes
+        self._made: dict[MessageQueue, SendTemplate] = {}
+
+    def of(self, queue: MessageQueue) -> SendTemplate:
+        """The template of a queue."""
+        found = self._made.get(queue)
+        if found is None:
+            found = self._made[queue] = SendTemplate(
+                self._group,
+                self._routes.wire_queue(queue),
+                create_topic=self._options.create_topics,
+                topic_queues=NEW_TOPIC_QUEUES,
+            )
+        return found
