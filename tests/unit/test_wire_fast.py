@@ -9,7 +9,6 @@ import gc
 import os
 import subprocess
 import sys
-import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from rmqio.wire.batch import BatchBuilder, encode_batch
 from rmqio.wire.send_template import properties_text
 from rmqio.wire.stored import decode_records
 from tests.helpers.implementations import needs_c, using
+from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,23 +314,6 @@ PULL = encode_all(
 )
 
 
-def grown_by(work: Callable[[], object], times: int) -> int:
-    """Bytes still allocated after many more calls, once the caches are warm."""
-    for _ in range(20):
-        work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        work()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(times):
-            work()
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-
-
 @needs_c
 @pytest.mark.parametrize(
     "data",
@@ -345,9 +328,7 @@ def test_decoding_leaks_nothing(data: bytes) -> None:
             decode_records(data, broker=broker, topic=topic)
 
     counted = (topic, broker, Record, data)
-    before = [sys.getrefcount(value) for value in counted]
-    assert grown_by(work, 300) < 5_000, "one leaked object a call would be 10,000 and more"
-    assert [sys.getrefcount(value) for value in counted] == before
+    assert_leaks_nothing(work, counted)
 
 
 @needs_c
@@ -363,9 +344,7 @@ def test_encoding_leaks_nothing() -> None:
             encode_batch(mixed, ids)
 
     counted = (ID, good[0], good[0].tags, good[0].keys[0], Message)
-    before = [sys.getrefcount(value) for value in counted]
-    assert grown_by(work, 300) < 5_000
-    assert [sys.getrefcount(value) for value in counted] == before
+    assert_leaks_nothing(work, counted)
 
 
 @needs_c

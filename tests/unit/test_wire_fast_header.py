@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,6 +13,7 @@ from rmqio.errors import WireError
 from rmqio.wire import accelerator
 from rmqio.wire.command import decode_header
 from tests.helpers.implementations import needs_c, using
+from tests.helpers.leaks import assert_leaks_nothing
 
 pytestmark = needs_c
 SENT = (
@@ -130,19 +128,4 @@ def test_reading_leaks_nothing() -> None:
         for data in inputs:
             read(data)
 
-    for _ in range(20):
-        work()
-    gc.collect()
-    counts = [sys.getrefcount(data) for data in inputs]
-    tracemalloc.start()
-    try:
-        work()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(300):
-            work()
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert grown < 5_000
-    assert [sys.getrefcount(data) for data in inputs] == counts
+    assert_leaks_nothing(work, inputs)

@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.wire import accelerator
 from rmqio.wire.batch import batchable, estimated_size, send_results_in_python
 from tests.helpers.implementations import needs_c
+from tests.helpers.leaks import assert_leaks_nothing
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -253,22 +253,7 @@ def test_nothing_leaks() -> None:
             Message(body, keys=5)  # type: ignore[arg-type]
 
     counted = (body, tags, keys, keys[0], ids[0], QUEUE, SendStatus.OK, Message)
-    before = [sys.getrefcount(value) for value in counted]
-    for _ in range(20):
-        work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        work()
-        begin = tracemalloc.get_traced_memory()[0]
-        for _ in range(300):
-            work()
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - begin
-    finally:
-        tracemalloc.stop()
-    assert grown < 5_000, "one leaked object a call would be 10,000 and more"
-    assert [sys.getrefcount(value) for value in counted] == before
+    assert_leaks_nothing(work, counted)
 
 
 @needs_c
