@@ -16,6 +16,17 @@ from rmqio.wire.send_template import Request
 
 _LOGGER = logging.getLogger("rmqio.client")
 
+_adopting = threading.Lock()
+"""Held while a connection comes to terms with a fork: one thread of the child at a time."""
+
+
+def _after_fork() -> None:
+    global _adopting
+    _adopting = threading.Lock()  # a thread that is not here may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 IDLE_CHECK_S = 5.0
 """After this time without traffic a socket is looked at before it is used: servers close idle ones after 120 s."""
 
@@ -140,9 +151,12 @@ class Connection:
         finally:
             self._lock.release()
 
-    def _usable_session(self) -> Session:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise LocalError(f"the connection to {self.address} is closed")
+
+    def _usable_session(self) -> Session:
+        self._check_open()
         session = self._session
         if session is not None and session.is_connected and self._is_old(session):
             while session.pump(0) and not session.is_closed:
@@ -157,6 +171,12 @@ class Connection:
         transport = self._environment.connect(self.address, self._connect_timeout_ms)
         session = Session(self.address, transport, clock=self._environment.clock)
         self._session = session
+        try:
+            self._check_open()
+        except LocalError:  # closed meanwhile, by a thread that does not take the lock and saw no session
+            self._session = None
+            session.close()
+            raise
         self._sessions_opened += 1
         _LOGGER.debug("connecting to %s", self.address)
         return session
@@ -170,8 +190,11 @@ class Connection:
 
     def _adopt_process(self) -> None:
         """In a forked child: begin without the parent's socket."""
-        self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
-        self._pid = os.getpid()
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()  # in a child this frees the descriptor and leaves the parent's connection alone
+        with _adopting:
+            if self._pid == os.getpid():
+                return  # another thread of the child was first
+            session, self._session = self._session, None
+            if session is not None:
+                session.close()  # in a child this frees the descriptor and leaves the parent's connection alone
+            self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
+            self._pid = os.getpid()  # last: from now on threads pass that take whatever session they find

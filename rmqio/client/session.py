@@ -109,8 +109,6 @@ class Session:
 
     # ---- writing ----------------------------------------------------------------------------------------------------
 
-    # The connection has seen to it that a forked child does not come here with a session of its parent's.
-
     def start(self, request: Request, timeout_ms: float, on_done: OnDone | None = None) -> Call:
         """As `start_all`, for one request."""
         now = self.clock()
@@ -144,6 +142,7 @@ class Session:
         return next(self._opaques) & 0x7FFFFFFF
 
     def _launch(self, calls: Sequence[Call], data: bytes, timeout_ms: float, now: float) -> None:
+        self._check_process()
         with self._lock:
             if self._failure is not None:
                 raise TransportError(f"{self._failure}") from self._failure

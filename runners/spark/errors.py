@@ -32,12 +32,16 @@ def failure_in(text: str) -> str | None:
     return found[1].strip() if found else None
 
 
-def without_java_frames(error: BaseException) -> BaseException:
-    """A failure of Spark's own, such as a lost executor, with what it says and without where in Spark it says so."""
+def without_java_frames(error: BaseException, running: str = "") -> BaseException:
+    """A failure of Spark's own, such as a lost executor, with what it says and without where in Spark it says so.
+
+    `running` names the transforms of the job that failed: which of them it was, Spark does not know.
+    """
     lines = [line for line in str(error).splitlines() if not _JAVA_FRAME.match(line)]
     if len(lines) == len(str(error).splitlines()):
         return error
-    return PipelineFailed("Spark failed: " + "\n".join(lines[:_LINES]))
+    where = f" in {running}" if running else ""
+    return PipelineFailed(f"Spark failed{where}: " + "\n".join(list(dict.fromkeys(lines))[:_LINES]))
 
 
 def described(error: BaseException) -> str:

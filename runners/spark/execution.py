@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from apache_beam.internal import pickler
@@ -20,6 +20,13 @@ from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, st
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
 from rmqio.runners.spark.worker.writing import payload
+
+_ORDER: Final = {
+    Form.PLAIN: ("value",),
+    Form.DEALT: ("value",),
+    Form.GROUPED: ("key", "value"),
+    Form.KEYED: ("key", "value"),
+}
 
 
 class Execution:
@@ -49,6 +56,8 @@ class Execution:
         self._broadcasts: dict[str, Any] = {}
         self._held: list[DataFrame] = []  # what is kept until the end
         self._pending: list[str] = []  # names of stages that the next job runs
+        self.running = ""
+        """The transforms of the newest job."""
 
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
@@ -132,7 +141,9 @@ class Execution:
         shuffled = [self._written(*source) for source in sources if source[1].form is not Form.PLAIN]
         if shuffled:
             frame = _union(shuffled).repartitionById(self._buckets, "bucket")
-            frames.append(frame.sortWithinPartitions("key") if form in (Form.GROUPED, Form.KEYED) else frame)
+            # Rows come out of a shuffle in any order. Sorted to the last byte, so that a task which Spark runs again
+            # sees the same and writes the same: of what it wrote first a part may have been read already.
+            frames.append(frame.sortWithinPartitions(*_ORDER[form]))
         return _union(frames) if frames else self._session.createDataFrame([], SCHEMA)
 
     def _written(self, stage: Stage, output: Output) -> DataFrame:
@@ -185,6 +196,7 @@ class Execution:
         name = " > ".join(dict.fromkeys(self._pending))
         self._pending.clear()
         name = f"{name} ({purpose})" if name and purpose else name or purpose
+        self.running = name
         self._progress(name)
         self._context.setJobDescription(name)
 

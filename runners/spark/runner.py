@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
 import importlib
@@ -65,8 +66,8 @@ class SparkRunner(runner.PipelineRunner):
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
         environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
-        self._check(proto)
         refuse_unsupported(options)
+        self._check(proto)
         plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
@@ -152,6 +153,7 @@ class SparkResult(runner.PipelineResult):
             return self.state
         self._warn()
         if self._error is not None:
+            atexit.unregister(self._tell)
             raise self._error
         return self.state
 
@@ -192,8 +194,14 @@ class SparkResult(runner.PipelineResult):
                 self._state = runner.PipelineState.CANCELLED
                 return
             trace = failure_in(str(error))
-            self._error = PipelineFailed(trace) if trace else unfit_workers(str(error)) or without_java_frames(error)
+            own = unfit_workers(str(error)) or without_java_frames(error, self._execution.running)
+            self._error = PipelineFailed(trace) if trace else own
             self._state = runner.PipelineState.FAILED
+            atexit.register(self._tell)
+
+    def _tell(self) -> None:
+        """At the end of a process that has not waited for the pipeline: nobody else says why it failed."""
+        LOGGER.error("the pipeline failed, and nobody called wait_until_finish: %s", self._error)
 
     def _warn(self) -> None:
         """Shows the warnings of workers, once each."""

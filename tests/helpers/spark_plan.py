@@ -95,7 +95,7 @@ class LocalRun:
             parts[row[1]].append(row)
         if form in (Form.GROUPED, Form.KEYED):
             for part in parts:
-                part.sort(key=lambda row: row[2] or b"")
+                part.sort(key=lambda row: (row[2] or b"", row[3]))
         return parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import threading
 import time
@@ -25,6 +26,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from pyspark.sql import SparkSession
 
 from rmqio.runners.spark import PipelineFailed, SparkRunner
+from rmqio.runners.spark.execution import Execution
 
 MIB = 1 << 20
 
@@ -341,6 +343,26 @@ def test_jobs_carry_the_names_of_transforms() -> None:
     store = active.sparkContext._jsc.sc().statusStore()
     jobs = store.jobsList(None)
     assert any("Twice it" in str(jobs.apply(at).description()) for at in range(jobs.size()))
+
+
+def test_what_a_task_reads_of_a_shuffle_has_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task that Spark runs again would deal otherwise what it makes of a group, whose values have an order."""
+    plans: list[str] = []
+    compute = Execution._compute
+
+    def noted(self: Execution, frame: Any) -> None:
+        plans.append(frame._jdf.queryExecution().executedPlan().toString())
+        compute(self, frame)
+
+    monkeypatch.setattr(Execution, "_compute", noted)
+    with pipeline() as p:
+        groups = p | beam.Create([("a", 1), ("a", 2)], reshuffle=False) | beam.GroupByKey()
+        _ = groups | "list" >> beam.MapTuple(lambda k, v: (k, [*v])) | beam.Reshuffle() | beam.Map(print)
+    (plan,) = plans
+    orders = re.findall(r"Sort \[(.*?)\], false", plan)
+    columns = [re.findall(r"(\w+)#\d+ ASC", order) for order in orders]
+    assert columns == [["value"], ["key", "value"]]
+    assert plan.count("Exchange") == 2
 
 
 @pytest.mark.parametrize("what", ["stream", "sorted"])

@@ -290,6 +290,27 @@ def test_an_active_session_is_used_and_left_as_it_was(programs: Programs) -> Non
     assert told["alive"] == 3
 
 
+UNHEARD = """
+    import sys
+
+    import apache_beam as beam
+
+    def broken(_):
+        raise ValueError("no good")
+
+    if __name__ == "__main__":
+        p = beam.Pipeline(argv=["--runner=rmqio.runners.spark.SparkRunner", *sys.argv[1:]])
+        _ = p | beam.Create([1]) | "Look" >> beam.Map(broken)
+        p.run()
+        print("{}")
+"""
+
+
+def test_a_failure_that_nobody_waits_for_is_told_at_the_end(programs: Programs) -> None:
+    _, err = programs.run(UNHEARD, *SMALL)
+    assert err.count("nobody called wait_until_finish: Look: ValueError: no good") == 1
+
+
 ENDLESS = """
     import sys, time
     from pathlib import Path

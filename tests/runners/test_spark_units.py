@@ -245,5 +245,6 @@ def test_a_failure_of_sparks_own_is_told_without_its_frames() -> None:
         "Spark failed: An error occurred while calling o99.save.\n"
         ": org.apache.spark.SparkException: Job aborted: ExecutorLost 3\nCaused by: java.lang.OutOfMemoryError: heap"
     )
+    assert str(without_java_frames(java, "Read > Join")).startswith("Spark failed in Read > Join: An error occurred")
     plain = ValueError("Join: a side input has 9 MiB")
-    assert without_java_frames(plain) is plain
+    assert without_java_frames(plain, "Join") is plain

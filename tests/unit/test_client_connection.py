@@ -300,3 +300,27 @@ def test_another_process_drops_the_inherited_socket_without_ending_it(monkeypatc
     assert inherited.was_abandoned
     assert not inherited.is_closed
     assert len(inherited.sent) == written
+
+
+def test_no_thread_of_a_forked_child_finds_the_parents_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread of the child lets go of the parent's socket, another one asks for a request."""
+    second: list[bytes] = []
+
+    class Inherited(ScriptedTransport):
+        def abandon(self) -> None:
+            other = threading.Thread(target=lambda: second.append(connection.request(Command(2), 1_000).body))
+            other.start()
+            other.join(0.2)  # it waits for us
+            others.append(other)
+
+    others: list[threading.Thread] = []
+    inherited = Inherited(responder=echo)
+    connection, _ = connect(inherited, ScriptedTransport(responder=echo))
+    connection.request(Command(1), 1_000)
+    written = len(inherited.sent)
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    assert connection.request(Command(3), 1_000).body == b"answer to 3"
+    others[0].join()
+    assert second == [b"answer to 2"]
+    assert len(inherited.sent) == written
