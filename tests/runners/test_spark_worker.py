@@ -321,6 +321,40 @@ def test_a_timer_behind_its_window_can_set_another() -> None:
     assert [element for element, _, _ in collect(pipeline, fired)] == ["first", "second"]
 
 
+def test_many_timers_of_a_key_fire_in_order_also_when_moved_and_cleared() -> None:
+    many = 3_000
+
+    class Tagged(beam.DoFn):
+        SPEC = userstate.TimerSpec("tagged", userstate.TimeDomain.WATERMARK)
+
+        def process(self, element: Any, timer: Any = beam.DoFn.TimerParam(SPEC)) -> None:
+            for n in range(many):
+                timer.set(many - n, dynamic_timer_tag=str(n))
+            for n in range(0, many, 3):
+                timer.clear(dynamic_timer_tag=str(n))
+            for n in range(1, many, 3):
+                timer.set(2 * many - n, dynamic_timer_tag=str(n))  # later
+
+        @userstate.on_timer(SPEC)
+        def fire(self, tag: Any = beam.DoFn.DynamicTimerTagParam) -> Any:
+            yield int(tag)
+
+    _FIRED.clear()
+    pipeline = beam.Pipeline()
+    fired = pipeline | beam.Create([("k", 1)]) | beam.ParDo(Tagged())
+    _ = fired | "note" >> beam.Map(_note)
+    LocalRun(pipeline)
+    moved, left = range(1, many, 3), range(2, many, 3)
+    assert [*reversed(left), *reversed(moved)] == _FIRED
+
+
+_FIRED: list[int] = []
+
+
+def _note(tag: int) -> None:
+    _FIRED.append(tag)
+
+
 def test_group_into_batches_loses_no_rest() -> None:
     pipeline = beam.Pipeline()
     batches = pipeline | beam.Create([("k", n) for n in range(5)]) | beam.GroupIntoBatches(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,8 @@ from rmqio.runners.spark.beam_private import data_plane
 
 Family = tuple[str, str]  # transform id, timer family id
 Name = tuple[Family, Any, Any, str]  # and key, window, dynamic tag
+Owner = tuple[str, Any, Any]  # transform id, key, window: what a timer shares its state with
+Order = tuple[bool, Any]  # in processing time, when
 
 
 class Timers:
@@ -29,14 +33,16 @@ class Timers:
         self._event_time = event_time
         self._expired: set[Name] = set()  # timers that fired behind their window's end
         self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
-        self._read: dict[Family, int] = {}
         self._coders: dict[Family, Any] = {}
-        self._set: dict[Name, Any] = {}
+        self._serials = itertools.count()
+        self._set: dict[Name, tuple[int, Any]] = {}  # serial number and timer
+        # By owner, the first to fire on top. What was cleared or moved stays until it comes up: its serial number is no
+        # longer that of `_set`.
+        self._queues: dict[Owner, list[tuple[Order, int, Name]]] = {}
 
     def stream(self, family: Family, coder: Any) -> data_plane.ClosableOutputStream:
         """Where the bundle writes the timers of a family; `coder` reads them."""
         stream = self._streams[family] = data_plane.ClosableOutputStream()
-        self._read[family] = 0
         self._coders[family] = coder
         return stream
 
@@ -49,45 +55,50 @@ class Timers:
             yield from self._next()
 
     def _next(self) -> Iterator[tuple[Family, bytes]]:
-        first: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-        for name, timer in self._set.items():
-            order = (not self._event_time[name[0]], timer.fire_timestamp)
-            owner = _owner(name)
-            if owner not in first or order < first[owner][0]:
-                first[owner] = (order, name)
+        first = [found for owner in list(self._queues) if (found := self._first(owner)) is not None]
         streams: dict[Family, Any] = {}
-        for _, name in sorted(first.values(), key=lambda each: each[0]):
+        for _, _, name in sorted(first, key=lambda each: each[0]):
             family = name[0]
             out = streams.setdefault(family, create_OutputStream())
-            timer = self._set.pop(name)
+            _, timer = self._set.pop(name)
             if self._is_behind(family, timer):
                 self._expired.add(name)
             self._coders[family].encode_to_stream(timer, out, True)
         for family, out in streams.items():
             yield family, out.get()
 
+    def _first(self, owner: Owner) -> tuple[Order, int, Name] | None:
+        """Takes the timer out of an owner's queue that fires first."""
+        queue = self._queues[owner]
+        while queue:
+            first = heapq.heappop(queue)
+            _, serial, name = first
+            if name in self._set and self._set[name][0] == serial:
+                return first
+        del self._queues[owner]
+        return None
+
     def _collect(self) -> None:
         for family, stream in self._streams.items():
-            if stream.size() == self._read[family]:
+            if not stream.size():
                 continue
-            data = stream.get()[self._read[family] :]
-            self._read[family] += len(data)
+            data = stream.get()
+            stream._clear()
             for timer in self._coders[family].decode_all(data):
-                window = timer.windows[0]
-                name = (family, _hashable(timer.user_key), window, timer.dynamic_timer_tag)
+                name = (family, _hashable(timer.user_key), timer.windows[0], timer.dynamic_timer_tag)
                 self._set.pop(name, None)
-                if timer.clear_bit:
+                if timer.clear_bit or (self._is_behind(family, timer) and name in self._expired):
                     continue
-                if self._is_behind(family, timer) and name in self._expired:
-                    continue
-                self._set[name] = timer
+                serial = next(self._serials)
+                self._set[name] = (serial, timer)
+                order = (not self._event_time[family], timer.fire_timestamp)
+                heapq.heappush(self._queues.setdefault(_owner(name), []), (order, serial, name))
 
     def _is_behind(self, family: Family, timer: Any) -> bool:
         return self._event_time[family] and bool(timer.fire_timestamp > timer.windows[0].max_timestamp())
 
 
-def _owner(name: Name) -> tuple[Any, ...]:
-    """Transform, key and window of a timer: what it shares its state with."""
+def _owner(name: Name) -> Owner:
     (transform_id, _), key, window, _ = name
     return transform_id, key, window
 
