@@ -15,6 +15,11 @@ _WHERE: Final = re.compile(r"\s*\[while running '(.*)'\]\s*$", re.DOTALL)
 _CALLERS: Final = re.compile(r"(^|/)(apache_beam/(runners/(common|worker/)|transforms/core\.py)|runners/spark/)")
 
 
+# As Python joins tracebacks
+_CAUSE: Final = "\nThe above exception was the direct cause of the following exception:\n"
+_CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n"
+
+
 class TaskFailure(Exception):
     """Raised in a worker; its text carries the user's traceback through Spark's to the driver, between marks."""
 
@@ -48,7 +53,8 @@ def described(error: BaseException) -> str:
     """The transform's name and the error, then the traceback from the user's first frame on."""
     where = next((found[1] for each in _chain(error) if (found := _WHERE.search(str(each)))), None)
     text = _WHERE.sub("", "".join(traceback.format_exception_only(error))).strip()
-    parts = [f"{where}: {text}" if where else text]
+    head = f"{where}: {text}" if where else text
+    parts: list[str] = []
     for each in reversed(_chain(error)):
         frames = traceback.extract_tb(each.__traceback__)
         theirs = [frame for frame in frames if not _CALLERS.search(frame.filename)]
@@ -58,8 +64,8 @@ def described(error: BaseException) -> str:
         end = _WHERE.sub("", "".join(traceback.format_exception_only(each))).strip()
         part = f"Traceback (most recent call last):\n{trace}{end}"
         if part not in parts:
-            parts.append(part)
-    return "\n".join(parts)
+            parts += [_CAUSE if each.__cause__ is not None else _CONTEXT, part] if parts else [part]
+    return "\n".join([head, *parts])
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -121,7 +121,7 @@ def test_a_cause_of_the_users_is_told_and_told_once() -> None:
     except ValueError as error:
         text = described(error)
     assert text.startswith("Step: ValueError: v\n")
-    assert text.index("KeyError: 'k'") < text.rindex("ValueError: v")
+    assert text.index("KeyError: 'k'") < text.index("direct cause of the following") < text.rindex("ValueError: v")
     assert text.endswith("ValueError: v")
 
 
