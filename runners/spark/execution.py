@@ -55,14 +55,22 @@ class Execution:
         self._side_reads: dict[str, list[tuple[Stage, Output]]] = {}
         self._broadcasts: dict[str, Any] = {}
         self._held: list[DataFrame] = []  # what is kept until the end
+        self._settled: dict[tuple[int, int], dict[TaskKey, TaskReport]] = {}  # by stage and turn
         self._pending: list[str] = []  # names of stages that the next job runs
         self.running = ""
         """The transforms of the newest job."""
 
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
-        """Reports of the tasks that have finished."""
-        return dict(self._accumulator.value)
+        """Reports of the tasks that have finished, one for each partition of a stage.
+
+        Kept rows that are lost with an executor are computed again inside another job, where partitions have other
+        numbers: a stage whose rows are kept is done, and what it reports later is not counted.
+        """
+        found = {key: report for key, report in self._accumulator.value.items() if key[:2] not in self._settled}
+        for settled in list(self._settled.values()):
+            found |= settled
+        return found
 
     def run(self, progress: Callable[[str], None]) -> None:
         """Runs the whole plan, blocking. `progress` is told the transforms of each job."""
@@ -75,7 +83,7 @@ class Execution:
                 frame = self._stage(stage, number)
                 self._frames[id(stage)] = frame
                 if stage.readers > 1 and not stage.finalizes:
-                    self._hold(frame, self._side_of(stage))
+                    self._hold(frame, (number, 0), self._side_of(stage))
                 if stage.readers == 0 and not stage.finalizes:
                     leaves.append(frame)
             if leaves:
@@ -120,7 +128,7 @@ class Execution:
         turn = 0
         while True:
             frame = self._mapped(task, broadcasts, source, turn)
-            self._hold(frame)
+            self._hold(frame, (task.stage_id, turn))
             rounds.append(frame)
             reports = [report for key, report in self.reports.items() if key[:2] == (task.stage_id, turn)]
             for report in reports:
@@ -174,8 +182,8 @@ class Execution:
                     return side, reader.name
         return None
 
-    def _hold(self, frame: DataFrame, side: tuple[str, str] | None = None) -> None:
-        """Computes a stage's rows, once for all its readers.
+    def _hold(self, frame: DataFrame, turn: tuple[int, int], side: tuple[str, str] | None = None) -> None:
+        """Computes the rows of a stage, at one of its turns, once for all readers.
 
         At once, since readers in one job could each begin to compute them, on different executors. A side input takes
         a job of its own in any case, which then serves as the one that computes.
@@ -186,6 +194,7 @@ class Execution:
             self._compute(frame)
         else:
             self._broadcast(*side)
+        self._settled[turn] = {key: report for key, report in self._accumulator.value.items() if key[:2] == turn}
 
     def _compute(self, frame: DataFrame) -> None:
         self._describe()
