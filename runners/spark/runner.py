@@ -66,8 +66,9 @@ class SparkRunner(runner.PipelineRunner):
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
         environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
-        refuse_unsupported(options)
         self._check(proto)
+        refuse_unsupported(options)
+        _warn_of_endless(proto.components)
         plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
@@ -93,28 +94,21 @@ class SparkRunner(runner.PipelineRunner):
                         f"{environment.urn}"
                     )
         self.check_requirements(proto, _SUPPORTED)
-        for name in _endless(proto.components):
+
+
+def _warn_of_endless(components: Any) -> None:
+    """Names the transforms that make unbounded collections of bounded ones."""
+    endless = beam_runner_api_pb2.IsBounded.UNBOUNDED
+    unbounded = {name for name, each in components.pcollections.items() if each.is_bounded == endless}
+    for each in components.transforms.values():
+        if each.subtransforms or unbounded.isdisjoint(each.outputs.values()):
+            continue
+        if unbounded.isdisjoint(each.inputs.values()):
             LOGGER.warning(
                 "%s is unbounded. It is run until it comes to an end by itself, and what follows a shuffle gets its "
                 "elements only then. ReadFromRocketMQ ends where it is given a stop, e.g. stop=StopAt.latest()",
-                name,
+                each.unique_name,
             )
-
-
-def _endless(components: Any) -> list[str]:
-    """The names of the transforms that make unbounded collections of bounded ones."""
-    unbounded = {
-        name
-        for name, pcollection in components.pcollections.items()
-        if pcollection.is_bounded == beam_runner_api_pb2.IsBounded.UNBOUNDED
-    }
-    return [
-        each.unique_name
-        for each in components.transforms.values()
-        if not each.subtransforms
-        and unbounded & set(each.outputs.values())
-        and not unbounded & set(each.inputs.values())
-    ]
 
 
 class SparkResult(runner.PipelineResult):

@@ -14,15 +14,14 @@ import apache_beam as beam
 from apache_beam.metrics import monitoring_infos
 from apache_beam.metrics.cells import BoundedTrieData, StringSetData
 from apache_beam.transforms import userstate
-from apache_beam.transforms.environments import EmbeddedPythonEnvironment, python_sdk_capabilities
 
 from rmqio import ReadFromRocketMQ, StopAt
-from rmqio.runners.spark import SparkRunner
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.progress import Progress
 from rmqio.runners.spark.reports import ReportsParam
+from rmqio.runners.spark.runner import _warn_of_endless
 from rmqio.runners.spark.worker import signatures
 from rmqio.runners.spark.worker.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
@@ -84,8 +83,7 @@ def test_a_read_without_a_stop_is_warned_of(
     pipeline = beam.Pipeline()
     read = ReadFromRocketMQ("orders", name_server="127.0.0.1:1", stop=stop)
     _ = pipeline | "Read orders" >> read | beam.Map(len)
-    environment = EmbeddedPythonEnvironment(capabilities=python_sdk_capabilities())
-    SparkRunner()._check(pipeline.to_runner_api(default_environment=environment))
+    _warn_of_endless(pipeline.to_runner_api().components)
     assert [record.args[0] for record in caplog.records] == said
 
 
