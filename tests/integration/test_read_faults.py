@@ -58,8 +58,10 @@ class Fault:
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None
         self.repaired_at = 0.0
+        self.struck_at = 0.0
 
     def __call__(self) -> None:
+        self.struck_at = time.monotonic()
         self._strike()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -116,7 +118,11 @@ def test_a_bounded_read_rides_out_a_broker_that_is(lab: Lab, fault: str) -> None
         struck.join()
     assert_survived(run, lab, queues, 12_000, struck)
     assert run.counters.get("offsets_skipped", 0) == 0
-    assert lab.committed(group, *queues) == [6_000] * 4
+    last = {entry.queue: arrival for entry, arrival in zip(run.entries, run.arrivals, strict=True)}
+    for queue, committed in zip(queues, lab.committed(group, *queues), strict=True):
+        # A broker keeps a commit in memory for up to 5 s: killed, it forgets that of a queue that was at its end.
+        forgotten = fault == "killed" and last[queue] < struck.struck_at
+        assert committed == 6_000 or forgotten, (queue, committed)
 
 
 @pytest.mark.parametrize(("fault", "discovery_interval_ms"), [("killed", 500), ("killed", 0), ("paused", 500)])
