@@ -83,7 +83,7 @@ def kill_and_restart(broker: LocalRocketMQ) -> Fault:
 
 
 def until_on_disk(lab: Lab, group: str, queues: tuple[MessageQueue, ...]) -> None:
-    """Waits until a kill does not make the broker forget a commit: it keeps them in memory for 5 s, the first for 10."""
+    """Waits until a kill makes the broker forget no commit: it keeps them in memory for 5 s, the first for 10."""
     (file,) = lab.broker.data_dir.rglob("consumerOffset.json")
     deadline = time.monotonic() + 60
     for queue, offset in zip(queues, lab.committed(group, *queues), strict=True):

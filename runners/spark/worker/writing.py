@@ -57,6 +57,10 @@ class WriteOperation(operations.Operation):
         self._rows = rows
         self._channel = channel
 
+    def handle(self, element: WindowedValue, value: Any) -> None:
+        """As `process`, of a value with the timestamp, the windows and the pane of `element`: see steps.py."""
+        self.process(element.with_value(value))
+
 
 class PlainWrite(WriteOperation):
     """Chunks of encoded elements, in order."""
@@ -220,7 +224,10 @@ class GlobalWrite(RunWrite):
         self._encode = kv_coder.value_coder().get_impl().encode_to_stream
 
     def process(self, element: WindowedValue) -> None:
-        key, value = element.value
+        self.handle(element, element.value)
+
+    def handle(self, element: WindowedValue, value: Any) -> None:
+        key, value = value
         # `_number` written out: this runs for each element
         number = self._plain.get(key) if type(key) in _PLAIN_KEYS else None
         self._numbers.append(self._number(key) if number is None else number)

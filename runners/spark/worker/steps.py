@@ -1,0 +1,274 @@
+"""DoFns that are a function of their element, one after the other, without Beam's hand-over between them.
+
+Between two DoFns Beam makes a windowed value, counts it, looks at its type and changes the current state, which costs
+more than most functions that users write. Where neither DoFn asks for anything but the element, and the second one is
+the only reader of the first, only the function is called and the state changed. Each stays an operation of its own, so
+metrics, names in errors and counts of elements are as ever. Sizes of elements are estimated from fewer of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import apache_beam as beam
+from apache_beam.internal import pickler
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.runners.spark.beam_private import (
+    beam_runner_api_pb2,
+    bundle_processor,
+    common,
+    common_urns,
+    core,
+    operations,
+    python_urns,
+)
+from rmqio.runners.spark.worker.writing import WriteOperation
+
+STEP_URN: Final = "rmqio:spark:step:v1"
+_FIRST: Final = 10
+_EVERY: Final = 128
+"""Of the elements between two steps the first ones, and then each so many-th, go Beam's way, which looks at sizes."""
+_DEPTH: Final = 50
+"""Steps call each other; more would come near Python's limit of recursion."""
+_LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
+_UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
+
+Handle = Callable[[WindowedValue, Any], None]
+"""Takes a value, and the element whose timestamp, windows and pane it has. Enters a state and does not leave it."""
+
+
+class Following(NamedTuple):
+    """What comes behind a step."""
+
+    handle: Handle
+    leave: Callable[[Any, Any, Any], None] | None  # its state, if it has one
+
+
+def mark_steps(descriptor: Any) -> None:
+    """Has Beam make `Step`s of a stage's DoFns, as far as they can be."""
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn == common_urns.primitives.PAR_DO.urn and len(transform.outputs) == 1:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            asks = payload.side_inputs or payload.state_specs or payload.timer_family_specs
+            if payload.do_fn.urn == python_urns.PICKLED_DOFN_INFO and not asks and not payload.restriction_coder_id:
+                transform.spec.urn = STEP_URN
+
+
+class Step(operations.DoOperation):
+    """A DoFn that is a function of its element. Its lifecycle is Beam's; `process` is its own if a step follows."""
+
+    def __init__(self, *args: Any, dofn: Any, windowing: Any, following: Any, sampler: Any, counters: Any) -> None:
+        super().__init__(*args)
+        self._dofn, self._windowing, self._following = dofn, windowing, following
+        self._sampler, self._counters = sampler, counters
+        self.depth: int = getattr(following, "depth", 0) + 1
+        self._passed: Callable[[], int] = int
+        self.handle: Handle
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)  # whoever follows has been set up before
+        enter = self.scoped_process_state.__enter__
+        following = _following(self._following)
+        if following is None:
+            self.handle = _last(self._dofn, enter, self._hand_over())
+            return
+        self.handle, self._passed = _inner(self._dofn, enter, self._hand_over(), following)
+        self.process = self._process()
+
+    def finish(self) -> None:
+        super().finish()
+        passed = self._passed()
+        if passed:
+            self.receivers[0].opcounter.element_counter.update(passed)
+
+    def _hand_over(self) -> Handle:
+        """Beam's way for what a function returned for an element."""
+        name = self.name_context.logging_name()
+        receivers = operations._TaggedReceivers(self._counters, name)
+        for tag in (None, *self.spec.output_tags):
+            receivers[tag] = self.receivers[0]
+        plain = isinstance(self._dofn, core.CallableWrapperDoFn) or inspect.isgeneratorfunction(self._dofn.process)
+        args = (self._windowing.windowfn, self.receivers[0], receivers, None, None, False, False, not plain)
+        return common._OutputHandler(*args).handle_process_outputs  # type: ignore[no-any-return]
+
+    def _process(self) -> Callable[[WindowedValue], None]:
+        handle, leave, raised = self.handle, self.scoped_process_state.__exit__, self._raise
+
+        def process(element: WindowedValue) -> None:
+            try:
+                handle(element, element.value)
+            except BaseException as error:  # noqa: BLE001  raised again, as Beam does it
+                raised(error)
+            leave(None, None, None)  # to the state before this element
+
+        return process
+
+    def _raise(self, error: BaseException) -> None:
+        """Raises it with the name of the step that was running."""
+        name = self._sampler.current_state().name_context.logging_name()
+        receivers = {None: self.receivers[0]}
+        common.DoFnRunner(beam.DoFn(), [], {}, [], self._windowing, receivers, name)._reraise_augmented(error)
+
+
+def _following(operation: Any) -> Following | None:
+    """What takes values in place of an operation's `process`, for operations that need no more."""
+    if isinstance(operation, Step):
+        return Following(operation.handle, operation.scoped_process_state.__exit__)
+    if isinstance(operation, WriteOperation):
+        return Following(operation.handle, None)
+    if isinstance(operation, operations.PGBKCVOperation) and operation.is_default_windowing:
+        enter, add = operation.scoped_process_state.__enter__, operation.add_key_value
+
+        def combined(element: WindowedValue, value: Any) -> None:
+            enter()
+            key, each = value
+            add(key, each, None)
+
+        return Following(combined, operation.scoped_process_state.__exit__)
+    return None
+
+
+def _last(dofn: Any, enter: Callable[[], None], hand_over: Handle) -> Handle:
+    """The step behind which Beam goes on."""
+    kind, function = _kind(dofn)
+
+    def mapped(element: WindowedValue, value: Any) -> None:
+        enter()
+        hand_over(element, (function(value),))
+
+    def filtered(element: WindowedValue, value: Any) -> None:
+        enter()
+        if function(value):
+            hand_over(element, (value,))
+
+    def flattened(element: WindowedValue, value: Any) -> None:
+        enter()
+        hand_over(element, function(value))
+
+    return {"map": mapped, "filter": filtered, "flat": flattened}[kind]
+
+
+def _inner(
+    dofn: Any, enter: Callable[[], None], hand_over: Handle, behind: Following
+) -> tuple[Handle, Callable[[], int]]:
+    """A step behind which another follows, and what tells how many elements have passed between them beside Beam."""
+    kind, function = _kind(dofn)
+    following, leave = behind
+    ordinary: set[type] = set()  # types of values, not of what says where a value goes
+    left = begun = 1  # elements until one goes Beam's way: now, and when that number was set
+    renewals = passed = handed = 0
+    first = True
+
+    def aside(element: WindowedValue, value: Any) -> None:
+        """For an element that goes Beam's way, or the first one of its type."""
+        nonlocal left, begun, renewals, passed, handed
+        if left and not issubclass(type(value), _UNUSUAL):
+            ordinary.add(type(value))
+            following(element, value)
+            return
+        handed += 1
+        if not left:
+            passed += begun
+            renewals += 1
+            left = begun = 1 if renewals < _FIRST else _EVERY
+        hand_over(element, (value,))
+
+    def mapped(element: WindowedValue, value: Any) -> None:
+        nonlocal left
+        enter()
+        result = function(value)
+        left -= 1
+        if left and type(result) in ordinary:
+            following(element, result)
+        else:
+            aside(element, result)
+
+    def filtered(element: WindowedValue, value: Any) -> None:
+        nonlocal left
+        enter()
+        if function(value):
+            left -= 1
+            if left and type(value) in ordinary:
+                following(element, value)
+            else:
+                aside(element, value)
+
+    def flattened(element: WindowedValue, value: Any) -> None:
+        nonlocal left, first
+        enter()
+        results = function(value)
+        if first:
+            first = False
+            hand_over(element, results)  # it refuses what no DoFn may return
+        elif results is not None:
+            for result in results:
+                left -= 1
+                if left and type(result) in ordinary:
+                    following(element, result)
+                else:
+                    aside(element, result)
+                if leave is not None:
+                    leave(None, None, None)  # its state: the function may go on only now
+
+    def taken() -> int:
+        nonlocal begun, passed, handed
+        found = passed + begun - left - handed
+        begun, passed, handed = left, 0, 0
+        return found
+
+    return {"map": mapped, "filter": filtered, "flat": flattened}[kind], taken
+
+
+_MAP: Final = (beam.Map(len).fn._fn.__code__, beam.Map(lambda x, y=None: (x, y)).fn._fn.__code__)
+_FILTER: Final = beam.Filter(len).fn._fn.__code__
+
+
+def _kind(dofn: Any) -> tuple[str, Callable[[Any], Any]]:
+    """What a DoFn does with the result of a function, and that function."""
+    if isinstance(dofn, core.CallableWrapperDoFn):
+        code = getattr(dofn._fn, "__code__", None)
+        if code in _MAP or code == _FILTER:
+            (cell,) = dofn._fn.__closure__
+            return "map" if code in _MAP else "filter", cell.cell_contents
+    return "flat", dofn.process
+
+
+def is_function(dofn: Any) -> bool:
+    """Whether a DoFn needs nothing but its elements: no parameters, no bundles, nothing to set up, no batches."""
+    if hasattr(dofn, "_runtime_output_constraints") or getattr(dofn.process, "_beam_yields_batches", False):
+        return False
+    if any(name in vars(dofn) or getattr(type(dofn), name) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
+        return False
+    _, defaults = dofn.get_function_arguments("process")
+    return not defaults
+
+
+@bundle_processor.BeamTransformFactory.register_urn(STEP_URN, beam_runner_api_pb2.ParDoPayload)
+def _create(
+    factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
+) -> operations.DoOperation:
+    serialized = payload.do_fn.payload
+    dofn, args, kwargs, _, _ = pickler.loads(serialized)
+    operation = operations.DoOperation
+    if not args and not kwargs and is_function(dofn):
+        (source,) = transform.inputs.values()
+        windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
+        (readers,) = consumers.values()
+        following = readers[0] if len(readers) == 1 and getattr(readers[0], "depth", 0) < _DEPTH else None
+        operation = functools.partial(
+            Step,
+            dofn=dofn,
+            windowing=factory.context.windowing_strategies.get_by_id(windowing_id),
+            following=following,
+            sampler=factory.state_sampler,
+            counters=factory.counter_factory,
+        )
+    return bundle_processor._create_pardo_operation(
+        factory, transform_id, transform, consumers, serialized, payload, operation
+    )

@@ -1,0 +1,411 @@
+"""Steps that follow each other without Beam's hand-over do what Beam's operations do, and say so in the same words."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.runners.worker import statesampler
+from apache_beam.transforms import window
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.runners.spark.beam_private import metrics_pb2, operations
+from rmqio.runners.spark.errors import TaskFailure
+from rmqio.runners.spark.metrics import consolidate
+from rmqio.runners.spark.worker import bundles, steps
+from tests.helpers import spark_plan
+from tests.helpers.spark_plan import LocalRun
+
+Build = Callable[[Any], Any]
+
+
+def count(name: str) -> None:
+    Metrics.counter("steps", name).inc()
+
+
+def current() -> str:
+    """The name of the step that Beam holds for the running one."""
+    return str(statesampler.get_current_tracker().current_state().name_context.logging_name())  # type: ignore[union-attr]
+
+
+class Noting(beam.DoFn):
+    """Yields between looks at what Beam holds for the running step, which must be this one."""
+
+    def process(self, element: Any) -> Iterator[Any]:
+        for number in range(3):
+            assert current() == "noting", current()
+            count("noted")
+            yield element, number
+        assert current() == "noting", current()
+
+
+class NotingByBeam(Noting):
+    """The same, and no step, since it asks for a parameter."""
+
+    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        yield from super().process(element)
+
+
+class Returning(beam.DoFn):
+    def __init__(self, results: Any) -> None:
+        self._results = results
+
+    def process(self, element: Any) -> Any:
+        return self._results
+
+
+class Doubled:
+    def __call__(self, element: Any) -> Any:
+        return element, element
+
+
+def keyed(element: Any) -> Any:
+    count("keyed")
+    return str(element)[-1], 1
+
+
+def is_wanted(element: Any) -> bool:
+    count("asked")
+    return hash(str(element)[-1]) is not None and "7" not in str(element)
+
+
+def thrice(element: Any) -> Any:
+    for number in range(3):
+        count("thrice")
+        yield element, number
+
+
+def with_time(element: Any) -> Any:
+    return window.TimestampedValue(element, len(str(element)))
+
+
+def at_times_in_windows(element: Any) -> Any:
+    return at_times(element, window.IntervalWindow(0, 6))
+
+
+def at_times(element: Any, given: Any = None) -> Any:
+    """Now and then what says where a value goes, in place of a value."""
+    number = len(str(element))
+    if number % 3 == 0:
+        return [window.TimestampedValue(element, 5), beam.pvalue.TaggedOutput("nobody reads it", element), element]
+    if number % 3 == 1:
+        return [WindowedValue(element, 7, (given or window.GlobalWindow(),)), None]
+    return None
+
+
+def noted(element: Any) -> Any:
+    return "noted", element
+
+
+BUILD: dict[str, Build] = {
+    "maps": lambda p: p | "1" >> beam.Map(lambda x: x + 1) | "2" >> beam.Map(str) | "3" >> beam.Map(keyed),
+    "filters": lambda p: p | "1" >> beam.Filter(is_wanted) | "2" >> beam.Filter(lambda x: x) | beam.Map(keyed),
+    "flat maps": lambda p: p | "1" >> beam.FlatMap(thrice) | "2" >> beam.FlatMap(lambda x: x) | beam.Map(keyed),
+    "texts in pieces": lambda p: (
+        p
+        | beam.Map(str)
+        | "2" >> beam.FlatMap(lambda x: x)
+        | "3" >> beam.FlatMap(lambda x: {x: 1})
+        | "e" >> beam.Map(keyed)
+    ),
+    "tuples": lambda p: (
+        p
+        | beam.Map(lambda x: (x, 1))
+        | beam.MapTuple(lambda a, b: (a + b, b))
+        | beam.FlatMapTuple(lambda a, b: [a, b])
+        | "e" >> beam.Map(keyed)
+    ),
+    "callables": lambda p: (
+        p
+        | "1" >> beam.Map(Doubled())
+        | "2" >> beam.Map(list)
+        | "3" >> beam.FlatMap(set)
+        | "4" >> beam.Map(functools.partial(pow, 2))
+        | "5" >> beam.Map(keyed)
+    ),
+    "defaults": lambda p: (
+        p | "1" >> beam.Map(lambda x, y=3: x + y) | "2" >> beam.Map(lambda x, y: x + y, 5) | "3" >> beam.Map(keyed)
+    ),
+    "to a global combine": lambda p: p | beam.Map(lambda x: x + 1) | beam.CombineGlobally(sum).without_defaults(),
+    "to a combine by key": lambda p: p | "1" >> beam.Map(keyed) | beam.CombinePerKey(sum) | "2" >> beam.Map(noted),
+    "to a windowed combine": lambda p: (
+        p
+        | "1" >> beam.Map(keyed)
+        | beam.Map(with_time)
+        | beam.WindowInto(window.FixedWindows(5))
+        | beam.CombinePerKey(sum)
+        | "2" >> beam.Map(noted)
+    ),
+    "to a group": lambda p: (
+        p
+        | "1" >> beam.Map(keyed)
+        | beam.GroupByKey()
+        | beam.MapTuple(lambda k, v: (k, sorted(v)))
+        | "2" >> beam.Map(noted)
+    ),
+    "to a shuffle": lambda p: (
+        p | "1" >> beam.Map(keyed) | beam.Reshuffle() | "2" >> beam.Map(noted) | "3" >> beam.Map(noted)
+    ),
+    "into a shuffle": lambda p: (
+        p | "1" >> beam.Map(keyed) | "2" >> beam.Map(noted) | beam.Reshuffle() | "3" >> beam.Map(noted)
+    ),
+    "times": lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | "2" >> beam.FlatMap(lambda x: at_times(x))
+        | "3" >> beam.Map(noted)
+        | "4" >> beam.Map(noted)
+    ),
+    "times in windows": lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | beam.WindowInto(window.SlidingWindows(6, 2))
+        | "2" >> beam.FlatMap(at_times_in_windows)
+        | "3" >> beam.Map(with_time)
+        | "4" >> beam.Map(noted)
+        | "5" >> beam.Map(noted)
+    ),
+    "two readers": lambda p: (
+        ((m := p | "1" >> beam.Map(keyed)) | "2" >> beam.Map(noted), m | "3" >> beam.Filter(is_wanted))
+        | beam.Flatten()
+        | "4" >> beam.Map(noted)
+    ),
+    "two outputs": lambda p: (
+        (
+            p
+            | beam.FlatMap(lambda x: [beam.pvalue.TaggedOutput("odd", x) if x % 2 else x]).with_outputs(
+                "odd", main="even"
+            )
+        ).odd
+        | "1" >> beam.Map(keyed)
+        | "2" >> beam.Map(noted)
+    ),
+    "nothing returned": lambda p: p | beam.ParDo(Returning(None)) | "1" >> beam.Map(keyed) | "2" >> beam.Map(noted),
+    "lists returned": lambda p: p | beam.ParDo(Returning([1, "a"])) | "1" >> beam.Map(keyed) | "2" >> beam.Map(noted),
+    "behind a DoFn of Beam's": lambda p: (
+        p
+        | "noting" >> beam.ParDo(NotingByBeam())
+        | "1" >> beam.FlatMap(thrice)
+        | "2" >> beam.FlatMap(thrice)
+        | "3" >> beam.Map(keyed)
+    ),
+    "behind a generator": lambda p: (
+        p
+        | "noting" >> beam.ParDo(Noting())
+        | "1" >> beam.FlatMap(thrice)
+        | "2" >> beam.Filter(is_wanted)
+        | "3" >> beam.Map(keyed)
+    ),
+    "a generator before a combine": lambda p: (
+        p
+        | "noting" >> beam.ParDo(Noting())
+        | "3" >> beam.CombineGlobally(beam.combiners.CountCombineFn()).without_defaults()
+    ),
+    "a generator before a group": lambda p: (
+        p
+        | beam.Map(keyed)
+        | "noting" >> beam.ParDo(Noting())
+        | beam.GroupByKey()
+        | beam.MapTuple(lambda k, v: (k, sorted(v)))
+    ),
+}
+
+
+def outcome(build: Build, elements: int) -> tuple[list[Any], dict[Any, Any]]:
+    """What comes out, and what Beam counted: elements of each PCollection and user counters of each step."""
+    pipeline = beam.Pipeline()
+    found = build(pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(elements)))
+    _ = found | "collect" >> beam.ParDo(spark_plan._Collect())
+    spark_plan._FOUND.clear()
+    run = LocalRun(pipeline)
+    infos = [metrics_pb2.MonitoringInfo.FromString(each) for report in run.reports for each in report.metrics]
+    counted = {
+        (info.urn, *sorted(info.labels.items())): info.payload
+        for info in consolidate(infos)
+        if info.urn in ("beam:metric:element_count:v1", "beam:metric:user:sum_int64:v1")
+    }
+    return sorted(spark_plan._FOUND, key=repr), counted
+
+
+@pytest.mark.parametrize("elements", [1, 9, 700])
+@pytest.mark.parametrize("name", BUILD)
+def test_a_chain_gives_and_counts_what_it_does_by_beam(
+    name: str, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = outcome(BUILD[name], elements)
+    monkeypatch.setattr(bundles, "mark_steps", lambda descriptor: None)
+    assert ours == outcome(BUILD[name], elements)
+
+
+def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """Which step is followed by which operation without Beam's hand-over."""
+    found = set()
+    handle_of = steps._following
+
+    def following(operation: Any) -> Any:
+        behind = handle_of(operation)
+        if behind is not None:
+            found.add(operation.name_context.logging_name())
+        return behind
+
+    monkeypatch.setattr(steps, "_following", following)
+    LocalRun(pipeline)
+    return found
+
+
+def test_steps_are_chained_to_each_other_and_to_what_ends_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = beam.Pipeline()
+    numbers = pipeline | beam.Impulse() | "numbers" >> beam.FlatMap(lambda _: range(9))
+    _ = (
+        numbers
+        | "plus" >> beam.Map(lambda x: x + 1)
+        | "even" >> beam.Filter(lambda x: x % 2 == 0)
+        | "keyed" >> beam.Map(keyed)
+        | beam.CombinePerKey(sum)
+        | "again" >> beam.Map(keyed)
+        | beam.GroupByKey()
+        | "last" >> beam.Map(len)
+    )
+    found = chained(pipeline, monkeypatch)
+    assert {"plus", "even", "keyed", "CombinePerKey(sum)/Precombine"} <= found
+    assert any(name.startswith("write_") for name in found), found
+
+
+class WithSetup(beam.DoFn):
+    def setup(self) -> None:
+        pass
+
+    def process(self, element: Any) -> Any:
+        return [element]
+
+
+class WithBatches(beam.DoFn):
+    def process(self, element: int) -> Iterator[int]:
+        yield element
+
+    def process_batch(self, batch: list[int]) -> Iterator[list[int]]:
+        yield batch
+
+
+class YieldsBatches(beam.DoFn):
+    @beam.DoFn.yields_batches
+    def process(self, element: int) -> Iterator[list[int]]:
+        yield [element]
+
+
+@pytest.mark.parametrize(
+    ("dofn", "is_one"),
+    [
+        (Returning([]), True),
+        (Noting(), True),
+        (beam.Map(len).fn, True),
+        (beam.FlatMap(Doubled()).fn, True),
+        (NotingByBeam(), False),
+        (WithSetup(), False),
+        (WithBatches(), False),
+        (YieldsBatches(), False),
+        (beam.Map(lambda x, y=1: x).fn, False),
+        (beam.Map(lambda x, t=beam.DoFn.TimestampParam: x).fn, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_function_of_an_element_is_what_asks_for_nothing_else(dofn: Any, is_one: bool) -> None:
+    assert steps.is_function(dofn) is is_one
+
+
+def broken(element: Any) -> Any:
+    if element == 3:
+        raise ValueError("three")
+    return [element]
+
+
+def broken_in_the_middle(element: Any) -> Any:
+    yield element
+    broken(3)
+
+
+FAILING: dict[str, Build] = {
+    "first": lambda p: p | "it" >> beam.Map(broken) | "2" >> beam.Map(str) | "3" >> beam.Map(str),
+    "middle": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.Filter(broken) | "3" >> beam.Map(str),
+    "last": lambda p: p | "1" >> beam.Map(int) | "2" >> beam.Map(int) | "it" >> beam.FlatMap(broken),
+    "generator": lambda p: p | "it" >> beam.FlatMap(broken_in_the_middle) | "2" >> beam.Map(str) | "3" >> beam.Map(str),
+    "generator behind": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.FlatMap(broken_in_the_middle),
+    "a DoFn of Beam's behind": lambda p: (
+        p | "1" >> beam.Map(int) | "2" >> beam.Map(int) | "it" >> beam.Map(lambda x, y: broken(x), 1)
+    ),
+    "coder": lambda p: (
+        p
+        | "1" >> beam.Map(int)
+        | "it" >> beam.Map(lambda x: threading.Lock())
+        | beam.Reshuffle()
+        | "4" >> beam.Map(print)
+    ),
+    "a text": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.ParDo(Returning("text")) | "3" >> beam.Map(str),
+    "a text at the end": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.ParDo(Returning({})),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failure_has_the_name_of_its_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def text() -> str:
+        pipeline = beam.Pipeline()
+        _ = FAILING[name](pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(9)))
+        with pytest.raises(TaskFailure) as failure:
+            LocalRun(pipeline)
+        lines = str(failure.value).splitlines()
+        if "in broken" in lines[-2]:
+            return "\n".join(lines)
+        return "\n".join([lines[0], lines[-1]])  # between them frames of Beam's and of ours: the user has none
+
+    ours = text()
+    assert "<it: " in ours, ours
+    monkeypatch.setattr(bundles, "mark_steps", lambda descriptor: None)
+    assert ours == text()
+
+
+def test_many_steps_can_follow_each_other() -> None:
+    pipeline = beam.Pipeline()
+    found = pipeline | beam.Create([1, 2])
+    for number in range(200):
+        found |= f"step {number}" >> beam.Map(lambda x: x + 1)
+    assert [element for element, _, _ in spark_plan.collect(pipeline, found)] == [201, 202]
+
+
+def test_the_operations_that_end_a_stage_keep_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A combine that counts does so under its own name, and the function before it under its own."""
+
+    class Counting(beam.CombineFn):
+        def create_accumulator(self) -> int:
+            return 0
+
+        def add_input(self, accumulator: int, element: int) -> int:
+            count("added")
+            return accumulator + element
+
+        def merge_accumulators(self, accumulators: Any) -> int:
+            return sum(accumulators)
+
+        def extract_output(self, accumulator: int) -> int:
+            return accumulator
+
+    def build(numbers: Any) -> Any:
+        return numbers | "key" >> beam.Map(keyed) | "sum" >> beam.CombinePerKey(Counting())
+
+    found, counted = outcome(build, 50)
+    assert sum(total for (_, total), _, _ in found) == 50
+    names = {dict(labels)["NAME"]: dict(labels)["PTRANSFORM"] for urn, *labels in counted if "user" in urn}
+    assert names == {"keyed": "key", "added": "sum/Precombine"}
+
+
+def test_it_is_beams_operation_where_nothing_follows() -> None:
+    """Nothing is gained there: the step's way in is Beam's own."""
+    assert "process" not in vars(steps.Step)
+    assert issubclass(steps.Step, operations.DoOperation)
