@@ -401,8 +401,8 @@ def test_the_operations_that_end_a_stage_keep_their_states(monkeypatch: pytest.M
 
     found, counted = outcome(build, 50)
     assert sum(total for (_, total), _, _ in found) == 50
-    names = {dict(labels)["NAME"]: dict(labels)["PTRANSFORM"] for urn, *labels in counted if "user" in urn}
-    assert names == {"keyed": "key", "added": "sum/Precombine"}
+    names = {(dict(labels)["NAME"], dict(labels)["PTRANSFORM"]) for urn, *labels in counted if "user" in urn}
+    assert names == {("keyed", "key"), ("added", "sum/Precombine")}
 
 
 def test_it_is_beams_operation_where_nothing_follows() -> None:
