@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 SPARK = Path(pyspark.__file__).parent
-_LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+_PORTS = ("--port", "0", "--webui-port", "0")
 _LIBC = ctypes.CDLL(None)
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -67,20 +67,20 @@ class Cluster:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.start("org.apache.spark.deploy.master.Master", "master")
+        self.start("org.apache.spark.deploy.master.Master", "master", "127.0.0.1")
         found = eventually(lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")), self.processes[0])
         self.url = found[0]
         for _ in range(2):
             self.start_worker()
 
-    def start(self, main: str, name: str, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, main: str, name: str, host: str, *more: str) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "192m", "SPARK_HOME": str(SPARK)}
+        environment |= {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "192m", "SPARK_HOME": str(SPARK)}
         # a disk of its own, to lose
         environment["SPARK_LOCAL_DIRS"] = str(self.folder / f"{name}-disk")
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [str(SPARK / "bin/spark-class"), main, *_LOOPBACK, *more],
+                [str(SPARK / "bin/spark-class"), main, "--host", host, *_PORTS, *more],
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -94,7 +94,9 @@ class Cluster:
         """One with a core, and memory for one executor. Returns when the master knows it."""
         name = f"worker-{len(self.processes)}"
         limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(self.folder / name))
-        process = self.start("org.apache.spark.deploy.worker.Worker", name, *limits, self.url)
+        # An address of its own, as a machine has: when a worker is gone, Spark writes off all that is at its address
+        host = f"127.0.0.{1 + len(self.processes)}"
+        process = self.start("org.apache.spark.deploy.worker.Worker", name, host, *limits, self.url)
         self.workers.append(process)
         eventually(lambda: "Successfully registered with master" in self.log(name), process)
 
@@ -138,6 +140,7 @@ class Program:
             "spark.cores.max": "2",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+            "spark.locality.wait": "0s",  # else all runs where the first stage's one task ran
         }
         given = [f"{name}={value}" for name, value in settings.items()]
         if submit:
