@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.runners.spark.beam_private import metrics_pb2, operations
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.metrics import consolidate
-from rmqio.runners.spark.worker import bundles, steps
+from rmqio.runners.spark.worker import steps
 from tests.helpers import spark_plan
 from tests.helpers.spark_plan import LocalRun
 
@@ -105,6 +106,29 @@ def noted(element: Any) -> Any:
     return "noted", element
 
 
+def all_of(element: Any, some: Any, *more: Any, n: Any) -> Any:
+    return [element, *sorted(some), *more, *sorted(n)]
+
+
+def how_many(elements: Any) -> Any:
+    return side(elements) | f"count {next(_NUMBERS)}" >> beam.combiners.Count.Globally()
+
+
+_NUMBERS = itertools.count()
+
+
+def side(elements: Any, windowing: Any = None) -> Any:
+    """A collection for side inputs: keys and values."""
+    found = elements.pipeline | f"side {next(_NUMBERS)}" >> beam.Create([("a", 1), ("b", 2)])
+    if windowing is None:
+        return found
+    return (
+        found
+        | f"timed {next(_NUMBERS)}" >> beam.Map(lambda x: window.TimestampedValue(x, x[1]))
+        | f"W {next(_NUMBERS)}" >> beam.WindowInto(windowing)
+    )
+
+
 BUILD: dict[str, Build] = {
     "maps": lambda p: p | "1" >> beam.Map(lambda x: x + 1) | "2" >> beam.Map(str) | "3" >> beam.Map(keyed),
     "filters": lambda p: p | "1" >> beam.Filter(is_wanted) | "2" >> beam.Filter(lambda x: x) | beam.Map(keyed),
@@ -133,6 +157,24 @@ BUILD: dict[str, Build] = {
     ),
     "defaults": lambda p: (
         p | "1" >> beam.Map(lambda x, y=3: x + y) | "2" >> beam.Map(lambda x, y: x + y, 5) | "3" >> beam.Map(keyed)
+    ),
+    "side inputs": lambda p: (
+        p
+        | "1" >> beam.Map(keyed)
+        | "2" >> beam.Map(lambda kv, side: (kv, sum(side.values())), beam.pvalue.AsDict(side(p)))
+        | "3" >> beam.FlatMap(all_of, beam.pvalue.AsIter(side(p)), 2, n=beam.pvalue.AsList(side(p)))
+        | "4" >> beam.Filter(lambda x, one, two: one < two, 1, two=2)
+        | "5" >> beam.Map(lambda x: (repr(x), len(repr(x))))
+        | "6" >> beam.MapTuple(lambda text, n, times=0: text * times, beam.pvalue.AsSingleton(how_many(p)))
+        | "7" >> beam.Map(noted)
+    ),
+    "side inputs in windows": lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | beam.WindowInto(window.FixedWindows(2))
+        | "2" >> beam.Map(noted)
+        | "3" >> beam.Map(lambda x, side: (x, sorted(side)), beam.pvalue.AsIter(side(p, window.FixedWindows(2))))
+        | "4" >> beam.Map(noted)
     ),
     "to a global combine": lambda p: p | beam.Map(lambda x: x + 1) | beam.CombineGlobally(sum).without_defaults(),
     "to a combine by key": lambda p: p | "1" >> beam.Map(keyed) | beam.CombinePerKey(sum) | "2" >> beam.Map(noted),
@@ -241,7 +283,7 @@ def test_a_chain_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = outcome(BUILD[name], elements)
-    monkeypatch.setattr(bundles, "mark_steps", lambda descriptor: None)
+    monkeypatch.setattr(steps, "is_function", lambda dofn: False)
     assert ours == outcome(BUILD[name], elements)
 
 
@@ -270,12 +312,14 @@ def test_steps_are_chained_to_each_other_and_to_what_ends_a_stage(monkeypatch: p
         | "even" >> beam.Filter(lambda x: x % 2 == 0)
         | "keyed" >> beam.Map(keyed)
         | beam.CombinePerKey(sum)
+        | beam.CombineGlobally(max).without_defaults()
         | "again" >> beam.Map(keyed)
         | beam.GroupByKey()
         | "last" >> beam.Map(len)
     )
     found = chained(pipeline, monkeypatch)
     assert {"plus", "even", "keyed", "CombinePerKey(sum)/Precombine"} <= found
+    assert any(name.startswith("CombineGlobally(max)") and name.endswith("Precombine") for name in found), found
     assert any(name.startswith("write_") for name in found), found
 
 
@@ -312,7 +356,9 @@ class YieldsBatches(beam.DoFn):
         (WithSetup(), False),
         (WithBatches(), False),
         (YieldsBatches(), False),
-        (beam.Map(lambda x, y=1: x).fn, False),
+        (beam.Map(lambda x, y=1: x).fn, True),
+        (beam.Map(lambda x, k=beam.DoFn.KeyParam: x).fn, False),
+        (beam.Map(lambda x, f=beam.DoFn.BundleFinalizerParam: x).fn, False),
         (beam.Map(lambda x, t=beam.DoFn.TimestampParam: x).fn, False),
     ],
     ids=lambda value: type(value).__name__,
@@ -367,7 +413,7 @@ def test_a_failure_has_the_name_of_its_step(name: str, monkeypatch: pytest.Monke
 
     ours = text()
     assert "<it: " in ours, ours
-    monkeypatch.setattr(bundles, "mark_steps", lambda descriptor: None)
+    monkeypatch.setattr(steps, "is_function", lambda dofn: False)
     assert ours == text()
 
 

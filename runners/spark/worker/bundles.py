@@ -25,7 +25,7 @@ from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState
-from rmqio.runners.spark.worker.steps import mark_steps
+from rmqio.runners.spark.worker.steps import take_steps
 from rmqio.runners.spark.worker.timers import Family, Timers
 
 TIMER_URL: Final = "spark-task"  # any: Beam looks only whether one is set
@@ -89,7 +89,7 @@ class Bundles:
         self._report = report
         self._metrics: list[Any] = []
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
-        mark_steps(descriptor)
+        take_steps()
         self.context = pipeline_context.PipelineContext(descriptor)
         self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
         self._channel = _Channel(task.input.transform_id)

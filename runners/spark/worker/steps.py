@@ -1,9 +1,10 @@
 """DoFns that are a function of their element, one after the other, without Beam's hand-over between them.
 
 Between two DoFns Beam makes a windowed value, counts it, looks at its type and changes the current state, which costs
-more than most functions that users write. Where neither DoFn asks for anything but the element, and the second one is
-the only reader of the first, only the function is called and the state changed. Each stays an operation of its own, so
-metrics, names in errors and counts of elements are as ever. Sizes of elements are estimated from fewer of them.
+more than most functions that users write. Where neither DoFn asks for more than the element and side inputs of the
+global window, and the second one is the only reader of the first, only the function is called and the state changed.
+Each stays an operation of its own, so metrics, names in errors and counts of elements are as ever. Sizes of elements
+are estimated from fewer of them.
 """
 
 from __future__ import annotations
@@ -15,22 +16,20 @@ from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 from apache_beam.internal import pickler
+from apache_beam.internal.util import insert_values_in_args
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam_private import (
-    beam_runner_api_pb2,
     bundle_processor,
     common,
     common_urns,
     core,
     operations,
-    python_urns,
 )
 from rmqio.runners.spark.worker.writing import WriteOperation
 
-STEP_URN: Final = "rmqio:spark:step:v1"
 _FIRST: Final = 10
 _EVERY: Final = 128
 """Of the elements between two steps the first ones, and then each so many-th, go Beam's way, which looks at sizes."""
@@ -39,8 +38,20 @@ _DEPTH: Final = 50
 _LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
 _UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
 
+_PAR_DO: Final = common_urns.primitives.PAR_DO.urn
+
 Handle = Callable[[WindowedValue, Any], None]
 """Takes a value, and the element whose timestamp, windows and pane it has. Enters a state and does not leave it."""
+
+
+class Function(NamedTuple):
+    """What a DoFn does with an element."""
+
+    kind: str
+    """`call` gives the result ("map"), says whether to keep the element ("filter"), or gives results ("flat")."""
+    call: Callable[[Any], Any]
+    is_checked: bool
+    """Whether Beam looks at the first thing that it returns."""
 
 
 class Following(NamedTuple):
@@ -50,23 +61,13 @@ class Following(NamedTuple):
     leave: Callable[[Any, Any, Any], None] | None  # its state, if it has one
 
 
-def mark_steps(descriptor: Any) -> None:
-    """Has Beam make `Step`s of a stage's DoFns, as far as they can be."""
-    for transform in descriptor.transforms.values():
-        if transform.spec.urn == common_urns.primitives.PAR_DO.urn and len(transform.outputs) == 1:
-            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-            asks = payload.side_inputs or payload.state_specs or payload.timer_family_specs
-            if payload.do_fn.urn == python_urns.PICKLED_DOFN_INFO and not asks and not payload.restriction_coder_id:
-                transform.spec.urn = STEP_URN
-
-
 class Step(operations.DoOperation):
     """A DoFn that is a function of its element. Its lifecycle is Beam's; `process` is its own if a step follows."""
 
-    def __init__(self, *args: Any, dofn: Any, windowing: Any, following: Any, sampler: Any, counters: Any) -> None:
+    def __init__(self, *args: Any, function: Function, windowing: Any, following: Any) -> None:
         super().__init__(*args)
-        self._dofn, self._windowing, self._following = dofn, windowing, following
-        self._sampler, self._counters = sampler, counters
+        _, _, self._counters, self._sampler, _, _ = args
+        self._function, self._windowing, self._following = function, windowing, following
         self.depth: int = getattr(following, "depth", 0) + 1
         self._passed: Callable[[], int] = int
         self.handle: Handle
@@ -76,9 +77,9 @@ class Step(operations.DoOperation):
         enter = self.scoped_process_state.__enter__
         following = _following(self._following)
         if following is None:
-            self.handle = _last(self._dofn, enter, self._hand_over())
+            self.handle = _last(self._function, enter, self._hand_over())
             return
-        self.handle, self._passed = _inner(self._dofn, enter, self._hand_over(), following)
+        self.handle, self._passed = _inner(self._function, enter, self._hand_over(), following)
         self.process = self._process()
 
     def finish(self) -> None:
@@ -93,8 +94,8 @@ class Step(operations.DoOperation):
         receivers = operations._TaggedReceivers(self._counters, name)
         for tag in (None, *self.spec.output_tags):
             receivers[tag] = self.receivers[0]
-        plain = isinstance(self._dofn, core.CallableWrapperDoFn) or inspect.isgeneratorfunction(self._dofn.process)
-        args = (self._windowing.windowfn, self.receivers[0], receivers, None, None, False, False, not plain)
+        checked = self._function.is_checked
+        args = (self._windowing.windowfn, self.receivers[0], receivers, None, None, False, False, checked)
         return common._OutputHandler(*args).handle_process_outputs  # type: ignore[no-any-return]
 
     def _process(self) -> Callable[[WindowedValue], None]:
@@ -134,9 +135,9 @@ def _following(operation: Any) -> Following | None:
     return None
 
 
-def _last(dofn: Any, enter: Callable[[], None], hand_over: Handle) -> Handle:
+def _last(given: Function, enter: Callable[[], None], hand_over: Handle) -> Handle:
     """The step behind which Beam goes on."""
-    kind, function = _kind(dofn)
+    function = given.call
 
     def mapped(element: WindowedValue, value: Any) -> None:
         enter()
@@ -151,14 +152,14 @@ def _last(dofn: Any, enter: Callable[[], None], hand_over: Handle) -> Handle:
         enter()
         hand_over(element, function(value))
 
-    return {"map": mapped, "filter": filtered, "flat": flattened}[kind]
+    return {"map": mapped, "filter": filtered, "flat": flattened}[given.kind]
 
 
 def _inner(
-    dofn: Any, enter: Callable[[], None], hand_over: Handle, behind: Following
+    given: Function, enter: Callable[[], None], hand_over: Handle, behind: Following
 ) -> tuple[Handle, Callable[[], int]]:
     """A step behind which another follows, and what tells how many elements have passed between them beside Beam."""
-    kind, function = _kind(dofn)
+    function = given.call
     following, leave = behind
     ordinary: set[type] = set()  # types of values, not of what says where a value goes
     left = begun = 1  # elements until one goes Beam's way: now, and when that number was set
@@ -222,53 +223,99 @@ def _inner(
         begun, passed, handed = left, 0, 0
         return found
 
-    return {"map": mapped, "filter": filtered, "flat": flattened}[kind], taken
+    return {"map": mapped, "filter": filtered, "flat": flattened}[given.kind], taken
 
 
 _MAP: Final = (beam.Map(len).fn._fn.__code__, beam.Map(lambda x, y=None: (x, y)).fn._fn.__code__)
 _FILTER: Final = beam.Filter(len).fn._fn.__code__
 
 
-def _kind(dofn: Any) -> tuple[str, Callable[[Any], Any]]:
-    """What a DoFn does with the result of a function, and that function."""
-    if isinstance(dofn, core.CallableWrapperDoFn):
-        code = getattr(dofn._fn, "__code__", None)
-        if code in _MAP or code == _FILTER:
-            (cell,) = dofn._fn.__closure__
-            return "map" if code in _MAP else "filter", cell.cell_contents
-    return "flat", dofn.process
+def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
+    """That of a DoFn for which `is_function` holds."""
+    kind, call = "flat", dofn.process
+    wraps = isinstance(dofn, core.CallableWrapperDoFn)
+    code = getattr(dofn._fn, "__code__", None) if wraps else None
+    if code in _MAP or code == _FILTER:
+        (cell,) = dofn._fn.__closure__
+        kind, call = "map" if code in _MAP else "filter", cell.cell_contents
+    if args or kwargs:
+        call = _with_arguments(call, args, kwargs, side_inputs)
+    return Function(kind, call, not wraps and not inspect.isgeneratorfunction(dofn.process))
+
+
+def _with_arguments(function: Any, args: Any, kwargs: Any, side_inputs: Any) -> Callable[[Any], Any]:
+    """The function with further arguments, of which side inputs are fetched when the first element comes."""
+    found: Any = None
+
+    def fetch() -> Any:
+        nonlocal found
+        found = insert_values_in_args(args, kwargs, [each[GlobalWindow()] for each in side_inputs])
+        return found
+
+    if not kwargs and len(args) == 1:  # most often so
+
+        def with_one(value: Any) -> Any:
+            (argument,), _ = found or fetch()
+            return function(value, argument)
+
+        return with_one
+
+    def with_all(value: Any) -> Any:
+        positional, named = found or fetch()
+        return function(value, *positional, **named)
+
+    return with_all
 
 
 def is_function(dofn: Any) -> bool:
-    """Whether a DoFn needs nothing but its elements: no parameters, no bundles, nothing to set up, no batches."""
+    """Whether a DoFn needs its elements and side inputs only: no parameters, bundles or batches, nothing to set up."""
     if hasattr(dofn, "_runtime_output_constraints") or getattr(dofn.process, "_beam_yields_batches", False):
         return False
     if any(name in vars(dofn) or getattr(type(dofn), name) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
         return False
     _, defaults = dofn.get_function_arguments("process")
-    return not defaults
+    return not any(_is_parameter(default) for default in defaults)
 
 
-@bundle_processor.BeamTransformFactory.register_urn(STEP_URN, beam_runner_api_pb2.ParDoPayload)
+def _is_parameter(default: Any) -> bool:
+    """Whether Beam fills it in: `DoFn.TimestampParam` and the like."""
+    kind = default if isinstance(default, type) else type(default)
+    return issubclass(kind, core._DoFnParam)
+
+
+def take_steps() -> None:
+    """Has Beam make `Step`s for our stages, in this process. Idempotent."""
+    known = bundle_processor.BeamTransformFactory._known_urns
+    creator, payload = known[_PAR_DO]
+    if creator is bundle_processor.create_par_do:
+        known[_PAR_DO] = (_create, payload)
+
+
 def _create(
     factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
 ) -> operations.DoOperation:
-    serialized = payload.do_fn.payload
+    """As Beam's function for a ParDo, which is asked for all that is no step, and for stages that are not ours."""
+    by_beam = functools.partial(bundle_processor.create_par_do, factory, transform_id, transform, payload, consumers)
+    asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
+    if not hasattr(factory.data_channel_factory, "rows") or asks or len(consumers) != 1:
+        return by_beam()
+    serialized = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context).serialized_dofn_data()
     dofn, args, kwargs, _, _ = pickler.loads(serialized)
-    operation = operations.DoOperation
-    if not args and not kwargs and is_function(dofn):
-        (source,) = transform.inputs.values()
-        windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
-        (readers,) = consumers.values()
-        following = readers[0] if len(readers) == 1 and getattr(readers[0], "depth", 0) < _DEPTH else None
-        operation = functools.partial(
-            Step,
-            dofn=dofn,
-            windowing=factory.context.windowing_strategies.get_by_id(windowing_id),
-            following=following,
-            sampler=factory.state_sampler,
-            counters=factory.counter_factory,
-        )
+    if not is_function(dofn):
+        return by_beam()
+    (source,) = (each for tag, each in transform.inputs.items() if tag not in payload.side_inputs)
+    windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
+    windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
+    (readers,) = consumers.values()
+    following = readers[0] if len(readers) == 1 and getattr(readers[0], "depth", 0) < _DEPTH else None
+
+    def operation(*given: Any) -> operations.DoOperation:
+        side_inputs = given[4]
+        if not all(each.is_globally_windowed() for each in side_inputs):
+            return operations.DoOperation(*given)
+        function = _function(dofn, args, kwargs, side_inputs)
+        return Step(*given, function=function, windowing=windowing, following=following)
+
     return bundle_processor._create_pardo_operation(
         factory, transform_id, transform, consumers, serialized, payload, operation
     )
