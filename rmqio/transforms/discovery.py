@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,75 +14,18 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
-from rmqio.errors import LocalError, RmqioError, TopicNotExist, WireError
+from rmqio.errors import RmqioError, WireError
 from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.seams import ClientFactory, QueueClient
 from rmqio.start import StartFrom, StopAt
+from rmqio.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import QueueWatermarks
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_RESUME_MS = 1_000
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """What to read: topics by name, topics by pattern, or queues. Exactly one of the three is not empty."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    """A regular expression that a topic's whole name must match."""
-    queues: tuple[MessageQueue, ...] = ()
-    flags: int = 0
-    """Of the pattern (`re.IGNORECASE` ...)."""
-
-    @classmethod
-    def of(cls, what: Any) -> Subscription:
-        """From a name, names, a compiled pattern, a queue or queues. Raises `LocalError` naming what is wrong."""
-        if isinstance(what, re.Pattern) and isinstance(what.pattern, str) and what.pattern:
-            return cls(pattern=what.pattern, flags=what.flags)
-        if isinstance(what, str):
-            what = [what]
-        if isinstance(what, MessageQueue):
-            return cls(queues=(what,))
-        items = list(what) if isinstance(what, Iterable) else []
-        if items and all(isinstance(item, MessageQueue) for item in items):
-            return cls(queues=tuple(sorted(set(items))))
-        if items and all(isinstance(item, str) and item for item in items):
-            return cls(topics=tuple(sorted(set(items))))
-        raise LocalError(
-            f"topic is {what!r:.80}; it must be a topic's name, a list of names, a compiled regular expression, "
-            "or a list of MessageQueue"
-        )
-
-    def __str__(self) -> str:
-        if self.pattern:
-            return f"topics that match {self.pattern!r}"
-        return ", ".join(self.topics) or ", ".join(map(str, self.queues))
-
-    def find_queues(self, client: QueueClient, *, missing_ok: bool = False) -> list[MessageQueue]:
-        """The queues there are now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none)."""
-        topics: Sequence[str] = self.topics
-        if self.queues:
-            existing = {q for topic in {q.topic for q in self.queues} for q in client.queues(topic)}
-            missing = [q for q in self.queues if q not in existing]
-            if missing and not missing_ok:
-                raise LocalError(f"{missing[0]} does not exist or cannot be read; the topic's queues are {existing}")
-            return [q for q in self.queues if q in existing]
-        if self.pattern:
-            matches = re.compile(self.pattern, self.flags).fullmatch
-            topics = [topic for topic in client.topics() if matches(topic)]
-        found: list[MessageQueue] = []
-        for topic in topics:
-            try:
-                found.extend(client.queues(topic))
-            except TopicNotExist:
-                # A topic that a pattern matched may be deleted a moment later.
-                if not (missing_ok or self.pattern):
-                    raise
-        return sorted(found)
 
 
 @dataclass(frozen=True)

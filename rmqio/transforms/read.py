@@ -15,8 +15,9 @@ from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.seams import ClientFactory
 from rmqio.start import StartFrom, StopAt
+from rmqio.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, Subscription, WatchFn
+from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn
 from rmqio.transforms.errors_out import ReadFailure, dead_letter
 from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn

@@ -30,8 +30,9 @@ from rmqio import (
 )
 from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
+from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.discovery import DiscoveryConfig, Subscription
+from rmqio.transforms.discovery import DiscoveryConfig
 from rmqio.transforms.in_process import ReadSubscriptionFn, Subscribed
 from rmqio.transforms.pulled import Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn

@@ -14,7 +14,10 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("rmqio", "runners", "pipelines", "schemas", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SOURCES = (
+    *("rmqio", "pyspark_rocketmq", "runners", "pipelines", "schemas"),
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
+)
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -69,7 +72,7 @@ def test_the_wheel_holds_data_files_and_no_tests(wheel: Path) -> None:
         assert names.count(name) == 1, name
     assert [name for name in names if ".dist-info/" in name and name.endswith("/LICENSE")]
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"rmqio"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"rmqio", "pyspark_rocketmq"}
 
 
 def test_every_module_of_the_source_tree_is_in_the_wheel(wheel: Path, folder: Path) -> None:
@@ -104,6 +107,12 @@ print("ok", len(rmqio.__all__))
 """
     word, count = run(python, "-c", code, cwd=folder).split()
     assert (word, int(count) > 10) == ("ok", True)
+
+
+def test_spark_finds_the_format(python: Path, folder: Path) -> None:
+    """It imports each module that it finds under such a name, and takes the `DefaultSource` in it."""
+    code = "import pkgutil; print(*(each.name for each in pkgutil.iter_modules() if each.name.startswith('pyspark_')))"
+    assert run(python, "-c", code, cwd=folder).split() == ["pyspark_rocketmq"]
 
 
 def test_a_pipeline_runs_from_the_wheel(python: Path, folder: Path) -> None:

@@ -18,7 +18,8 @@ import rmqio
 ROOT = Path(__file__).resolve().parents[2]
 # Folders are installed under these names (pyproject.toml, package-dir).
 PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
-BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "start", "seams")}
+PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
+BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "start", "seams", "subscription")}
 OUTSIDE_WORLD = {
     "socket",
     "threading",
@@ -157,8 +158,10 @@ def broken_rule(imported: Import) -> str | None:
         return "what ships for production does not import its doubles"
     if is_in(module, "rmqio.runners") and imported.is_of("rmqio.transforms", "rmqio.client", "rmqio.wire"):
         return "runners run any pipeline: they never import rmqio's transforms"
-    if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing"):
-        return "client and testing know no Beam"
+    if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing", "rmqio.spark"):
+        return "client, testing and the format for Spark know no Beam"
+    if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.spark"):
+        return "the format for Spark knows no Beam, not even through the transforms"
     return None
 
 
@@ -222,6 +225,9 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.client.selection", "import threading", "no sockets"),
     ("rmqio.client.session", "import threading, socket", None),
     ("rmqio.client.session", "import apache_beam", "no Beam"),
+    ("rmqio.spark.reader", "import apache_beam", "no Beam"),
+    ("rmqio.spark.reader", "from rmqio.transforms.shared import shared_client", "no Beam"),
+    ("rmqio.spark.reader", "from rmqio.client.factory import RemotingClientFactory", None),
 ]
 
 

@@ -1,0 +1,7 @@
+"""Where PySpark looks for the format `rocketmq`: it imports each installed module whose name begins with `pyspark_`."""
+
+from __future__ import annotations
+
+from rmqio.spark.source import RocketMQDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,91 @@
+"""The columns of a message, and records as Arrow batches with those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rmqio.errors import LocalError
+from rmqio.model import Record
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_TEXTS: Final = pa.list_(pa.field("element", pa.string()))
+_PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+
+
+def _text(value: str | None) -> str | None:
+    """What is not UTF-8, which a record keeps as surrogates, shows as U+FFFD: Arrow and Spark hold Unicode only."""
+    if value is None or value.isascii():
+        return value
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _properties(record: Record) -> list[tuple[str, str]]:
+    return [(_text(name) or "", _text(value) or "") for name, value in record.properties.items()]
+
+
+_Get = Callable[[Record], Any]
+COLUMNS: Final[dict[str, tuple[DataType, pa.DataType, _Get]]] = {
+    "topic": (StringType(), pa.string(), lambda r: r.topic),
+    "brokerName": (StringType(), pa.string(), lambda r: r.broker),
+    "queueId": (IntegerType(), pa.int32(), lambda r: r.queue_id),
+    "queueOffset": (LongType(), pa.int64(), lambda r: r.queue_offset),
+    "messageId": (StringType(), pa.string(), lambda r: _text(r.message_id)),
+    "tags": (StringType(), pa.string(), lambda r: _text(r.tags)),
+    "keys": (ArrayType(StringType()), _TEXTS, lambda r: [_text(key) for key in r.keys]),
+    "body": (BinaryType(), pa.binary(), lambda r: r.body),
+    "properties": (MapType(StringType(), StringType()), _PROPERTIES, _properties),
+    "shardingKey": (StringType(), pa.string(), lambda r: _text(r.sharding_key)),
+    "bornTimestamp": (TimestampType(), _TIME, lambda r: 1_000 * r.born_timestamp_ms),
+    "storeTimestamp": (TimestampType(), _TIME, lambda r: 1_000 * r.store_timestamp_ms),
+    "bornHost": (StringType(), pa.string(), lambda r: r.born_host),
+    "storeHost": (StringType(), pa.string(), lambda r: r.store_host),
+    "reconsumeTimes": (IntegerType(), pa.int32(), lambda r: r.reconsume_times),
+    "flag": (IntegerType(), pa.int32(), lambda r: r.flag),
+    "sysFlag": (IntegerType(), pa.int32(), lambda r: r.sys_flag),
+    "commitLogOffset": (LongType(), pa.int64(), lambda r: r.commit_log_offset),
+    "preparedTransactionOffset": (LongType(), pa.int64(), lambda r: r.prepared_transaction_offset),
+}
+"""Of Spark, of Arrow, and of a record. The names are those of Apache's rocketmq-spark where it has the column."""
+
+SCHEMA: Final = StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
+
+
+def checked_names(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that a user gave, to read only those. Raises `LocalError` for others, or other types."""
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            raise LocalError(f"there is no column {field.name!r}; a message has {', '.join(COLUMNS)}")
+        expected = COLUMNS[field.name][0]
+        if field.dataType != expected:
+            raise LocalError(
+                f"the column {field.name} has the type {expected.simpleString()}, not {field.dataType.simpleString()}; "
+                "cast it after reading"
+            )
+    return tuple(schema.fieldNames())
+
+
+def to_batch(records: Sequence[Record], names: Sequence[str]) -> pa.RecordBatch:
+    """Records as rows with the columns `names`."""
+    fields, arrays = [], []
+    for name in names:
+        _, kind, get = COLUMNS[name]
+        fields.append(pa.field(name, kind))
+        arrays.append(pa.array([get(record) for record in records], kind))
+    if not arrays:  # a count asks for rows without columns
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

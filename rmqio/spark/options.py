@@ -1,0 +1,285 @@
+"""Options of the format `rocketmq`, from text to checked values. Named as in Spark's Kafka source where it has them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.errors import LocalError
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
+from rmqio.seams import OffsetLookup
+from rmqio.start import StartFrom, clamp_offset
+from rmqio.subscription import Subscription
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""In the JSON of offsets, as in Spark's Kafka source."""
+
+_NAMES: Final = (
+    "nameServer",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "tags",
+    "sqlFilter",
+    "consumerGroup",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "groupOffsetsReset",
+    "endingOffsets",
+    "endingTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+    "namespace",
+    "requestTimeoutMs",
+    "pullBatchSize",
+)
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
+QueueNumbers = dict[MessageQueue, int]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where reading a queue begins, and whether it may begin elsewhere when that is gone."""
+
+    strategy: StartFrom
+    named: tuple[tuple[MessageQueue, int], ...]
+    """Offsets of some queues, `EARLIEST` and `LATEST` among them. They go before the strategy."""
+    group: str | None
+    after_end: Literal["latest", "fail"]
+    fail_on_data_loss: bool
+
+    def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
+        """The first offset to read. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
+        policy: Literal["fail", "earliest"] = "fail" if self.fail_on_data_loss else "earliest"
+        named = dict(self.named).get(queue)
+        if named == EARLIEST:
+            return lookup.min_offset(queue)
+        if named == LATEST:
+            return lookup.max_offset(queue)
+        if named is not None:
+            return clamp_offset(queue, named, lookup, policy)
+        return self.strategy.resolve(
+            queue, lookup, group=self.group, on_out_of_range=policy, on_timestamp_after_end=self.after_end
+        )
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where reading a queue ends, exclusive."""
+
+    timestamp_ms: int | None
+    named: tuple[tuple[MessageQueue, int], ...]
+
+    def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
+        """The first offset not to read. Raises `LocalError` for one that the queue has not reached."""
+        end = lookup.max_offset(queue)
+        if self.timestamp_ms is not None:
+            return min(end, lookup.offset_for_time(queue, self.timestamp_ms))
+        named = dict(self.named).get(queue, LATEST)
+        if named == EARLIEST:
+            return lookup.min_offset(queue)
+        if named > end:
+            raise LocalError(f"endingOffsets: {queue} ends at {end}, before the given {named}")
+        return end if named == LATEST else named
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """All that a reader is told. Picklable."""
+
+    subscription: Subscription
+    factory: RemotingClientFactory
+    message_filter: MessageFilter
+    start: Start
+    stop: Stop
+    min_partitions: int
+    max_records_per_partition: int | None
+    max_per_trigger: int | None
+    fail_on_data_loss: bool
+
+
+def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
+    """Checks the options of a read. Raises `LocalError`, which says what is wrong with which option."""
+    given = _known(options)
+    for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
+        if name in given:
+            kind = "batch" if streaming else "stream"
+            raise LocalError(f"{name} is an option of a {kind} read")
+    fail = _boolean(given, "failOnDataLoss", True)
+    return ReadSettings(
+        _subscription(given),
+        _factory(given),
+        _filter(given),
+        _start(given, fail, default="latest" if streaming else "earliest"),
+        _stop(given),
+        _number(given, "minPartitions") or 1,
+        _number(given, "maxRecordsPerPartition"),
+        _number(given, "maxOffsetsPerTrigger"),
+        fail,
+    )
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their own names: Spark hands them over in lower case."""
+    names = {name.lower(): name for name in _NAMES}
+    given = {}
+    for key, value in options.items():
+        name = names.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), names, n=1)
+            hint = f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(_NAMES)}"
+            raise LocalError(f"there is no option {key!r} of the format rocketmq{hint}")
+        given[name] = value
+    return given
+
+
+def _number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+    if name not in given:
+        return None
+    value = given[name]
+    if not value.strip().isdecimal() or int(value) < least:
+        raise LocalError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return int(value)
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise LocalError(f"{name} is {given[name]!r}; it must be true or false")
+    return value == "true"
+
+
+def _choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
+    """The first of `allowed` is the default."""
+    value = given.get(name, allowed[0]).strip().lower()
+    if value not in allowed:
+        raise LocalError(f"{name} is {given[name]!r}; it must be one of {', '.join(allowed)}")
+    return value
+
+
+def _json(given: Mapping[str, str], name: str, example: str) -> dict[str, Any]:
+    try:
+        found = json.loads(given[name])
+    except ValueError as error:
+        what = f"{name} is {given[name]!r:.200}"
+        raise LocalError(f"{what}, which is no JSON ({error}); it looks like {example}") from error
+    if not isinstance(found, dict):
+        raise LocalError(f"{name} is {given[name]!r:.200}; it must look like {example}")
+    return found
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(ways) != 1:
+        what = f"{' and '.join(ways)} are given" if ways else "none is"
+        raise LocalError(f"say what to read with one of subscribe, subscribePattern and assign; {what}")
+    if "subscribe" in given:
+        return Subscription.of([topic.strip() for topic in given["subscribe"].split(",") if topic.strip()])
+    if "subscribePattern" in given:
+        return Subscription.of(_pattern(given["subscribePattern"]))
+    example = '{"topic": {"broker": [0, 1]}}'
+    queues = []
+    for topic, brokers in _json(given, "assign", example).items():
+        for broker, ids in brokers.items() if isinstance(brokers, dict) else [("", None)]:
+            if not isinstance(ids, list) or not all(isinstance(each, int) and each >= 0 for each in ids):
+                raise LocalError(f"assign is {given['assign']!r:.200}; it must look like {example}")
+            queues += [MessageQueue(topic, broker, each) for each in ids]
+    return Subscription.of(queues)
+
+
+def _pattern(text: str) -> Any:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise LocalError(f"subscribePattern is {text!r}, which is no regular expression: {error}") from error
+
+
+def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
+    more: dict[str, Any] = {}
+    if (timeout := _number(given, "requestTimeoutMs")) is not None:
+        more["request_timeout_ms"] = timeout
+    if (batch := _number(given, "pullBatchSize")) is not None:
+        more["pull_batch"] = batch
+    try:
+        options = ClientOptions(given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more)
+    except LocalError as error:
+        raise LocalError(f"nameServer: {error}") from error
+    return RemotingClientFactory(options)
+
+
+def _name_server() -> tuple[str, ...]:
+    try:
+        return parse_name_server(None)
+    except LocalError as error:
+        raise LocalError(
+            f"set the option nameServer to host:port, or the environment's {NAME_SERVER_VARIABLE}"
+        ) from error
+
+
+def _filter(given: Mapping[str, str]) -> MessageFilter:
+    if "tags" in given and "sqlFilter" in given:
+        raise LocalError("tags and sqlFilter are both given; a broker takes one of them")
+    if "sqlFilter" in given:
+        return MessageFilter(given["sqlFilter"], sql=True)
+    return MessageFilter(given.get("tags", "*"))
+
+
+def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
+    group = given.get("consumerGroup")
+    reset = _choice(given, "groupOffsetsReset", "latest", "earliest", "error")
+    if "startingTimestamp" in given:  # goes before startingOffsets, as in Spark's Kafka source
+        strategy = StartFrom.timestamp(_number(given, "startingTimestamp", least=0) or 0)
+        after_end = _choice(given, "startingOffsetsByTimestampStrategy", "error", "latest")
+        return Start(strategy, (), group, "fail" if after_end == "error" else "latest", fail)
+    text = given.get("startingOffsets", default).strip()
+    named: QueueNumbers = {}
+    if text.lower() in ("earliest", "latest"):
+        strategy = StartFrom.earliest() if text.lower() == "earliest" else StartFrom.latest()
+    elif text.lower() == "group":
+        strategy = StartFrom.group_offsets(reset)
+        if not group:
+            raise LocalError("startingOffsets is 'group'; that needs the option consumerGroup")
+    else:
+        named = _offsets(given, "startingOffsets")
+        # Queues that are not named go on where the group is, or begin as if nothing were said
+        if group:
+            strategy = StartFrom.group_offsets(reset)
+        else:
+            strategy = StartFrom.earliest() if default == "earliest" else StartFrom.latest()
+    return Start(strategy, tuple(sorted(named.items())), group, "latest", fail)
+
+
+def _stop(given: Mapping[str, str]) -> Stop:
+    if "endingTimestamp" in given:
+        return Stop(_number(given, "endingTimestamp", least=0), ())
+    if given.get("endingOffsets", "latest").strip().lower() == "latest":
+        return Stop(None, ())
+    return Stop(None, tuple(sorted(_offsets(given, "endingOffsets").items())))
+
+
+def _offsets(given: Mapping[str, str], name: str) -> QueueNumbers:
+    example = 'earliest, latest, group or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
+    return queue_numbers(_json(given, name, example), f"{name} is {given[name]!r:.200}; it must be {example}")
+
+
+def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:
+    """Numbers by queue, from topic to broker to queue to number. Raises `LocalError(complaint)`."""
+    numbers: QueueNumbers = {}
+    for topic, brokers in found.items():
+        for broker, queues in brokers.items() if isinstance(brokers, dict) else [("", None)]:
+            for queue, number in queues.items() if isinstance(queues, dict) else [("", None)]:
+                if not str(queue).isdecimal() or type(number) is not int or number < EARLIEST:
+                    raise LocalError(complaint)
+                numbers[MessageQueue(topic, broker, int(queue))] = number
+    return numbers

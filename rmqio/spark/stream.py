@@ -1,0 +1,132 @@
+"""The stream: Spark asks how far it may read, and keeps those offsets in its checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from rmqio.errors import OffsetOutOfRange, RmqioError
+from rmqio.model import MessageQueue
+from rmqio.seams import QueueClient
+from rmqio.spark.options import QueueNumbers, ReadSettings, queue_numbers
+from rmqio.spark.ranges import DataLoss, Range, limited, partitions, read_range
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class QueuesLost(RmqioError):
+    """Queues of the checkpoint are gone, and the option failOnDataLoss is true."""
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on from the offsets in Spark's checkpoint; the start options count for a new query only.
+
+    Delivery: at least once into Spark's micro-batch, exactly once in what Spark keeps, as of any source that can be
+    read again. A queue that is added later is read from its first message.
+    """
+
+    def __init__(self, settings: ReadSettings, names: Sequence[str]) -> None:
+        self._settings = settings
+        self._names = names
+        self._made: QueueClient | None = None
+        self._target: QueueNumbers | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}  # tasks make clients of their own
+
+    @property
+    def _client(self) -> QueueClient:
+        if self._made is None:
+            self._made = self._settings.factory.queue_client()
+        return self._made
+
+    def initialOffset(self) -> dict[str, Any]:
+        begins: QueueNumbers = {}
+        for queue in self._settings.subscription.find_queues(self._client):
+            try:
+                begins[queue] = self._settings.start.resolve(queue, self._client)
+            except OffsetOutOfRange as error:
+                raise DataLoss(error) from error
+        return as_json(begins)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._settings.max_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = _numbers(start)
+        ends = self._ends() if self._target is None else self._until_target(begun)
+        self._check_lost(begun, ends)
+        ranges = {queue: (self._begin(queue, begun, end), end) for queue, end in ends.items()}
+        if isinstance(limit, ReadMaxRows):
+            return as_json(begun | limited(ranges, limit.max_rows))
+        return as_json(begun | {queue: max(begin, end) for queue, (begin, end) in ranges.items()})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return as_json(self._ends())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun, settings = _numbers(start), self._settings
+        ranges = {queue: (self._begin(queue, begun, stop), stop) for queue, stop in _numbers(end).items()}
+        return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Range):
+            return iter(())  # Spark runs a task also where there are no partitions
+        return read_range(self._settings, partition, self._names)
+
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def _ends(self) -> QueueNumbers:
+        queues = self._settings.subscription.find_queues(self._client)
+        return {queue: self._client.max_offset(queue) for queue in queues}
+
+    def _until_target(self, begun: QueueNumbers) -> QueueNumbers:
+        """The target, or where a queue begins that begins behind it: at the latest, asked for a moment later."""
+        assert self._target is not None
+        behind = {queue for queue, end in self._target.items() if begun.get(queue, 0) > end}
+        behind = {queue for queue in behind if begun[queue] <= self._client.max_offset(queue)}
+        return {queue: begun[queue] if queue in behind else end for queue, end in self._target.items()}
+
+    def _begin(self, queue: MessageQueue, begun: QueueNumbers, end: int) -> int:
+        """Where reading goes on: at the first message in a queue that is new, or that was made anew."""
+        begin = begun.get(queue)
+        if begin is not None and begin <= end:
+            return begin
+        first = self._client.min_offset(queue)
+        if begin is not None:
+            error = DataLoss(OffsetOutOfRange(queue, begin, first, end))
+            if self._settings.fail_on_data_loss:
+                raise error
+            _LOGGER.warning("%s", error)
+        return first
+
+    def _check_lost(self, begun: QueueNumbers, ends: QueueNumbers) -> None:
+        lost = sorted(set(begun) - set(ends))
+        if lost and self._target is None and self._settings.fail_on_data_loss:
+            raise QueuesLost(
+                f"{', '.join(map(str, lost))} cannot be read any more: the topic was deleted, or has fewer queues. "
+                "Set failOnDataLoss to false to go on with the others"
+            )
+
+
+def as_json(numbers: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    """From topic to broker to queue to offset, as Spark keeps it and as startingOffsets takes it."""
+    found: dict[str, Any] = {}
+    for queue, number in sorted(numbers.items()):
+        found.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = number
+    return found
+
+
+def _numbers(offsets: Mapping[str, Any]) -> QueueNumbers:
+    return queue_numbers(offsets, f"the checkpoint's offsets {offsets} are not of the format rocketmq")
