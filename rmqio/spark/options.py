@@ -41,6 +41,7 @@ _NAMES: Final = (
     "failOnDataLoss",
     "namespace",
     "requestTimeoutMs",
+    "outageTimeoutMs",
     "pullBatchSize",
 )
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
@@ -209,6 +210,8 @@ def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
     more: dict[str, Any] = {}
     if (timeout := _number(given, "requestTimeoutMs")) is not None:
         more["request_timeout_ms"] = timeout
+    if (timeout := _number(given, "outageTimeoutMs")) is not None:
+        more["outage_timeout_ms"] = timeout
     if (batch := _number(given, "pullBatchSize")) is not None:
         more["pull_batch"] = batch
     try:

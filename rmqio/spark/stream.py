@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from rmqio.errors import OffsetOutOfRange, RmqioError
+from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
 from rmqio.spark.options import QueueNumbers, ReadSettings, queue_numbers
 from rmqio.spark.ranges import DataLoss, Range, limited, partitions, read_range
 
 _LOGGER = logging.getLogger(__name__)
+_RETRY_S: Final = 1
 
 
 class QueuesLost(RmqioError):
@@ -59,19 +61,22 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends()
+        self._target = self._patiently(self._ends)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = _numbers(start)
-        ends = self._ends() if self._target is None else self._until_target(begun)
-        self._check_lost(begun, ends)
+        ends = self._known_ends(begun) if self._target is None else self._until_target(begun)
         ranges = {queue: (self._begin(queue, begun, end), end) for queue, end in ends.items()}
         if isinstance(limit, ReadMaxRows):
             return as_json(begun | limited(ranges, limit.max_rows))
         return as_json(begun | {queue: max(begin, end) for queue, (begin, end) in ranges.items()})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return as_json(self._ends())
+        try:
+            return as_json(self._ends())
+        except RmqioError as error:  # a figure of the progress only: whether the query goes on is not decided here
+            _LOGGER.info("the latest offsets are not known: %s", error)
+            return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, settings = _numbers(start), self._settings
@@ -86,6 +91,36 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._made is not None:
             self._made.close()
+
+    def _patiently(self, ask: Callable[[], QueueNumbers], *also: type[RmqioError]) -> QueueNumbers:
+        """Asks again while brokers are restarted, for as long as a reader would wait for one.
+
+        A broker that stops takes its queues off the name servers' routes, and with the last one the topic.
+        """
+        passing: tuple[type[RmqioError], ...] = (TransportError, *also)
+        deadline = time.monotonic() + self._settings.factory.options.outage_timeout_ms / 1000
+        while True:
+            try:
+                return ask()
+            except passing as error:
+                if time.monotonic() > deadline:
+                    raise
+                _LOGGER.warning("asks again in %d s: %s", _RETRY_S, error)
+                time.sleep(_RETRY_S)
+
+    def _known_ends(self, begun: QueueNumbers) -> QueueNumbers:
+        """The ends of all queues, of those among them that have been read before."""
+        return self._patiently(lambda: self._checked_ends(begun), TopicNotExist, QueuesLost)
+
+    def _checked_ends(self, begun: QueueNumbers) -> QueueNumbers:
+        ends = self._ends()
+        lost = sorted(set(begun) - set(ends))
+        if lost and self._settings.fail_on_data_loss:
+            raise QueuesLost(
+                f"{', '.join(map(str, lost))} cannot be read any more: the topic was deleted, or has fewer queues. "
+                "Set failOnDataLoss to false to go on with the others"
+            )
+        return ends
 
     def _ends(self) -> QueueNumbers:
         queues = self._settings.subscription.find_queues(self._client)
@@ -110,14 +145,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise error
             _LOGGER.warning("%s", error)
         return first
-
-    def _check_lost(self, begun: QueueNumbers, ends: QueueNumbers) -> None:
-        lost = sorted(set(begun) - set(ends))
-        if lost and self._target is None and self._settings.fail_on_data_loss:
-            raise QueuesLost(
-                f"{', '.join(map(str, lost))} cannot be read any more: the topic was deleted, or has fewer queues. "
-                "Set failOnDataLoss to false to go on with the others"
-            )
 
 
 def as_json(numbers: Mapping[MessageQueue, int]) -> dict[str, Any]:

@@ -308,11 +308,26 @@ def test_queues_that_are_gone_are_data_loss(lab: Lab, stream: Stream) -> None:
     stream.run(topic, startingOffsets="earliest")
     lab.broker.create_topic(topic, queues=1)
     lab.send(queues[0], 2)
-    query = stream.start(topic)
+    query = stream.start(topic, outageTimeoutMs=1_000)
     with pytest.raises(PySparkException, match="cannot be read any more"):
         query.awaitTermination(120)
     query = stream.start(topic, failOnDataLoss="false")
     wait(lambda: stream.offsets() == {0: list(range(5)), 1: list(range(3))}, query)
+
+
+def test_a_stream_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
+    with LocalRocketMQ(name="restarted", broker_heap_mb=512) as broker, contextlib.closing(Lab(broker)) as lab:
+        stream = Stream(spark, lab, tmp_path)
+        queues = lab.topic(50, 50)
+        query = stream.start(queues[0].topic, startingOffsets="earliest")
+        wait(lambda: stream.offsets() == everything(*queues, lab=lab), query)
+        broker.kill()
+        time.sleep(8)  # longer than the planning's requests are tried again
+        broker.restart()
+        for queue in queues:
+            lab.send(queue, 10)
+        wait(lambda: stream.offsets() == everything(*queues, lab=lab), query)
+        query.stop()
 
 
 def wait(condition: Callable[[], object], query: Any = None) -> None:

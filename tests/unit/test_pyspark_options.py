@@ -87,13 +87,14 @@ def test_what_a_stream_and_a_batch_begin_with() -> None:
 def test_all_options_reach_their_place() -> None:
     found = settings(
         streaming=True, maxOffsetsPerTrigger=7, minPartitions=3, maxRecordsPerPartition=9, failOnDataLoss="FALSE",
-        requestTimeoutMs=11, pullBatchSize=13, namespace="n", tags="a || b",
+        requestTimeoutMs=11, outageTimeoutMs=12, pullBatchSize=13, namespace="n", tags="a || b",
     )  # fmt: skip
     assert (found.max_per_trigger, found.min_partitions, found.max_records_per_partition) == (7, 3, 9)
     assert not found.fail_on_data_loss
     assert not found.start.fail_on_data_loss
     options = found.factory.options
-    assert (options.request_timeout_ms, options.pull_batch, options.namespace) == (11, 13, "n")
+    assert (options.request_timeout_ms, options.outage_timeout_ms) == (11, 12)
+    assert (options.pull_batch, options.namespace) == (13, "n")
     assert found.message_filter == MessageFilter("a || b")
     assert pickle.loads(pickle.dumps(found)) == found
 
