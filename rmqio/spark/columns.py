@@ -86,6 +86,6 @@ def to_batch(records: Sequence[Record], names: Sequence[str]) -> pa.RecordBatch:
         _, kind, get = COLUMNS[name]
         fields.append(pa.field(name, kind))
         arrays.append(pa.array([get(record) for record in records], kind))
-    if not arrays:  # a count asks for rows without columns
+    if not arrays:  # of an empty schema
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -44,6 +44,7 @@ _NAMES: Final = (
     "outageTimeoutMs",
     "pullBatchSize",
 )
+_OUTAGE_MS: Final = 60_000
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 QueueNumbers = dict[MessageQueue, int]
@@ -59,6 +60,10 @@ class Start:
     group: str | None
     after_end: Literal["latest", "fail"]
     fail_on_data_loss: bool
+
+    def check(self, queues: Collection[MessageQueue]) -> None:
+        """Raises `LocalError` when an offset is given for a queue that is not read."""
+        _check_named(self.named, queues, "startingOffsets")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
         """The first offset to read. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
@@ -82,6 +87,10 @@ class Stop:
     timestamp_ms: int | None
     named: tuple[tuple[MessageQueue, int], ...]
 
+    def check(self, queues: Collection[MessageQueue]) -> None:
+        """Raises `LocalError` when an offset is given for a queue that is not read."""
+        _check_named(self.named, queues, "endingOffsets")
+
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
         """The first offset not to read. Raises `LocalError` for one that the queue has not reached."""
         end = lookup.max_offset(queue)
@@ -93,6 +102,12 @@ class Stop:
         if named > end:
             raise LocalError(f"endingOffsets: {queue} ends at {end}, before the given {named}")
         return end if named == LATEST else named
+
+
+def _check_named(named: Iterable[tuple[MessageQueue, int]], queues: Collection[MessageQueue], option: str) -> None:
+    unknown = [queue for queue, _ in named if queue not in queues]
+    if unknown:
+        raise LocalError(f"{option} has an offset for {unknown[0]}, which is not read; that is {sorted(queues)}")
 
 
 @dataclass(frozen=True)
@@ -108,6 +123,7 @@ class ReadSettings:
     max_records_per_partition: int | None
     max_per_trigger: int | None
     fail_on_data_loss: bool
+    outage_timeout_s: float
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
@@ -128,6 +144,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         _number(given, "maxRecordsPerPartition"),
         _number(given, "maxOffsetsPerTrigger"),
         fail,
+        (_number(given, "outageTimeoutMs") or _OUTAGE_MS) / 1000,
     )
 
 
@@ -186,14 +203,17 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         what = f"{' and '.join(ways)} are given" if ways else "none is"
         raise LocalError(f"say what to read with one of subscribe, subscribePattern and assign; {what}")
     if "subscribe" in given:
-        return Subscription.of([topic.strip() for topic in given["subscribe"].split(",") if topic.strip()])
+        topics = [topic.strip() for topic in given["subscribe"].split(",") if topic.strip()]
+        if not topics:
+            raise LocalError("subscribe is empty; it must be a topic, or several with commas")
+        return Subscription.of(topics)
     if "subscribePattern" in given:
         return Subscription.of(_pattern(given["subscribePattern"]))
     example = '{"topic": {"broker": [0, 1]}}'
     queues = []
     for topic, brokers in _json(given, "assign", example).items():
         for broker, ids in brokers.items() if isinstance(brokers, dict) else [("", None)]:
-            if not isinstance(ids, list) or not all(isinstance(each, int) and each >= 0 for each in ids):
+            if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
                 raise LocalError(f"assign is {given['assign']!r:.200}; it must look like {example}")
             queues += [MessageQueue(topic, broker, each) for each in ids]
     return Subscription.of(queues)
@@ -210,8 +230,7 @@ def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
     more: dict[str, Any] = {}
     if (timeout := _number(given, "requestTimeoutMs")) is not None:
         more["request_timeout_ms"] = timeout
-    if (timeout := _number(given, "outageTimeoutMs")) is not None:
-        more["outage_timeout_ms"] = timeout
+    more["outage_timeout_ms"] = _number(given, "outageTimeoutMs") or _OUTAGE_MS
     if (batch := _number(given, "pullBatchSize")) is not None:
         more["pull_batch"] = batch
     try:
@@ -240,6 +259,14 @@ def _filter(given: Mapping[str, str]) -> MessageFilter:
 
 def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
     group = given.get("consumerGroup")
+    begins = given.get("startingOffsets", default).strip()
+    for name, needed, is_there in (
+        ("consumerGroup", "startingOffsets as 'group' or by queue", begins.lower() not in ("earliest", "latest")),
+        ("groupOffsetsReset", "consumerGroup", group is not None),
+        ("startingOffsetsByTimestampStrategy", "startingTimestamp", "startingTimestamp" in given),
+    ):
+        if name in given and not is_there:
+            raise LocalError(f"{name} says nothing without {needed}")
     reset = _choice(given, "groupOffsetsReset", "latest", "earliest", "error")
     if "startingTimestamp" in given:  # goes before startingOffsets, as in Spark's Kafka source
         strategy = StartFrom.timestamp(_number(given, "startingTimestamp", least=0) or 0)
@@ -272,7 +299,8 @@ def _stop(given: Mapping[str, str]) -> Stop:
 
 
 def _offsets(given: Mapping[str, str], name: str) -> QueueNumbers:
-    example = 'earliest, latest, group or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
+    words = "earliest, latest, group" if name == "startingOffsets" else "latest"
+    example = words + ' or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
     return queue_numbers(_json(given, name, example), f"{name} is {given[name]!r:.200}; it must be {example}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rmqio.errors import OffsetOutOfRange, RmqioError
+from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue, Record
 from rmqio.seams import QueueClient
 from rmqio.spark.columns import to_batch
@@ -89,6 +90,8 @@ def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Ite
     """
     client = settings.factory.queue_client()
     try:
+        if not _is_there(client, settings, part):
+            return
         waiting: list[Record] = []
         size = 0
         for records in _fetched(client, settings, part):
@@ -111,21 +114,50 @@ def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterat
         try:
             fetched = reader.poll()
         except OffsetOutOfRange as error:
-            if settings.fail_on_data_loss or error.minimum <= position:
-                raise DataLoss(error) from error
-            _LOGGER.warning("%s: offsets %d to %d are lost; failOnDataLoss is false", queue, position, error.minimum)
+            _lose(settings, error)
+            if error.minimum <= position:  # the topic was made anew since this was planned
+                return
             reader.seek(error.minimum)
             continue
         if fetched is None:
-            client.wait([reader], _WAIT_MS)
+            if not client.wait([reader], _WAIT_MS) and reader.is_at_end and client.max_offset(queue) < end:
+                # At the end, and the range is not: a broker that was killed has lost it, or the topic was made anew
+                _lose(settings, OffsetOutOfRange(queue, position, client.min_offset(queue), client.max_offset(queue)))
+                return
             continue
         if fetched.corrupt and fetched.corrupt[0].queue_offset < end:
             raise fetched.corrupt[0]
         records = fetched.records
         if fetched.next_offset > end:
             records = [record for record in records if record.queue_offset < end]
-        if fetched.skipped and settings.fail_on_data_loss and len(records) < min(fetched.next_offset, end) - position:
+        if fetched.skipped and len(records) < min(fetched.next_offset, end) - position:
             found = {record.queue_offset for record in records}
             missing = next(offset for offset in range(position, end) if offset not in found)
-            raise DataLoss(OffsetOutOfRange(queue, missing, client.min_offset(queue), client.max_offset(queue)))
+            _lose(settings, OffsetOutOfRange(queue, missing, client.min_offset(queue), client.max_offset(queue)))
         yield records
+
+
+def _is_there(client: QueueClient, settings: ReadSettings, part: Range) -> bool:
+    """Whether the queue can be read; False: it is gone for good, which the settings permit. Waits out a restart."""
+    deadline = time.monotonic() + settings.outage_timeout_s
+    while True:
+        try:
+            if part.queue in client.queues(part.queue.topic):
+                return True
+            error: Exception = LocalError(f"{part.queue} is gone, offsets {part.begin} to {part.end} with it")
+        except (TopicNotExist, TransportError) as failed:
+            error = failed
+        if time.monotonic() > deadline:
+            if settings.fail_on_data_loss or isinstance(error, TransportError):
+                raise error
+            _LOGGER.warning("%s: offsets %d to %d are lost (%s)", part.queue, part.begin, part.end, error)
+            return False
+        time.sleep(1)
+
+
+def _lose(settings: ReadSettings, error: OffsetOutOfRange) -> None:
+    """Raises, or says so, as the option failOnDataLoss has it."""
+    loss = DataLoss(error)
+    if settings.fail_on_data_loss:
+        raise loss from error
+    _LOGGER.warning("%s", loss)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqio.errors import OffsetOutOfRange
+from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
 from rmqio.spark.columns import SCHEMA, checked_names
@@ -33,7 +33,10 @@ class RocketMQDataSource(DataSource):
         return RocketMQReader(read_settings(self.options, streaming=False), checked_names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from rmqio.spark.stream import RocketMQStreamReader  # needs a newer Spark than the rest
+        try:
+            from rmqio.spark.stream import RocketMQStreamReader
+        except ImportError as error:
+            raise LocalError("a stream of the format rocketmq needs PySpark 4.2 or newer") from error
 
         return RocketMQStreamReader(read_settings(self.options, streaming=True), checked_names(schema))
 
@@ -49,7 +52,10 @@ class RocketMQReader(DataSourceReader):
         settings = self._settings
         client = settings.factory.queue_client()
         try:
-            ranges = {queue: self._range(queue, client) for queue in settings.subscription.find_queues(client)}
+            queues = settings.subscription.find_queues(client)
+            settings.start.check(queues)
+            settings.stop.check(queues)
+            ranges = {queue: self._range(queue, client) for queue in queues}
         finally:
             client.close()
         return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)

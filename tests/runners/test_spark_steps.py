@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import window
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import metrics_pb2, operations
+from rmqio.runners.spark.beam_private import metrics_pb2
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.worker import steps
@@ -61,6 +62,39 @@ class Returning(beam.DoFn):
 
     def process(self, element: Any) -> Any:
         return self._results
+
+
+class Numbering(beam.DoFn):
+    """Keeps something in itself, which only one copy of it can do."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def process(self, element: Any) -> Any:
+        self._seen += 1
+        yield self._seen
+
+
+class Passing(beam.DoFn):
+    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Any:
+        yield element
+
+
+class Numbered:
+    """The same as something to call."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def __call__(self, element: Any) -> Any:
+        self._seen += 1
+        return self._seen
+
+
+def chain_of(elements: Any, count: int) -> Any:
+    for number in range(count):
+        elements |= f"chained {number}" >> beam.Map(lambda x: x)
+    return elements
 
 
 class Doubled:
@@ -176,6 +210,29 @@ BUILD: dict[str, Build] = {
         | "3" >> beam.Map(lambda x, side: (x, sorted(side)), beam.pvalue.AsIter(side(p, window.FixedWindows(2))))
         | "4" >> beam.Map(noted)
     ),
+    "state before Beam": lambda p: p | beam.Map(str) | beam.ParDo(Numbering()) | beam.ParDo(Passing()),
+    "state behind Beam": lambda p: p | beam.ParDo(Passing()) | beam.ParDo(Numbering()) | beam.Map(str),
+    "state alone": lambda p: p | "1" >> beam.ParDo(Passing()) | beam.ParDo(Numbering()) | "2" >> beam.ParDo(Passing()),
+    "state in what is called": lambda p: p | "1" >> beam.Map(str) | "2" >> beam.Map(Numbered()) | beam.ParDo(Passing()),
+    "state in an argument": lambda p: (
+        p
+        | "1" >> beam.Map(str)
+        | "2" >> beam.Map(lambda x, seen: seen.append(x) or len(seen), [])
+        | "3" >> beam.Map(str)
+    ),
+    "state for two readers": lambda p: (
+        (
+            (m := p | beam.Map(str) | beam.ParDo(Numbering())) | "2" >> beam.Map(noted),
+            m | "3" >> beam.Map(noted),
+        )
+        | beam.Flatten()
+    ),
+    **{
+        f"state before {count} steps": lambda p, count=count: chain_of(
+            p | beam.Map(str) | beam.ParDo(Numbering()), count
+        )
+        for count in (48, 49, 50, 51, 60)
+    },
     "to a global combine": lambda p: p | beam.Map(lambda x: x + 1) | beam.CombineGlobally(sum).without_defaults(),
     "to a combine by key": lambda p: p | "1" >> beam.Map(keyed) | beam.CombinePerKey(sum) | "2" >> beam.Map(noted),
     "to a windowed combine": lambda p: (
@@ -331,6 +388,18 @@ class WithSetup(beam.DoFn):
         return [element]
 
 
+class PassingOn(beam.DoFn):
+    """In place of another, all of whose methods are asked for."""
+
+    def __init__(self, other: Any) -> None:
+        self._other = other
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        return getattr(object.__getattribute__(self, "_other"), name)
+
+
 class WithBatches(beam.DoFn):
     def process(self, element: int) -> Iterator[int]:
         yield element
@@ -353,6 +422,7 @@ class YieldsBatches(beam.DoFn):
         (beam.Map(len).fn, True),
         (beam.FlatMap(Doubled()).fn, True),
         (NotingByBeam(), False),
+        (PassingOn(WithSetup()), False),
         (WithSetup(), False),
         (WithBatches(), False),
         (YieldsBatches(), False),
@@ -367,15 +437,37 @@ def test_a_function_of_an_element_is_what_asks_for_nothing_else(dofn: Any, is_on
     assert steps.is_function(dofn) is is_one
 
 
+LATE = 300
+"""The first elements go Beam's way, and so does each 128th."""
+
+
 def broken(element: Any) -> Any:
-    if element == 3:
-        raise ValueError("three")
+    if element in _BREAKS:
+        raise ValueError("broken")
     return [element]
+
+
+_BREAKS = {LATE}
+
+
+class Breaking(beam.CombineFn):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, element: int) -> int:
+        broken(element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Any) -> int:
+        return 0
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
 
 
 def broken_in_the_middle(element: Any) -> Any:
     yield element
-    broken(3)
+    broken(element)
 
 
 FAILING: dict[str, Build] = {
@@ -385,12 +477,20 @@ FAILING: dict[str, Build] = {
     "generator": lambda p: p | "it" >> beam.FlatMap(broken_in_the_middle) | "2" >> beam.Map(str) | "3" >> beam.Map(str),
     "generator behind": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.FlatMap(broken_in_the_middle),
     "a DoFn of Beam's behind": lambda p: (
-        p | "1" >> beam.Map(int) | "2" >> beam.Map(int) | "it" >> beam.Map(lambda x, y: broken(x), 1)
+        p
+        | "1" >> beam.Map(int)
+        | "2" >> beam.Map(int)
+        | "it" >> beam.Map(lambda x, t=beam.DoFn.TimestampParam: broken(x))
     ),
+    "arguments": lambda p: (
+        p | "1" >> beam.Map(int) | "it" >> beam.Map(lambda x, y: broken(x), 1) | "3" >> beam.Map(str)
+    ),
+    "combine": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.Map(lambda x: (1, x)) | beam.CombinePerKey(Breaking()),
+    "key": lambda p: p | "it" >> beam.Map(lambda x: ([] if x in _BREAKS else 1, x)) | beam.CombinePerKey(sum),
     "coder": lambda p: (
         p
         | "1" >> beam.Map(int)
-        | "it" >> beam.Map(lambda x: threading.Lock())
+        | "it" >> beam.Map(lambda x: threading.Lock() if x in _BREAKS else x)
         | beam.Reshuffle()
         | "4" >> beam.Map(print)
     ),
@@ -399,11 +499,14 @@ FAILING: dict[str, Build] = {
 }
 
 
+@pytest.mark.parametrize("at", [3, LATE])
 @pytest.mark.parametrize("name", FAILING)
-def test_a_failure_has_the_name_of_its_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_has_the_name_of_its_step(name: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "_BREAKS", {at})
+
     def text() -> str:
         pipeline = beam.Pipeline()
-        _ = FAILING[name](pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(9)))
+        _ = FAILING[name](pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(LATE + 9)))
         with pytest.raises(TaskFailure) as failure:
             LocalRun(pipeline)
         lines = str(failure.value).splitlines()
@@ -417,12 +520,24 @@ def test_a_failure_has_the_name_of_its_step(name: str, monkeypatch: pytest.Monke
     assert ours == text()
 
 
-def test_many_steps_can_follow_each_other() -> None:
+def free_frames(element: Any) -> int:
+    """How deep a function may still go."""
+
+    def dive(depth: int) -> int:
+        try:
+            return dive(depth + 1)
+        except RecursionError:
+            return depth
+
+    return dive(0)
+
+
+def test_many_steps_can_follow_each_other_and_leave_a_function_room() -> None:
     pipeline = beam.Pipeline()
-    found = pipeline | beam.Create([1, 2])
-    for number in range(200):
-        found |= f"step {number}" >> beam.Map(lambda x: x + 1)
-    assert [element for element, _, _ in spark_plan.collect(pipeline, found)] == [201, 202]
+    found = chain_of(pipeline | beam.Create(range(300)), 200) | beam.Map(free_frames)
+    depths = [element for element, _, _ in spark_plan.collect(pipeline, found)]
+    assert len(depths) == 300
+    assert min(depths) > 700
 
 
 def test_the_operations_that_end_a_stage_keep_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,9 +564,3 @@ def test_the_operations_that_end_a_stage_keep_their_states(monkeypatch: pytest.M
     assert sum(total for (_, total), _, _ in found) == 50
     names = {(dict(labels)["NAME"], dict(labels)["PTRANSFORM"]) for urn, *labels in counted if "user" in urn}
     assert names == {("keyed", "key"), ("added", "sum/Precombine")}
-
-
-def test_it_is_beams_operation_where_nothing_follows() -> None:
-    """Nothing is gained there: the step's way in is Beam's own."""
-    assert "process" not in vars(steps.Step)
-    assert issubclass(steps.Step, operations.DoOperation)

@@ -62,11 +62,12 @@ class _Channel(data_plane.DataChannel):
 
 
 class _Channels(data_plane.DataChannelFactory):
-    """The one channel of the task; `rows` is where the write operations find their writer."""
+    """The one channel of the task; `rows` is where write operations find their writer, `steps` counts those made."""
 
     def __init__(self, channel: _Channel, rows: RowWriter) -> None:
         self._channel = channel
         self.rows = rows
+        self.steps = 0
 
     def create_data_channel(self, remote_grpc_port: Any, data_stream_id: str | None = None) -> _Channel:
         return self._channel

@@ -33,8 +33,8 @@ from rmqio.runners.spark.worker.writing import WriteOperation
 _FIRST: Final = 10
 _EVERY: Final = 128
 """Of the elements between two steps the first ones, and then each so many-th, go Beam's way, which looks at sizes."""
-_DEPTH: Final = 50
-"""Steps call each other; more would come near Python's limit of recursion."""
+_MOST: Final = 50
+"""Of a stage, the last ones. Steps call each other, one to three frames each, of the 1,000 that Python permits."""
 _LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
 _UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
 
@@ -62,13 +62,16 @@ class Following(NamedTuple):
 
 
 class Step(operations.DoOperation):
-    """A DoFn that is a function of its element. Its lifecycle is Beam's; `process` is its own if a step follows."""
+    """A DoFn that is a function of its element.
+
+    All of its elements go one way, through one copy of the DoFn, which may keep something in itself: Beam's way if
+    neither the operation before it nor the one behind it is met without Beam, else our own, also where Beam calls it.
+    """
 
     def __init__(self, *args: Any, function: Function, windowing: Any, following: Any) -> None:
         super().__init__(*args)
         _, _, self._counters, self._sampler, _, _ = args
         self._function, self._windowing, self._following = function, windowing, following
-        self.depth: int = getattr(following, "depth", 0) + 1
         self._passed: Callable[[], int] = int
         self.handle: Handle
 
@@ -80,7 +83,12 @@ class Step(operations.DoOperation):
             self.handle = _last(self._function, enter, self._hand_over())
             return
         self.handle, self._passed = _inner(self._function, enter, self._hand_over(), following)
+        self.take()
+
+    def take(self) -> Following:
+        """For the step before it, which from then on calls `handle`."""
         self.process = self._process()
+        return Following(self.handle, self.scoped_process_state.__exit__)
 
     def finish(self) -> None:
         super().finish()
@@ -120,18 +128,23 @@ class Step(operations.DoOperation):
 def _following(operation: Any) -> Following | None:
     """What takes values in place of an operation's `process`, for operations that need no more."""
     if isinstance(operation, Step):
-        return Following(operation.handle, operation.scoped_process_state.__exit__)
+        return operation.take()
     if isinstance(operation, WriteOperation):
         return Following(operation.handle, None)
     if isinstance(operation, operations.PGBKCVOperation) and operation.is_default_windowing:
-        enter, add = operation.scoped_process_state.__enter__, operation.add_key_value
+        state, add = operation.scoped_process_state, operation.add_key_value
+        enter, leave = state.__enter__, state.__exit__
 
         def combined(element: WindowedValue, value: Any) -> None:
             enter()
-            key, each = value
-            add(key, each, None)
+            try:
+                key, each = value
+                add(key, each, None)
+            except BaseException:
+                leave(None, None, None)  # an error has the name of the DoFn before it, as Beam gives it
+                raise
 
-        return Following(combined, operation.scoped_process_state.__exit__)
+        return Following(combined, leave)
     return None
 
 
@@ -271,7 +284,8 @@ def is_function(dofn: Any) -> bool:
     """Whether a DoFn needs its elements and side inputs only: no parameters, bundles or batches, nothing to set up."""
     if hasattr(dofn, "_runtime_output_constraints") or getattr(dofn.process, "_beam_yields_batches", False):
         return False
-    if any(name in vars(dofn) or getattr(type(dofn), name) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
+    # Asked of the instance, which may have them of its own or pass on those of another
+    if any(getattr(getattr(dofn, name), "__func__", None) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
         return False
     _, defaults = dofn.get_function_arguments("process")
     return not any(_is_parameter(default) for default in defaults)
@@ -297,7 +311,8 @@ def _create(
     """As Beam's function for a ParDo, which is asked for all that is no step, and for stages that are not ours."""
     by_beam = functools.partial(bundle_processor.create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
-    if not hasattr(factory.data_channel_factory, "rows") or asks or len(consumers) != 1:
+    channels = factory.data_channel_factory
+    if not hasattr(channels, "steps") or channels.steps >= _MOST or asks or len(consumers) != 1:
         return by_beam()
     serialized = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context).serialized_dofn_data()
     dofn, args, kwargs, _, _ = pickler.loads(serialized)
@@ -307,12 +322,13 @@ def _create(
     windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
     windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
     (readers,) = consumers.values()
-    following = readers[0] if len(readers) == 1 and getattr(readers[0], "depth", 0) < _DEPTH else None
+    following = readers[0] if len(readers) == 1 else None
 
     def operation(*given: Any) -> operations.DoOperation:
         side_inputs = given[4]
         if not all(each.is_globally_windowed() for each in side_inputs):
             return operations.DoOperation(*given)
+        channels.steps += 1
         function = _function(dofn, args, kwargs, side_inputs)
         return Step(*given, function=function, windowing=windowing, following=following)
 

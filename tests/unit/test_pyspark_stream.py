@@ -1,0 +1,181 @@
+"""What the format `rocketmq` plans and reads, called as Spark calls it, on a cluster in memory: faults when wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.model import MessageQueue
+from rmqio.spark.options import read_settings
+from rmqio.spark.ranges import DataLoss
+from rmqio.spark.source import RocketMQReader
+from rmqio.spark.stream import QueuesLost, RocketMQStreamReader
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster() as cluster:
+        cluster.create_topic("t", 1)
+        yield cluster
+
+
+@pytest.fixture
+def queue(cluster: InMemoryCluster) -> MessageQueue:
+    return send(cluster, 100)
+
+
+def send(cluster: InMemoryCluster, count: int) -> MessageQueue:
+    for _ in range(count):
+        cluster.append("t", b"x", queue_id=0)
+    return MessageQueue("t", cluster.records("t")[0].broker, 0)
+
+
+@pytest.fixture
+def stream(cluster: InMemoryCluster) -> Callable[..., RocketMQStreamReader]:
+    def stream(**options: Any) -> RocketMQStreamReader:
+        return RocketMQStreamReader(settings(cluster, True, options), ("queueOffset",))
+
+    return stream
+
+
+def settings(cluster: InMemoryCluster, streaming: bool, options: dict[str, Any]) -> Any:
+    given = {"nameserver": "127.0.0.1:1", "subscribe": "t", "outagetimeoutms": "1"}
+    given |= {name.lower(): str(value) for name, value in options.items()}
+    found = read_settings(given, streaming=streaming)
+    return dataclasses.replace(found, factory=InMemoryClientFactory(cluster.name))
+
+
+def read(reader: Any, parts: Any) -> list[int]:
+    """The offsets that tasks read, each with a copy of the reader."""
+    reader = pickle.loads(pickle.dumps(reader))
+    return [offset for part in parts for batch in reader.read(part) for offset in batch.column(0).to_pylist()]
+
+
+def test_where_a_new_stream_begins_is_asked_once(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    reader = stream()
+    begin = reader.initialOffset()
+    assert reader.latestOffset(begin, ALL) == begin, "nothing is new, word for word"
+    send(cluster, 5)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    send(cluster, 5)
+    assert read(reader, reader.partitions(reader.initialOffset(), end)) == list(range(100, 105))
+    following = reader.latestOffset(end, ALL)
+    assert read(reader, reader.partitions(end, following)) == list(range(105, 110))
+    assert reader.latestOffset(following, ALL) == following
+
+
+def test_a_first_micro_batch_that_failed_is_read_again_as_it_was_planned(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    reader = stream()
+    begin = reader.initialOffset()
+    send(cluster, 5)
+    end = reader.latestOffset(begin, ALL)
+    send(cluster, 7)
+    restarted = stream()
+    parts = restarted.partitions(restarted.initialOffset(), end)
+    assert read(restarted, parts) == list(range(100, 105))
+    assert read(restarted, restarted.partitions(end, restarted.latestOffset(end, ALL))) == list(range(105, 112))
+
+
+def test_available_now_ends_at_its_target(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    for start, expected in (("earliest", list(range(100))), ("latest", [])):
+        reader = stream(startingOffsets=start)
+        reader.prepareForTriggerAvailableNow()
+        if start == "latest":
+            send(cluster, 3)
+        found, begin = [], reader.initialOffset()
+        while (end := reader.latestOffset(begin, ReadMaxRows(30))) != begin:
+            found += read(reader, reader.partitions(begin, end))
+            begin = end
+        assert found == expected
+
+
+def test_a_queue_that_ends_before_what_was_planned_is_data_loss(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    for fail in (True, False):
+        reader = stream(startingOffsets="earliest", failOnDataLoss=fail)
+        begin = reader.initialOffset()
+        parts = reader.partitions(begin, reader.latestOffset(begin, ALL))
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 1)
+        send(cluster, 40)
+        if fail:
+            with pytest.raises(DataLoss, match="offset 40 is not available"):
+                read(reader, parts)
+        else:
+            assert read(reader, parts) == list(range(40))
+        send(cluster, 60)
+
+
+def test_a_topic_that_is_made_anew_is_data_loss_and_then_read_from_its_start(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    strict, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss=False)
+    end = strict.latestOffset(strict.initialOffset(), ALL)
+    cluster.delete_topic("t")
+    with pytest.raises(QueuesLost, match="cannot be read any more"):
+        strict.latestOffset(end, ALL)
+    assert lenient.latestOffset(end, ALL) == end
+    cluster.create_topic("t", 1)
+    send(cluster, 10)
+    with pytest.raises(DataLoss, match=r"offset 100 is not available; the broker holds \[0, 10\)"):
+        strict.latestOffset(end, ALL)
+    parts = lenient.partitions(end, lenient.latestOffset(end, ALL))
+    assert read(lenient, parts) == list(range(10))
+
+
+def test_a_queue_that_is_gone_before_its_task_is_data_loss(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    strict, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss=False)
+    begin = strict.initialOffset()
+    parts = strict.partitions(begin, strict.latestOffset(begin, ALL))
+    cluster.delete_topic("t")
+    with pytest.raises(RmqioError):
+        read(strict, parts)
+    assert read(lenient, parts) == []
+
+
+def test_a_hole_in_a_queue_is_data_loss(cluster: InMemoryCluster, queue: MessageQueue) -> None:
+    cluster.remove(queue, 40, 60)
+    strict = RocketMQReader(settings(cluster, False, {}), ("queueOffset",))
+    with pytest.raises(DataLoss, match="offset 40 is not available"):
+        read(strict, strict.partitions())
+    lenient = RocketMQReader(settings(cluster, False, {"failOnDataLoss": False}), ("queueOffset",))
+    assert read(lenient, lenient.partitions()) == [*range(40), *range(60, 100)]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_an_offset_of_a_queue_that_is_not_read_is_refused(
+    option: str, cluster: InMemoryCluster, queue: MessageQueue
+) -> None:
+    reader = RocketMQReader(settings(cluster, False, {option: '{"typo": {"b": {"0": 5}}}'}), ("queueOffset",))
+    with pytest.raises(LocalError, match=f"{option} has an offset for .*typo.*, which is not read"):
+        reader.partitions()
+
+
+def test_spark_finds_a_data_source_in_the_module_that_it_looks_for() -> None:
+    import pyspark_rocketmq
+
+    assert issubclass(pyspark_rocketmq.DefaultSource, DataSource)
+    assert pyspark_rocketmq.DefaultSource.name() == "rocketmq"
+    assert pickle.loads(pickle.dumps(pyspark_rocketmq.DefaultSource)) is pyspark_rocketmq.DefaultSource
