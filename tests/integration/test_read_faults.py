@@ -84,11 +84,13 @@ def kill_and_restart(broker: LocalRocketMQ) -> Fault:
 
 def until_on_disk(lab: Lab, group: str, queues: tuple[MessageQueue, ...]) -> None:
     """Waits until a kill makes the broker forget no commit: it keeps them in memory for 5 s, the first for 10."""
-    (file,) = lab.broker.data_dir.rglob("consumerOffset.json")
     deadline = time.monotonic() + 60
     for queue, offset in zip(queues, lab.committed(group, *queues), strict=True):
         kept = re.compile(rf'"{re.escape(f"{queue.topic}@{group}")}":\s*{{[^}}]*\b{queue.queue_id}:{offset}\b')
-        while offset is not None and not kept.search(file.read_text()):
+        # There is no file before the first time
+        while offset is not None and not any(
+            kept.search(file.read_text()) for file in lab.broker.data_dir.rglob("consumerOffset.json")
+        ):
             assert time.monotonic() < deadline, f"{queue}: the commit of {offset} is not on disk"
             time.sleep(0.1)
 

@@ -154,7 +154,7 @@ def test_queues_are_read_in_several_processes(lab: Lab) -> None:
 
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileSink, "pause_s", 0.05)
+    monkeypatch.setattr(FileSink, "pause_s", 0.1)  # so that much is left when the broker is known to be back
     queues = lab.topic(*[6_000] * 4, body_size=100)
     group = ledger.new_group()
     faults = test_read_faults
