@@ -96,7 +96,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         # Spark asks anew where a new stream begins until its first micro-batch is done: what was planned holds
-        begun, settings = _numbers(end.get(_FIRST, start)), self._settings
+        begun, settings = _numbers(end if start == end else end.get(_FIRST, start)), self._settings
         ranges = {queue: (self._begin(queue, begun, stop), stop) for queue, stop in _numbers(end).items()}
         return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)
 
@@ -166,7 +166,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = begun.get(queue)
         if begin is not None and begin <= end:
             return begin
-        first = self._client.min_offset(queue)
+        first = self._patiently(lambda: {queue: self._client.min_offset(queue)})[queue]
         if begin is not None:
             error = DataLoss(OffsetOutOfRange(queue, begin, first, end))
             if self._settings.fail_on_data_loss:

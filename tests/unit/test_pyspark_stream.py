@@ -74,6 +74,7 @@ def test_where_a_new_stream_begins_is_asked_once(
     end = reader.latestOffset(reader.initialOffset(), ALL)
     send(cluster, 5)
     assert read(reader, reader.partitions(reader.initialOffset(), end)) == list(range(100, 105))
+    assert read(reader, reader.partitions(end, end)) == [], "nothing between where the first one ended and there"
     following = reader.latestOffset(end, ALL)
     assert read(reader, reader.partitions(end, following)) == list(range(105, 110))
     assert reader.latestOffset(following, ALL) == following
