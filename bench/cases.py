@@ -14,6 +14,8 @@ from bench.tally import Tally, require_equal
 JAVA_PULL: Final = "Java pull"
 JAVA_SEND: Final = "Java batch send"
 JAVA_SYNC: Final = "Java single send"
+OUR_CLIENT: Final = "our client"
+"""What a layer above it is compared with: what that layer costs."""
 
 JavaSettings = dict[int, JavaPull]
 """The settings that Java's consumer was fastest with, by message size."""
@@ -23,7 +25,7 @@ Outcome = tuple[float, Tally]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One of our ways against one of Java's."""
+    """One of our ways against one of Java's, or against our bare client."""
 
     name: str
     title: str
@@ -90,6 +92,11 @@ def _read_batches(lab: Lab, size: int, warm_up: bool) -> Outcome:
     return _read(lab, size, warm_up, batches=True)
 
 
+def _pyspark(lab: Lab, size: int, warm_up: bool) -> Outcome:
+    topic = lab.loaded(size, lab.plan.messages)
+    return _outcome(lab.call("pyspark", "ours_pyspark", "read", topic=topic, checked=warm_up))
+
+
 def _write(lab: Lab, size: int, with_sent: bool) -> Outcome:
     plan, side = lab.plan, "write" if with_sent else "write-no-sent"
     topic = lab.topic(f"ours_{side}_{size}")
@@ -121,6 +128,7 @@ CASES: Final[Sequence[Case]] = (
     Case("read-batches", "ReadFromRocketMQ(batches=True) | len | sum", _read_batches, JAVA_PULL, 1.0),
     Case("write", "WriteToRocketMQ", _write_sent, JAVA_SEND, 0.5),
     Case("write-no-sent", "WriteToRocketMQ(with_sent=False)", _write_quiet, JAVA_SEND, 0.5),
+    Case("pyspark", 'spark.read.format("rocketmq"), local[1]', _pyspark, OUR_CLIENT, 0.5),
 )
 
 
@@ -133,6 +141,7 @@ def compare(lab: Lab, cases: Sequence[Case], size: int, java: JavaSettings) -> l
         JAVA_PULL: lambda: _java_pull(lab, size, java[size]),
         JAVA_SEND: lambda: _java_send(lab, size),
         JAVA_SYNC: lambda: _java_sync(lab, size),
+        OUR_CLIENT: lambda: _pull(lab, size, False),
     }
     used = list(dict.fromkeys(case.peer for case in cases))
     sides = [*used, *(case.name for case in cases)]

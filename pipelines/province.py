@@ -24,10 +24,10 @@ from rmqio.pipelines.arguments import ProvinceOptions, parse
 from rmqio.pipelines.program import count, run_program
 from rmqio.pipelines.provinces import province_of
 from rmqio.seams import ClientFactory
+from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 from rmqio.transforms.errors_out import dead_letter, failure_of_record
-from rmqio.transforms.write_failures import FailedMessage
 
 _LOGGER = logging.getLogger(__name__)
 

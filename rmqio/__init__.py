@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rmqio.errors import RmqioError
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
+    from rmqio.sending.failures import FailedMessage
     from rmqio.start import StartFrom, StopAt
     from rmqio.transforms.deduplicate import DropDuplicates
     from rmqio.transforms.descriptor import QueueDescriptor
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
     from rmqio.transforms.selector import ConstantTopic, TopicFromFields
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-    from rmqio.transforms.write_failures import FailedMessage
 
 __version__ = "0.1.0"
 

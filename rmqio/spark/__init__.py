@@ -1,4 +1,4 @@
-"""RocketMQ for plain PySpark: `spark.read.format("rocketmq")` and `spark.readStream.format("rocketmq")`.
+"""RocketMQ for plain PySpark: the format `rocketmq` of read, readStream, write and writeStream.
 
 Spark finds the format by itself where rmqio is installed (by `pyspark_rocketmq`); `register` is for where it does not.
 """

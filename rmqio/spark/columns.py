@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,25 +41,25 @@ def _properties(record: Record) -> list[tuple[str, str]]:
 
 _Get = Callable[[Record], Any]
 COLUMNS: Final[dict[str, tuple[DataType, pa.DataType, _Get]]] = {
-    "topic": (StringType(), pa.string(), lambda r: r.topic),
-    "brokerName": (StringType(), pa.string(), lambda r: r.broker),
-    "queueId": (IntegerType(), pa.int32(), lambda r: r.queue_id),
-    "queueOffset": (LongType(), pa.int64(), lambda r: r.queue_offset),
+    "topic": (StringType(), pa.string(), attrgetter("topic")),
+    "brokerName": (StringType(), pa.string(), attrgetter("broker")),
+    "queueId": (IntegerType(), pa.int32(), attrgetter("queue_id")),
+    "queueOffset": (LongType(), pa.int64(), attrgetter("queue_offset")),
     "messageId": (StringType(), pa.string(), lambda r: _text(r.message_id)),
     "tags": (StringType(), pa.string(), lambda r: _text(r.tags)),
     "keys": (ArrayType(StringType()), _TEXTS, lambda r: [_text(key) for key in r.keys]),
-    "body": (BinaryType(), pa.binary(), lambda r: r.body),
+    "body": (BinaryType(), pa.binary(), attrgetter("body")),
     "properties": (MapType(StringType(), StringType()), _PROPERTIES, _properties),
     "shardingKey": (StringType(), pa.string(), lambda r: _text(r.sharding_key)),
     "bornTimestamp": (TimestampType(), _TIME, lambda r: 1_000 * r.born_timestamp_ms),
     "storeTimestamp": (TimestampType(), _TIME, lambda r: 1_000 * r.store_timestamp_ms),
-    "bornHost": (StringType(), pa.string(), lambda r: r.born_host),
-    "storeHost": (StringType(), pa.string(), lambda r: r.store_host),
-    "reconsumeTimes": (IntegerType(), pa.int32(), lambda r: r.reconsume_times),
-    "flag": (IntegerType(), pa.int32(), lambda r: r.flag),
-    "sysFlag": (IntegerType(), pa.int32(), lambda r: r.sys_flag),
-    "commitLogOffset": (LongType(), pa.int64(), lambda r: r.commit_log_offset),
-    "preparedTransactionOffset": (LongType(), pa.int64(), lambda r: r.prepared_transaction_offset),
+    "bornHost": (StringType(), pa.string(), attrgetter("born_host")),
+    "storeHost": (StringType(), pa.string(), attrgetter("store_host")),
+    "reconsumeTimes": (IntegerType(), pa.int32(), attrgetter("reconsume_times")),
+    "flag": (IntegerType(), pa.int32(), attrgetter("flag")),
+    "sysFlag": (IntegerType(), pa.int32(), attrgetter("sys_flag")),
+    "commitLogOffset": (LongType(), pa.int64(), attrgetter("commit_log_offset")),
+    "preparedTransactionOffset": (LongType(), pa.int64(), attrgetter("prepared_transaction_offset")),
 }
 """Of Spark, of Arrow, and of a record. The names are those of Apache's rocketmq-spark where it has the column."""
 
@@ -85,7 +86,7 @@ def to_batch(records: Sequence[Record], names: Sequence[str]) -> pa.RecordBatch:
     for name in names:
         _, kind, get = COLUMNS[name]
         fields.append(pa.field(name, kind))
-        arrays.append(pa.array([get(record) for record in records], kind))
+        arrays.append(pa.array(list(map(get, records)), kind))
     if not arrays:  # of an empty schema
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ from typing import Any, Final, Literal
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
 from rmqio.seams import OffsetLookup
+from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
 from rmqio.start import StartFrom, clamp_offset
 from rmqio.subscription import Subscription
 
@@ -43,10 +41,10 @@ _NAMES: Final = (
     "requestTimeoutMs",
     "outageTimeoutMs",
     "pullBatchSize",
+    "pushFilters",
 )
-_OUTAGE_MS: Final = 60_000
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
 QueueNumbers = dict[MessageQueue, int]
 
 
@@ -124,77 +122,30 @@ class ReadSettings:
     max_per_trigger: int | None
     fail_on_data_loss: bool
     outage_timeout_s: float
+    push_filters: bool
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
     """Checks the options of a read. Raises `LocalError`, which says what is wrong with which option."""
-    given = _known(options)
+    given = known(options, _NAMES)
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         if name in given:
             kind = "batch" if streaming else "stream"
             raise LocalError(f"{name} is an option of a {kind} read")
-    fail = _boolean(given, "failOnDataLoss", True)
+    fail = boolean(given, "failOnDataLoss", True)
     return ReadSettings(
         _subscription(given),
         _factory(given),
         _filter(given),
         _start(given, fail, default="latest" if streaming else "earliest"),
         _stop(given),
-        _number(given, "minPartitions") or 1,
-        _number(given, "maxRecordsPerPartition"),
-        _number(given, "maxOffsetsPerTrigger"),
+        number(given, "minPartitions") or 1,
+        number(given, "maxRecordsPerPartition"),
+        number(given, "maxOffsetsPerTrigger"),
         fail,
-        (_number(given, "outageTimeoutMs") or _OUTAGE_MS) / 1000,
+        (number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
+        boolean(given, "pushFilters", False),
     )
-
-
-def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options under their own names: Spark hands them over in lower case."""
-    names = {name.lower(): name for name in _NAMES}
-    given = {}
-    for key, value in options.items():
-        name = names.get(key.lower())
-        if name is None:
-            near = difflib.get_close_matches(key.lower(), names, n=1)
-            hint = f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(_NAMES)}"
-            raise LocalError(f"there is no option {key!r} of the format rocketmq{hint}")
-        given[name] = value
-    return given
-
-
-def _number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    if name not in given:
-        return None
-    value = given[name]
-    if not value.strip().isdecimal() or int(value) < least:
-        raise LocalError(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    return int(value)
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    value = given.get(name, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise LocalError(f"{name} is {given[name]!r}; it must be true or false")
-    return value == "true"
-
-
-def _choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
-    """The first of `allowed` is the default."""
-    value = given.get(name, allowed[0]).strip().lower()
-    if value not in allowed:
-        raise LocalError(f"{name} is {given[name]!r}; it must be one of {', '.join(allowed)}")
-    return value
-
-
-def _json(given: Mapping[str, str], name: str, example: str) -> dict[str, Any]:
-    try:
-        found = json.loads(given[name])
-    except ValueError as error:
-        what = f"{name} is {given[name]!r:.200}"
-        raise LocalError(f"{what}, which is no JSON ({error}); it looks like {example}") from error
-    if not isinstance(found, dict):
-        raise LocalError(f"{name} is {given[name]!r:.200}; it must look like {example}")
-    return found
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:
@@ -211,7 +162,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         return Subscription.of(_pattern(given["subscribePattern"]))
     example = '{"topic": {"broker": [0, 1]}}'
     queues = []
-    for topic, brokers in _json(given, "assign", example).items():
+    for topic, brokers in json_object(given, "assign", example).items():
         for broker, ids in brokers.items() if isinstance(brokers, dict) else [("", None)]:
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
                 raise LocalError(f"assign is {given['assign']!r:.200}; it must look like {example}")
@@ -227,26 +178,10 @@ def _pattern(text: str) -> Any:
 
 
 def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
-    more: dict[str, Any] = {}
-    if (timeout := _number(given, "requestTimeoutMs")) is not None:
-        more["request_timeout_ms"] = timeout
-    more["outage_timeout_ms"] = _number(given, "outageTimeoutMs") or _OUTAGE_MS
-    if (batch := _number(given, "pullBatchSize")) is not None:
+    more: dict[str, Any] = {"outage_timeout_ms": number(given, "outageTimeoutMs") or OUTAGE_MS}
+    if (batch := number(given, "pullBatchSize")) is not None:
         more["pull_batch"] = batch
-    try:
-        options = ClientOptions(given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more)
-    except LocalError as error:
-        raise LocalError(f"nameServer: {error}") from error
-    return RemotingClientFactory(options)
-
-
-def _name_server() -> tuple[str, ...]:
-    try:
-        return parse_name_server(None)
-    except LocalError as error:
-        raise LocalError(
-            f"set the option nameServer to host:port, or the environment's {NAME_SERVER_VARIABLE}"
-        ) from error
+    return factory(given, **more)
 
 
 def _filter(given: Mapping[str, str]) -> MessageFilter:
@@ -267,10 +202,10 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
     ):
         if name in given and not is_there:
             raise LocalError(f"{name} says nothing without {needed}")
-    reset = _choice(given, "groupOffsetsReset", "latest", "earliest", "error")
+    reset = choice(given, "groupOffsetsReset", "latest", "earliest", "error")
     if "startingTimestamp" in given:  # goes before startingOffsets, as in Spark's Kafka source
-        strategy = StartFrom.timestamp(_number(given, "startingTimestamp", least=0) or 0)
-        after_end = _choice(given, "startingOffsetsByTimestampStrategy", "error", "latest")
+        strategy = StartFrom.timestamp(number(given, "startingTimestamp", least=0) or 0)
+        after_end = choice(given, "startingOffsetsByTimestampStrategy", "error", "latest")
         return Start(strategy, (), group, "fail" if after_end == "error" else "latest", fail)
     text = given.get("startingOffsets", default).strip()
     named: QueueNumbers = {}
@@ -292,7 +227,7 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
 
 def _stop(given: Mapping[str, str]) -> Stop:
     if "endingTimestamp" in given:
-        return Stop(_number(given, "endingTimestamp", least=0), ())
+        return Stop(number(given, "endingTimestamp", least=0), ())
     if given.get("endingOffsets", "latest").strip().lower() == "latest":
         return Stop(None, ())
     return Stop(None, tuple(sorted(_offsets(given, "endingOffsets").items())))
@@ -301,7 +236,7 @@ def _stop(given: Mapping[str, str]) -> Stop:
 def _offsets(given: Mapping[str, str], name: str) -> QueueNumbers:
     words = "earliest, latest, group" if name == "startingOffsets" else "latest"
     example = words + ' or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
-    return queue_numbers(_json(given, name, example), f"{name} is {given[name]!r:.200}; it must be {example}")
+    return queue_numbers(json_object(given, name, example), f"{name} is {given[name]!r:.200}; it must be {example}")
 
 
 def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:
@@ -309,8 +244,8 @@ def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:
     numbers: QueueNumbers = {}
     for topic, brokers in found.items():
         for broker, queues in brokers.items() if isinstance(brokers, dict) else [("", None)]:
-            for queue, number in queues.items() if isinstance(queues, dict) else [("", None)]:
-                if not str(queue).isdecimal() or type(number) is not int or number < EARLIEST:
+            for queue, offset in queues.items() if isinstance(queues, dict) else [("", None)]:
+                if not str(queue).isdecimal() or type(offset) is not int or offset < EARLIEST:
                     raise LocalError(complaint)
-                numbers[MessageQueue(topic, broker, int(queue))] = number
+                numbers[MessageQueue(topic, broker, int(queue))] = offset
     return numbers

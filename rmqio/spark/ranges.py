@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000
 _BATCH_BYTES: Final = 8 << 20
 _WAIT_MS: Final = 1_000
+_body = attrgetter("body")
 
 
 class DataLoss(RmqioError):
@@ -96,7 +98,7 @@ def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Ite
         size = 0
         for records in _fetched(client, settings, part):
             waiting += records
-            size += sum(len(record.body) for record in records)
+            size += sum(map(len, map(_body, records)))
             if len(waiting) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
                 yield to_batch(waiting, names)
                 waiting, size = [], 0

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from rmqio.errors import LocalError, OffsetOutOfRange
@@ -13,13 +22,17 @@ from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
 from rmqio.spark.columns import SCHEMA, checked_names
 from rmqio.spark.options import ReadSettings, read_settings
+from rmqio.spark.pushdown import Narrowing, push
 from rmqio.spark.ranges import DataLoss, Range, partitions, read_range
+from rmqio.spark.sink import RocketMQStreamWriter, RocketMQWriter
+from rmqio.spark.write_options import write_settings
 
 
 class RocketMQDataSource(DataSource):
-    """Reads topics of Apache RocketMQ, as a table of what they hold or as a stream.
+    """Topics of Apache RocketMQ: read, as a table of what they hold or as a stream, and written, in both ways too.
 
-    Columns: `rmqio.spark.columns.COLUMNS`; `.schema(...)` chooses among them. Options: docs/pyspark.md.
+    Columns: `rmqio.spark.columns.COLUMNS`, of which `.schema(...)` chooses, and `rmqio.spark.messages.WRITE_COLUMNS`.
+    Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 
     @classmethod
@@ -30,7 +43,10 @@ class RocketMQDataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RocketMQReader(read_settings(self.options, streaming=False), checked_names(schema))
+        settings = read_settings(self.options, streaming=False)
+        # Spark refuses a reader that takes filters unless the session permits it, and says nothing of that here
+        reader = FilteredRocketMQReader if settings.push_filters else RocketMQReader
+        return reader(settings, checked_names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
@@ -40,6 +56,12 @@ class RocketMQDataSource(DataSource):
 
         return RocketMQStreamReader(read_settings(self.options, streaming=True), checked_names(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RocketMQWriter(write_settings(self.options, streaming=False), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return RocketMQStreamWriter(write_settings(self.options, streaming=True), schema)
+
 
 class RocketMQReader(DataSourceReader):
     """What the queues hold when Spark plans the read."""
@@ -47,6 +69,7 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, settings: ReadSettings, names: Sequence[str]) -> None:
         self._settings = settings
         self._names = names
+        self._narrowing = Narrowing()
 
     def partitions(self) -> Sequence[InputPartition]:
         settings = self._settings
@@ -55,7 +78,7 @@ class RocketMQReader(DataSourceReader):
             queues = settings.subscription.find_queues(client)
             settings.start.check(queues)
             settings.stop.check(queues)
-            ranges = {queue: self._range(queue, client) for queue in queues}
+            ranges = {queue: self._range(queue, client) for queue in queues if self._narrowing.admits(queue)}
         finally:
             client.close()
         return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)
@@ -64,7 +87,7 @@ class RocketMQReader(DataSourceReader):
         try:
             # The end first: what comes in between belongs to the next read
             end = self._settings.stop.resolve(queue, client)
-            return self._settings.start.resolve(queue, client), end
+            return self._narrowing.cut(queue, self._settings.start.resolve(queue, client), end, client)
         except OffsetOutOfRange as error:
             raise DataLoss(error) from error
 
@@ -72,3 +95,13 @@ class RocketMQReader(DataSourceReader):
         if not isinstance(partition, Range):
             return iter(())  # Spark runs a task also where there are no partitions
         return read_range(self._settings, partition, self._names)
+
+
+class FilteredRocketMQReader(RocketMQReader):
+    """Leaves out what the query's filters do not want: queues, offsets, times, and by the broker tags."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        own = self._settings.message_filter
+        self._narrowing, left = push(filters, own)
+        self._settings = dataclasses.replace(self._settings, message_filter=self._narrowing.of(own))
+        return left

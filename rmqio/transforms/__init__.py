@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import register_coders
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -9,7 +10,6 @@ from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-from rmqio.transforms.write_failures import FailedMessage
 
 register_coders()
 

@@ -14,9 +14,9 @@ from rmqio.errors import LocalError
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.seams import ClientFactory
+from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.selector import TopicSelector, as_selector
 from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
-from rmqio.transforms.write_failures import FailedMessage
 from rmqio.transforms.write_fn import WriteFn
 from rmqio.transforms.write_outputs import FAILED, SENT
 from rmqio.wire.properties import validate_group, validate_topic

@@ -9,17 +9,18 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.errors import LocalError, TopicNotExist
-from rmqio.model import Message, MessageQueue
+from rmqio.errors import LocalError
+from rmqio.model import Message
 from rmqio.options import WriteOptions
 from rmqio.seams import ClientFactory
-from rmqio.transforms.write_batches import Batch, BatchSender
+from rmqio.sending.batches import BatchSender
+from rmqio.sending.gathering import Gathering
+from rmqio.sending.producers import ProducerLease
+from rmqio.sending.routes import WriteRoutes
 from rmqio.transforms.write_elements import MessageMaker
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
-from rmqio.transforms.write_producers import ProducerLease
-from rmqio.transforms.write_routes import WriteRoutes
 from rmqio.wire import accelerator
-from rmqio.wire.batch import batchable, estimated_size
+from rmqio.wire.batch import estimated_size
 
 _usual_size = accelerator.usual_size
 
@@ -67,7 +68,6 @@ class WriteFn(beam.DoFn):
         self._topic = maker.topic
         self._passes_messages = maker.selector is None and maker.id_fn is None
         self._max_messages = options.max_batch_messages if options.batch_flush else 1
-        self._one_by_one = not options.batch_flush and not options.asynchronous
         self._max_bytes = options.max_batch_bytes
         self._lease: ProducerLease | None = None
 
@@ -80,7 +80,7 @@ class WriteFn(beam.DoFn):
         options = self._options
         self._outputs = WriteOutputs(WriteMetrics(), with_sent=self._with_sent)
         required_topics = self._maker.required_topics
-        self._routes = WriteRoutes(
+        routes = WriteRoutes(
             producer,
             known_topics=self._lease.known_topics,
             required_topics=required_topics,
@@ -95,16 +95,22 @@ class WriteFn(beam.DoFn):
             required_topics=required_topics,
             clock=self._clock,
         )
+        self._gathering = Gathering(
+            self._sender,
+            routes,
+            self._outputs,
+            max_messages=self._max_messages,
+            max_bytes=self._max_bytes,
+            one_by_one=not options.batch_flush and not options.asynchronous,
+        )
+        self._unkeyed = self._gathering.unkeyed
 
     def start_bundle(self) -> None:
         if self._lease is None or not self._lease.is_valid:  # forked since setup, or never set up
             self._connect()
-        self._sender.abandon()
-        self._unkeyed: dict[str, Batch] = {}
-        self._keyed: dict[MessageQueue, Batch] = {}
+        self._gathering.begin()
         self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
         self._outputs.begin_bundle()
-        self._routes.refresh_all()
 
     # WindowParam would call process() once per window of an element, and each call would send it.
     def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
@@ -147,26 +153,12 @@ class WriteFn(beam.DoFn):
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
             return self._take(origin)
 
-        if message.sharding_key is not None or size > self._max_bytes or not batchable(message) or self._one_by_one:
-            self._add_special(element, origin, message, topic, message_id, size)
-            return self._take(origin)
-        batch = self._unkeyed.get(topic)
-        if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
-            if batch is not None:
-                self._flush(self._unkeyed.pop(topic))
-            queue = self._queue(element, origin, message, topic)
-            if queue is None:
-                return self._take(origin)
-            batch = self._unkeyed[topic] = Batch(queue, keyed=False)
-        batch.add(message, message_id, element, origin, size)
+        self._gathering.add(message, topic, message_id, element, origin, size)
         return self._take(origin) if self._outputs.waiting else None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Send what is left and wait until everything is acknowledged. Raises what fails the bundle."""
-        for batch in (*self._unkeyed.values(), *self._keyed.values()):
-            self._sender.send(batch)
-        self._unkeyed, self._keyed = {}, {}
-        self._sender.drain()
+        self._gathering.finish()
         self._outputs.end_bundle()
         return self._outputs.take()
 
@@ -182,45 +174,3 @@ class WriteFn(beam.DoFn):
         by those of the element (`_maybe_propagate_windowing_info`).
         """
         return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
-
-    def _queue(self, element: Any, origin: Any, message: Message, topic: str) -> MessageQueue | None:
-        """Where a message goes; None when its topic is refused, which is then settled."""
-        try:
-            if message.sharding_key is None:
-                return self._routes.next_queue(topic)
-            return self._routes.queue_for_key(topic, message.sharding_key)
-        except (LocalError, TopicNotExist) as error:
-            self._outputs.failed(element, origin, message, topic, error)
-            return None
-
-    def _add_special(
-        self, element: Any, origin: Any, message: Message, topic: str, message_id: str | None, size: int
-    ) -> None:
-        """Add a message that has a key, or that no batch can take."""
-        fits = size <= self._max_bytes and batchable(message) and not self._one_by_one
-        while True:
-            queue = self._queue(element, origin, message, topic)
-            if queue is None:
-                return
-            keyed = message.sharding_key is not None
-            batch = self._keyed.get(queue) if keyed else None
-            if batch is None:
-                batch = Batch(queue, keyed=keyed)
-            elif not fits or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
-                self._flush(self._keyed.pop(queue))
-                continue  # the queues may be others now, and so the queue of this key
-            break
-        batch.add(message, message_id, element, origin, size)
-        if fits:
-            self._keyed[queue] = batch
-        else:
-            self._sender.send_alone(batch)
-
-    def _flush(self, batch: Batch) -> None:
-        self._sender.send(batch)
-        topic = batch.queue.topic
-        if self._routes.refresh(topic):
-            # Keys move to other queues: what went to the old ones must be stored first.
-            for queue in [queue for queue in self._keyed if queue.topic == topic]:
-                self._sender.send(self._keyed.pop(queue))
-            self._sender.drain()

@@ -13,9 +13,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import LocalError
 from rmqio.model import Message, SendResult
+from rmqio.sending.failures import FailedMessage, element_text
 from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.metrics import NAMESPACE
-from rmqio.transforms.write_failures import FailedMessage, element_text
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 

@@ -150,13 +150,19 @@ def broken_rule(imported: Import) -> str | None:
         if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
             return None
         return "serde imports stdlib, rmqio.errors and rmqio.model only (avro adds fastavro)"
+    if is_in(module, "rmqio.sending"):
+        if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE, *PURE_CLIENT):
+            return None
+        return "sending imports stdlib, base, wire and the client's pure modules only"
     if is_in(module, "rmqio.transforms") and imported.is_of("rmqio.client"):
         if imported.is_of(*PURE_CLIENT) or (imported.is_of("rmqio.client.factory") and imported.is_lazy):
             return None
         return "transforms see the client through seams, and its default factory in a function only"
     if is_in(module, "rmqio.transforms", "rmqio.client") and imported.is_of("rmqio.testing"):
         return "what ships for production does not import its doubles"
-    if is_in(module, "rmqio.runners") and imported.is_of("rmqio.transforms", "rmqio.client", "rmqio.wire"):
+    if is_in(module, "rmqio.runners") and imported.is_of(
+        "rmqio.transforms", "rmqio.sending", "rmqio.client", "rmqio.wire"
+    ):
         return "runners run any pipeline: they never import rmqio's transforms"
     if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing", "rmqio.spark"):
         return "client, testing and the format for Spark know no Beam"
@@ -171,7 +177,14 @@ IMPORTS = all_imports()
 def test_the_tree_is_really_read() -> None:
     modules = {module for module, _ in sources()}
     assert modules >= BASE
-    assert {"rmqio", "rmqio.wire.frame", "rmqio.transforms.read", "rmqio.runners", "rmqio.pipelines"} <= modules
+    assert {
+        "rmqio",
+        "rmqio.wire.frame",
+        "rmqio.sending.routes",
+        "rmqio.transforms.read",
+        "rmqio.runners",
+        "rmqio.pipelines",
+    } <= modules
     assert any(i.is_lazy and i.target == "rmqio.client.factory.RemotingClientFactory" for i in IMPORTS)
 
 
@@ -215,7 +228,15 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.transforms.write", "from rmqio.client.selection import f", None),
     ("rmqio.transforms.write", "from rmqio.testing import FakeBroker", "doubles"),
     ("rmqio.transforms.write", "import pyspark.sql", "pyspark only"),
+    ("rmqio.sending.routes", "import threading\nfrom rmqio.client.selection import f", None),
+    ("rmqio.sending.routes", "from rmqio.client.factory import X", "sending imports"),
+    ("rmqio.sending.batches", "from rmqio.transforms.write_outputs import WriteOutputs", "sending imports"),
+    ("rmqio.sending.batches", "import apache_beam", "sending imports"),
+    ("rmqio.sending.batches", "import pyspark", "pyspark only"),
+    ("rmqio.transforms.write", "from rmqio.sending.batches import Batch", None),
+    ("rmqio.runners.options", "import rmqio.sending", "runners run any"),
     ("rmqio.spark.reader", "import pyspark.sql", None),
+    ("rmqio.spark.sink", "from rmqio.sending.batches import Batch", None),
     ("rmqio.runners.spark.runner", "from pyspark import sql", None),
     ("rmqio.runners.options", "import pyspark", "pyspark only"),
     ("rmqio.runners.options", "import rmqio.transforms.read", "runners run any"),
@@ -269,7 +290,9 @@ def run(program: str) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["rmqio", "rmqio.wire.frame", "rmqio.testing", "rmqio.serde"])
+@pytest.mark.parametrize(
+    "module", ["rmqio", "rmqio.wire.frame", "rmqio.testing", "rmqio.serde", "rmqio.sending.gathering"]
+)
 def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:
     program = f"import sys, {module}; print(*sorted({{'apache_beam', 'pyspark', 'grpc'}} & set(sys.modules)))"
     assert run(program) == ""

@@ -16,9 +16,9 @@ from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions
 from rmqio.pipelines.check import compare
 from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
+from rmqio.sending.failures import FailedMessage
 from rmqio.start import StopAt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.write_failures import FailedMessage
 
 
 def record(body: bytes) -> Record:

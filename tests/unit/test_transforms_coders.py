@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
+from rmqio.sending.failures import FailedMessage
 from rmqio.transforms import coders
 from rmqio.transforms.coders import (
     FailedMessageCoder,
@@ -27,7 +28,6 @@ from rmqio.transforms.coders import (
     SendResultCoder,
 )
 from rmqio.transforms.errors_out import ReadFailure
-from rmqio.transforms.write_failures import FailedMessage
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

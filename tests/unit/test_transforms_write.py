@@ -18,11 +18,11 @@ from apache_beam.transforms.error_handling import CollectingErrorHandler, ErrorH
 from rmqio.errors import LocalError, MessageIllegal, TransportError
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions
+from rmqio.sending.failures import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-from rmqio.transforms.write_failures import FailedMessage
 
 
 @pytest.fixture

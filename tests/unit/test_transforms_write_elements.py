@@ -10,10 +10,10 @@ import pytest
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
+from rmqio.sending.failures import MAX_ELEMENT_TEXT, element_text
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write_elements import MessageMaker, message_of_record, record_id
-from rmqio.transforms.write_failures import MAX_ELEMENT_TEXT, element_text
 
 
 def serialize_pair(element: tuple[str, bytes]) -> Message:

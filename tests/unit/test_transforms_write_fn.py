@@ -19,11 +19,11 @@ from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, MessageIllegal, NoPermission, SystemBusy, TopicNotExist, TransportError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import WriteOptions
+from rmqio.sending.producers import ProducerLease
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms import write_fn
 from rmqio.transforms.write_elements import MessageMaker
 from rmqio.transforms.write_fn import WriteFn
-from rmqio.transforms.write_producers import ProducerLease
 from rmqio.wire import accelerator
 from tests.helpers.implementations import BOTH
 

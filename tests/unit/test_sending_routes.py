@@ -10,8 +10,8 @@ import pytest
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
+from rmqio.sending.routes import WriteRoutes
 from rmqio.testing import ManualClock
-from rmqio.transforms.write_routes import WriteRoutes
 
 QUEUES = [MessageQueue("t", broker, queue_id) for broker in "ab" for queue_id in range(3)]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from rmqio.sending import producers
+from rmqio.sending.producers import ProducerLease
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms import write_producers
-from rmqio.transforms.write_producers import ProducerLease
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ class FailingFactory:
 
 
 def test_a_factory_that_fails_leaves_nothing_behind() -> None:
-    before = dict(write_producers._producers)
+    before = dict(producers._producers)
     with pytest.raises(ConnectionError):
         ProducerLease(FailingFactory(), "g")  # type: ignore[arg-type]
-    assert write_producers._producers == before
+    assert producers._producers == before
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # other tests leave threads; the child runs none

@@ -21,8 +21,8 @@ from rmqio.errors import (
     TransportError,
 )
 from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.sending.batches import Batch, BatchSender
 from rmqio.testing import ManualClock
-from rmqio.transforms.write_batches import Batch, BatchSender
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)

@@ -1,0 +1,218 @@
+"""Batches on their way: sent, awaited, or taken apart until only the guilty messages fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from rmqio.errors import LocalError, NoPermission, RmqioError
+from rmqio.model import Message, MessageQueue
+from rmqio.seams import PendingSend, Producer
+from rmqio.sending.failures import REFUSES_MESSAGE
+from rmqio.sending.outcomes import Outcomes
+from rmqio.wire.batch import MessageIds
+
+
+class Batch:
+    """Messages for one queue, with the elements that they come from.
+
+    `ids` holds None for a message that has no stable id; `origins` is what `Outcomes` is told with the elements.
+    `keyed`: the queue follows from a sharding key.
+    """
+
+    __slots__ = ("elements", "ids", "keyed", "messages", "origins", "queue", "size")
+
+    def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
+        self.queue = queue
+        self.keyed = keyed
+        self.messages: list[Message] = []
+        self.ids: list[str | None] = []
+        self.elements: list[Any] = []
+        self.origins: list[Any] = []
+        self.size = 0
+        """About how many bytes it takes on the wire."""
+
+    def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
+        """Add a message; whether it fits is the caller's business."""
+        self.messages.append(message)
+        self.ids.append(message_id)
+        self.elements.append(element)
+        self.origins.append(origin)
+        self.size += size
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Two batches with the same messages in the same order."""
+        middle = len(self.messages) // 2
+        first, second = Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed)
+        for half, part in ((first, slice(None, middle)), (second, slice(middle, None))):
+            half.messages, half.ids = self.messages[part], self.ids[part]
+            half.elements, half.origins = self.elements[part], self.origins[part]
+        return first, second
+
+
+class _Flight(NamedTuple):
+    batch: Batch
+    pending: PendingSend
+    started: float
+
+
+class BatchSender:
+    """Sends batches and settles their outcome: results and refused messages go to `outcomes`, other errors are raised.
+
+    Retries are the producer's; unless a batch is ordered, it retries at another broker if there is one. After an error
+    was raised nothing is in flight any more, and the bundle must fail.
+
+    Args:
+      max_in_flight: batches on their way at once; 1: each is awaited before `send` returns.
+      required_topics: topics that the whole write needs: that one is forbidden is raised, and not the messages' fault.
+      ordered: a keyed batch stays on its queue, which has at most one batch in flight, and none after a failed one.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        outcomes: Outcomes,
+        *,
+        max_in_flight: int,
+        ordered: bool,
+        required_topics: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producer = producer
+        self._outcomes = outcomes
+        self._max_in_flight = max_in_flight
+        self._ordered = ordered
+        self._required_topics = required_topics
+        self._clock = clock
+        self._ids = MessageIds()
+        self._flights: list[_Flight] = []
+
+    def send(self, batch: Batch) -> None:
+        """Send a batch. Raises the first error of it, or of an earlier one, that sending again later may cure."""
+        with self._abandoning():
+            self._settle_done()
+            if batch.keyed and self._ordered:
+                self._await_queue(batch.queue)
+            while len(self._flights) >= self._max_in_flight:
+                self._settle(self._flights.pop(0))
+            self._number(batch)
+            flight = self._submit(batch)
+            if flight is None:
+                return
+            if self._max_in_flight == 1:
+                self._settle(flight)
+            else:
+                self._flights.append(flight)
+
+    def send_alone(self, batch: Batch) -> None:
+        """Send a message that no batch can take (delayed, or large) and wait. Raises as `send`.
+
+        In an ordered queue, what was sent before it is awaited first.
+        """
+        with self._abandoning():
+            if batch.keyed and self._ordered:
+                self._await_queue(batch.queue)
+            self._number(batch)
+            self._send_one(batch)
+
+    def drain(self) -> None:
+        """Wait for everything that is in flight. Raises the first error."""
+        with self._abandoning():
+            while self._flights:
+                self._settle(self._flights.pop(0))
+
+    def abandon(self) -> None:
+        """Wait for everything that is in flight, whatever comes of it: its bundle has failed and comes again.
+
+        Waited for, so that the next try comes behind it; and a producer refuses an ordered queue while a failure
+        there has not been fetched.
+        """
+        flights, self._flights = self._flights, []
+        for flight in flights:
+            with suppress(RmqioError):
+                flight.pending.result()
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.abandon()
+            raise
+
+    def _number(self, batch: Batch) -> None:
+        # Every message gets its id here, once: sent again in a smaller batch it keeps it.
+        if not any(batch.ids):
+            batch.ids = [*self._ids.take(len(batch.messages))]
+        elif None in batch.ids:
+            batch.ids = [known or next(self._ids) for known in batch.ids]
+
+    def _send_one(self, batch: Batch) -> None:
+        (message,) = batch.messages
+        if message.topic is None:
+            message = message.replace(topic=batch.queue.topic)
+        started = self._clock()
+        try:
+            # Without a key the producer chooses, so that a retry can go to another broker.
+            queue = batch.queue if batch.keyed else None
+            result = self._producer.send(message, queue, message_id=batch.ids[0])
+        except RmqioError as error:
+            self._recover(batch, error)
+        else:
+            self._outcomes.sent(batch.origins, batch.messages, [result], self._clock() - started)
+
+    def _submit(self, batch: Batch) -> _Flight | None:
+        """Start sending; None when that failed and has been settled."""
+        started = self._clock()
+        try:
+            pending = self._producer.submit(
+                batch.messages,
+                batch.queue,
+                ordered=batch.keyed and self._ordered,
+                message_ids=batch.ids,  # type: ignore[arg-type]  # numbered before
+            )
+        except RmqioError as error:
+            self._recover(batch, error)
+            return None
+        return _Flight(batch, pending, started)
+
+    def _settle_done(self) -> None:
+        # An error of an earlier batch must stop us before more is sent behind it.
+        self._settle_all([flight for flight in self._flights if flight.pending.is_done])
+
+    def _await_queue(self, queue: MessageQueue) -> None:
+        self._settle_all([flight for flight in self._flights if flight.batch.queue == queue])
+
+    def _settle_all(self, flights: list[_Flight]) -> None:
+        for flight in flights:
+            self._flights.remove(flight)
+            self._settle(flight)
+
+    def _settle(self, flight: _Flight) -> None:
+        try:
+            results = flight.pending.result()
+        except RmqioError as error:
+            self._recover(flight.batch, error)
+        else:
+            self._outcomes.sent(flight.batch.origins, flight.batch.messages, results, self._clock() - flight.started)
+
+    def _recover(self, batch: Batch, error: RmqioError) -> None:
+        """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""
+        if isinstance(error, LocalError):
+            # A closed producer raises it too, and here again. Taken for the messages' fault, that would drop them all.
+            self._producer.queues(batch.queue.topic)
+        if isinstance(error, REFUSES_MESSAGE):
+            if len(batch.messages) > 1:
+                for half in batch.halves():
+                    flight = self._submit(half)
+                    if flight is not None:
+                        self._settle(flight)
+                return
+        elif not isinstance(error, NoPermission) or batch.queue.topic in self._required_topics:
+            # TopicNotExist too: the topic had queues, and while its brokers are down a name server says the same.
+            raise error
+        for element, origin, message in zip(batch.elements, batch.origins, batch.messages, strict=True):
+            self._outcomes.failed(element, origin, message, batch.queue.topic, error)

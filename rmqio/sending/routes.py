@@ -1,0 +1,125 @@
+"""Which queue comes next for a topic, or for a sharding key, and how long that knowledge is good."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rmqio.client.selection import interleaved, queue_for_key
+from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.model import MessageQueue
+from rmqio.seams import Producer
+from rmqio.wire.properties import validate_topic
+
+_MISSING_TOPIC_MS: Final = 1_000
+"""A missing topic is not asked for again within this time: each of its messages would cost a look-up."""
+_MAX_KEYS: Final = 10_000
+
+
+class _Route:
+    __slots__ = ("keys", "queues", "refreshed_at", "turn", "turns")
+
+    def __init__(self, queues: Sequence[MessageQueue], now: float) -> None:
+        self.turn = random.randrange(1 << 16)  # so that many short bundles do not all begin with the same queue
+        self.set(queues, now)
+
+    def set(self, queues: Sequence[MessageQueue], now: float) -> None:
+        self.queues = list(queues)
+        self.turns = [self.queues[position] for position in interleaved(self.queues)]
+        self.keys: dict[str, MessageQueue] = {}
+        self.refreshed_at = now
+
+
+class WriteRoutes:
+    """The writable queues of the topics that one writer has seen.
+
+    Args:
+      producer: asked for queues.
+      known_topics: those that exist for all that this process has seen, of any writer; added to. While all brokers of a
+        topic are down, a name server says that it does not exist.
+      required_topics: those that the whole write needs.
+      refresh_ms: how old a list may get.
+      clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        known_topics: set[str],
+        required_topics: frozenset[str] = frozenset(),
+        refresh_ms: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._producer = producer
+        self._known_topics = known_topics
+        self._required_topics = required_topics
+        self._refresh_s = refresh_ms / 1000
+        self._clock = clock
+        self._routes: dict[str, _Route] = {}
+        self._missing: dict[str, tuple[float, RmqioError]] = {}
+
+    def next_queue(self, topic: str) -> MessageQueue:
+        """The queue for the next batch of messages without a key: in turn, another broker's if there is one.
+
+        Raises `LocalError` for an illegal topic, `TopicNotExist` for one that only some elements name and that nobody
+        here has ever seen, and `TransportError` when no queue of the topic can be written to at the moment.
+        """
+        route = self._routes.get(topic) or self._look_up(topic)
+        route.turn += 1
+        return route.turns[route.turn % len(route.turns)]
+
+    def queue_for_key(self, topic: str, key: str) -> MessageQueue:
+        """The queue of a sharding key, by the rule of Java's producers. Raises as `next_queue`."""
+        route = self._routes.get(topic) or self._look_up(topic)
+        queue = route.keys.get(key)
+        if queue is None:
+            if len(route.keys) >= _MAX_KEYS:
+                route.keys.clear()
+            queue = route.keys[key] = queue_for_key(route.queues, key)
+        return queue
+
+    def refresh(self, topic: str) -> bool:
+        """Ask again when it is time; whether the queues have changed. After an error, keeps what is known."""
+        route = self._routes.get(topic)
+        if route is None or self._clock() - route.refreshed_at < self._refresh_s:
+            return False
+        route.refreshed_at = self._clock()
+        try:
+            queues = self._producer.queues(topic)
+        except RmqioError:
+            return False
+        if not queues or list(queues) == route.queues:
+            return False
+        route.set(queues, self._clock())
+        return True
+
+    def refresh_all(self) -> None:
+        """`refresh` for every topic."""
+        for topic in self._routes:
+            self.refresh(topic)
+
+    def _look_up(self, topic: str) -> _Route:
+        validate_topic(topic)
+        now = self._clock()
+        missing = self._missing.get(topic)
+        if missing is not None and now - missing[0] < _MISSING_TOPIC_MS / 1000:
+            raise missing[1].with_traceback(None)
+        try:
+            queues = self._producer.queues(topic)
+        except TopicNotExist as error:
+            reported: RmqioError = error
+            if topic in self._known_topics or topic in self._required_topics:
+                reported = TransportError(f"topic {topic!r} does not exist, or all of its brokers are down: {error}")
+            self._missing[topic] = (now, reported)
+            raise reported from error
+        except LocalError as error:
+            # Not the topic's fault, its name is legal: the producer is closed. Must not look like a message's fault.
+            raise TransportError(f"the producer gives no queues of topic {topic!r}: {error}") from error
+        self._missing.pop(topic, None)
+        if not queues:
+            raise TransportError(f"topic {topic!r} has no queue that can be written to: no master, or not permitted")
+        self._known_topics.add(topic)
+        route = self._routes[topic] = _Route(queues, now)
+        return route

@@ -1,0 +1,91 @@
+"""Options as Spark hands them over: texts, under names in lower case. Checked here, one by one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.errors import LocalError
+from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
+
+OUTAGE_MS: Final = 60_000
+"""For how long a broker that does not answer is waited for, where nothing is said."""
+
+
+def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> dict[str, str]:
+    """The options under their own names. Raises `LocalError` for one that is not there."""
+    names_by_lower = {name.lower(): name for name in names}
+    given = {}
+    for key, value in options.items():
+        name = names_by_lower.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), names_by_lower, n=1)
+            hint = f"; did you mean {names_by_lower[near[0]]}?" if near else f"; there are {', '.join(names)}"
+            raise LocalError(f"there is no option {key!r} of the format rocketmq{when}{hint}")
+        given[name] = value
+    return given
+
+
+def number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+    """A whole number, if it is given. Raises `LocalError`."""
+    if name not in given:
+        return None
+    value = given[name]
+    if not value.strip().isdecimal() or int(value) < least:
+        raise LocalError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return int(value)
+
+
+def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """Raises `LocalError` for anything but true and false."""
+    value = given.get(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise LocalError(f"{name} is {given[name]!r}; it must be true or false")
+    return value == "true"
+
+
+def choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
+    """The first of `allowed` is the default. Raises `LocalError` for what is not among them."""
+    value = given.get(name, allowed[0]).strip().lower()
+    if value not in allowed:
+        raise LocalError(f"{name} is {given[name]!r}; it must be one of {', '.join(allowed)}")
+    return value
+
+
+def json_object(given: Mapping[str, str], name: str, example: str) -> dict[str, Any]:
+    """Raises `LocalError`, which shows the example."""
+    try:
+        found = json.loads(given[name])
+    except ValueError as error:
+        what = f"{name} is {given[name]!r:.200}"
+        raise LocalError(f"{what}, which is no JSON ({error}); it looks like {example}") from error
+    if not isinstance(found, dict):
+        raise LocalError(f"{name} is {given[name]!r:.200}; it must look like {example}")
+    return found
+
+
+def factory(given: Mapping[str, str], **more: Any) -> RemotingClientFactory:
+    """Makes clients of the cluster that the options name. Raises `LocalError`.
+
+    Args:
+      more: further fields of `ClientOptions`.
+    """
+    if (timeout := number(given, "requestTimeoutMs")) is not None:
+        more["request_timeout_ms"] = timeout
+    try:
+        options = ClientOptions(given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more)
+    except LocalError as error:
+        raise LocalError(f"nameServer: {error}") from error
+    return RemotingClientFactory(options)
+
+
+def _name_server() -> tuple[str, ...]:
+    try:
+        return parse_name_server(None)
+    except LocalError as error:
+        raise LocalError(
+            f"set the option nameServer to host:port, or the environment's {NAME_SERVER_VARIABLE}"
+        ) from error

@@ -1,0 +1,165 @@
+"""Filters of a query that need not wait until everything has been read: what a batch read makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.seams import OffsetLookup
+
+_NEVER_NULL: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
+_OF_QUEUE: Final[dict[str, tuple[type, Callable[[MessageQueue], object]]]] = {
+    "topic": (str, lambda queue: queue.topic),
+    "brokerName": (str, lambda queue: queue.broker),
+    "queueId": (int, lambda queue: queue.queue_id),
+}
+_MARGIN_MS: Final = 1_000
+"""Read beyond the times that are asked for: a broker's clock may have been set back a little between two messages."""
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What pushed filters leave of a read. Picklable."""
+
+    queues: tuple[tuple[str, frozenset[object]], ...] = ()
+    """Column and values; all must hold."""
+    begin: int = 0
+    end: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Unix milliseconds of storing, exclusive."""
+    tags: frozenset[str] | None = None
+    """None: all."""
+
+    def admits(self, queue: MessageQueue) -> bool:
+        """Whether anything of a queue may be wanted."""
+        if self.tags is not None and not self.tags:
+            return False
+        return all(_OF_QUEUE[column][1](queue) in values for column, values in self.queues)
+
+    def cut(self, queue: MessageQueue, begin: int, end: int, lookup: OffsetLookup) -> tuple[int, int]:
+        """What is left of a range of offsets. Raises `BrokerError` and `TransportError`."""
+        begin = max(begin, self.begin)
+        end = end if self.end is None else min(end, self.end)
+        if begin < end and self.since_ms is not None:
+            begin = max(begin, lookup.offset_for_time(queue, self.since_ms))
+        if begin < end and self.until_ms is not None:
+            end = min(end, lookup.offset_for_time(queue, self.until_ms))
+        return begin, end
+
+    def of(self, message_filter: MessageFilter) -> MessageFilter:
+        """The broker's filter, where tags are wanted."""
+        return MessageFilter(" || ".join(sorted(self.tags))) if self.tags else message_filter
+
+
+def push(filters: Iterable[Filter], own: MessageFilter) -> tuple[Narrowing, list[Filter]]:
+    """What filters leave of a read, and those that Spark must look at all the same.
+
+    Args:
+      filters: all must hold.
+      own: the broker's filter that the options ask for. A broker takes either tags or SQL.
+    """
+    narrowing = Narrowing(tags=own.tag_set or None)
+    left = []
+    for each in filters:
+        narrowed, is_done = _push(each, narrowing, takes_tags=not own.sql)
+        narrowing = narrowed
+        if not is_done:
+            left.append(each)
+    return narrowing, left
+
+
+def _push(each: Filter, so_far: Narrowing, *, takes_tags: bool) -> tuple[Narrowing, bool]:
+    """With one more filter, and whether nothing is left of that to do."""
+    if isinstance(each, IsNotNull):
+        return so_far, each.attribute in [(name,) for name in _NEVER_NULL]
+    comparisons = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+    if not isinstance(each, comparisons) or len(each.attribute) != 1:
+        return so_far, False
+    (column,) = each.attribute
+    values = _values(each)
+    if column in _OF_QUEUE and values is not None and _all_of(_OF_QUEUE[column][0], values):
+        return dataclasses.replace(so_far, queues=(*so_far.queues, (column, values))), True
+    if column == "tags" and takes_tags and values is not None and all(map(_is_plain_tag, values)):
+        wanted = frozenset(map(str, values))
+        return dataclasses.replace(so_far, tags=wanted if so_far.tags is None else so_far.tags & wanted), True
+    if column == "queueOffset":
+        return _push_offsets(each, so_far)
+    if column == "storeTimestamp":
+        return _push_times(each, so_far), False  # to the margin only
+    return so_far, False
+
+
+def _push_offsets(each: Any, so_far: Narrowing) -> tuple[Narrowing, bool]:
+    low, high = _bounds(each)
+    given = [bound for bound in (low, high) if bound is not None]
+    if not given or not _all_of(int, given):
+        return so_far, False
+    begin, end = so_far.begin, so_far.end
+    if low is not None:
+        begin = max(begin, low + isinstance(each, GreaterThan))
+    if high is not None:
+        stop = high + (not isinstance(each, LessThan))
+        end = stop if end is None else min(end, stop)
+    return dataclasses.replace(so_far, begin=begin, end=end), not isinstance(each, In)
+
+
+def _push_times(each: Any, so_far: Narrowing) -> Narrowing:
+    bounds = _bounds(each)
+    if not all(bound is None or (isinstance(bound, dt.datetime) and bound.tzinfo is not None) for bound in bounds):
+        return so_far
+    low, high = (None if bound is None else (bound - _EPOCH) // dt.timedelta(milliseconds=1) for bound in bounds)
+    since, until = so_far.since_ms, so_far.until_ms
+    if low is not None:
+        since = max(0, since or 0, low - _MARGIN_MS)
+    if high is not None:
+        stop = max(0, high + 1 + _MARGIN_MS)
+        until = stop if until is None else min(until, stop)
+    return dataclasses.replace(so_far, since_ms=since, until_ms=until)
+
+
+def _values(each: Any) -> frozenset[object] | None:
+    """The values that an equality permits; None: it is none. Null equals nothing."""
+    if isinstance(each, In):
+        return frozenset(value for value in each.value if value is not None)
+    if isinstance(each, (EqualTo, EqualNullSafe)) and each.value is not None:
+        return frozenset([each.value])
+    return None
+
+
+def _bounds(each: Any) -> tuple[Any, Any]:
+    """The lowest and the highest value, as far as a comparison tells."""
+    if isinstance(each, In):
+        values = _values(each)
+        return (min(values), max(values)) if values and len({type(value) for value in values}) == 1 else (None, None)  # type: ignore[type-var]
+    if isinstance(each, (EqualTo, EqualNullSafe)):
+        return each.value, each.value
+    return (each.value, None) if isinstance(each, (GreaterThan, GreaterThanOrEqual)) else (None, each.value)
+
+
+def _all_of(kind: type, values: Iterable[object]) -> bool:
+    return all(type(value) is kind for value in values)
+
+
+def _is_plain_tag(value: object) -> bool:
+    """Whether a filter expression can name this tag, and no other text shows as it in the column."""
+    if type(value) is not str or not value or value.strip() != value:
+        return False
+    return value != "*" and "|" not in value and "\ufffd" not in value

@@ -1,0 +1,206 @@
+"""Writing rows: the writers of batches and of streams, and what a task of either does."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.model import Message, SendResult
+from rmqio.sending.batches import BatchSender
+from rmqio.sending.gathering import Gathering
+from rmqio.sending.patience import PatientProducer
+from rmqio.sending.producers import ProducerLease
+from rmqio.sending.routes import WriteRoutes
+from rmqio.spark.messages import MessageMaker, RowRefused, checked_columns
+from rmqio.spark.write_options import WriteSettings
+from rmqio.wire import accelerator
+from rmqio.wire.batch import estimated_size
+from rmqio.wire.properties import is_reserved
+
+_LOGGER = logging.getLogger(__name__)
+_usual_size = accelerator.usual_size
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has sent, all of it acknowledged."""
+
+    rows: int = 0
+    bytes: int = 0
+    """Of the bodies."""
+    batches: int = 0
+    """Sends."""
+
+
+class RocketMQWriter(DataSourceArrowWriter):
+    """Sends a DataFrame's rows as messages.
+
+    Delivery: at least once. A task succeeds when brokers have acknowledged all of its messages. One that fails is
+    tried again by Spark, whole, and what it had stored by then is stored twice; what tasks have stored stays when the
+    job fails.
+
+    Raises `LocalError` for columns that do not fit, and for the mode overwrite.
+    """
+
+    def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise LocalError("a topic cannot be overwritten, only appended to: use mode('append')")
+        self._settings = settings
+        self._names = checked_columns(schema, settings.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Called in each task. Raises `RowRefused`, and `BrokerError` or `TransportError` after an outage."""
+        return send_rows(self._settings, self._names, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _LOGGER.info("wrote %s", _sum(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _LOGGER.warning("the write failed; these stay all the same: %s, of tasks that had ended well", _sum(messages))
+
+
+class RocketMQStreamWriter(DataSourceStreamArrowWriter):
+    """Sends each micro-batch's rows as messages; otherwise as `RocketMQWriter`.
+
+    Delivery: at least once. A micro-batch that a restarted query runs again is sent again. In the output mode complete
+    the whole result is sent at each trigger, as Spark's Kafka sink does.
+    """
+
+    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+        self._settings = settings
+        self._names = checked_columns(schema, settings.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """As `RocketMQWriter.write`."""
+        return send_rows(self._settings, self._names, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _LOGGER.info("micro-batch %d: wrote %s", batchId, _sum(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _LOGGER.warning("micro-batch %d failed; these stay all the same: %s", batchId, _sum(messages))
+
+
+def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
+    found = [message for message in messages if isinstance(message, Written)]
+    rows, size = sum(each.rows for each in found), sum(each.bytes for each in found)
+    return f"{rows} messages of {size} bytes in {sum(each.batches for each in found)} sends"
+
+
+class _Outcomes:
+    """Counts what was sent, and fails the task for what cannot be. An element is the number of a row."""
+
+    def __init__(self) -> None:
+        self.written = Written()
+
+    def sent(
+        self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+    ) -> None:
+        if len(results) != len(messages):
+            raise RmqioError(f"{len(messages)} messages were sent and {len(results)} acknowledged")
+        self.written.rows += len(messages)
+        self.written.bytes += sum([len(message[0]) for message in messages])
+        self.written.batches += 1
+
+    def failed(
+        self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception
+    ) -> NoReturn:
+        context = TaskContext.get()
+        where = "" if context is None else f" of partition {context.partitionId()}"
+        what = f"for topic {topic!r}" if topic else "without a topic"
+        if message is not None and message.keys:
+            what += f", keys {' '.join(map(str, message.keys))!r:.200}"
+        is_copied = message is not None and any(map(is_reserved, message.properties))
+        hint = "; reservedProperties=drop leaves what RocketMQ has added out" if is_copied else ""
+        raise RowRefused(
+            f"row {element} (from 0){where}, {what}, cannot be sent: {type(error).__name__}: {error}{hint}. Rows "
+            "before and behind it may have been"
+        ) from error
+
+
+def send_rows(settings: WriteSettings, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Written:
+    """Sends a task's rows and waits until all are acknowledged. Connects when the first row comes.
+
+    Raises `RowRefused` for a row that can never be sent; `BrokerError` and `TransportError` where an outage, or a
+    missing topic, outlasts `outage_timeout_s`.
+    """
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return Written()
+    lease = ProducerLease(settings.factory, settings.group)
+    try:
+        return _send(settings, names, lease, first, filled)
+    finally:
+        lease.release()
+
+
+def _send(
+    settings: WriteSettings,
+    names: Sequence[str],
+    lease: ProducerLease,
+    first: pa.RecordBatch,
+    others: Iterator[pa.RecordBatch],
+) -> Written:
+    options, required = settings.options, frozenset([settings.topic] if settings.topic else [])
+    producer = PatientProducer(
+        lease.producer,
+        outage_timeout_s=settings.outage_timeout_s,
+        # A stream has begun with its topic there; that of a batch may be a slip of the pen, which is said at once
+        awaits_topic=lambda topic: (settings.streaming and topic in required) or topic in lease.known_topics,
+    )
+    outcomes = _Outcomes()
+    routes = WriteRoutes(
+        producer,
+        known_topics=lease.known_topics,
+        required_topics=required,
+        refresh_ms=options.name_server_poll_interval_ms,
+        clock=time.monotonic,
+    )
+    sender = BatchSender(
+        producer, outcomes, max_in_flight=options.max_in_flight, ordered=True, required_topics=required
+    )
+    gathering = Gathering(
+        sender, routes, outcomes, max_messages=options.max_batch_messages, max_bytes=options.max_batch_bytes
+    )
+    maker = MessageMaker(names, settings.topic, drops_reserved=settings.drops_reserved)
+    gathering.begin()
+    row = 0
+    try:
+        for batch in itertools.chain([first], others):
+            row = _add(maker, batch, row, gathering, outcomes)
+        gathering.finish()
+    finally:
+        sender.abandon()  # whatever it was that failed: the producer is shared, and the next try comes behind this one
+    if outcomes.written.rows != row:
+        raise RmqioError(f"{row} rows came and {outcomes.written.rows} were acknowledged")
+    return outcomes.written
+
+
+def _add(maker: MessageMaker, batch: pa.RecordBatch, row: int, gathering: Gathering, outcomes: _Outcomes) -> int:
+    """Adds the rows of a batch, the first of which has the number `row`; the number of the next."""
+    for message, topic, message_id in maker.make(batch):
+        try:
+            if message.body is None:
+                raise LocalError("its body is null, and RocketMQ has no message without a body (nor tombstones)")
+            if not topic:
+                raise LocalError("neither the option topic nor its column topic names one")
+        except LocalError as error:
+            outcomes.failed(row, None, message, topic, error)
+        try:
+            size = (_usual_size(message) if _usual_size is not None else 0) or estimated_size(message)
+        except TypeError:
+            size = len(message.body)  # a null among keys or properties: who encodes it says so
+        gathering.add(message, topic, message_id, row, None, size)
+        row += 1
+    return row

@@ -1,0 +1,87 @@
+"""Options of writing with the format `rocketmq`, from text to checked values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqio.errors import LocalError
+from rmqio.options import WriteOptions
+from rmqio.seams import ClientFactory
+from rmqio.spark.given import OUTAGE_MS, choice, factory, known, number
+from rmqio.wire.properties import validate_group, validate_topic
+
+_NAMES: Final = (
+    "nameServer",
+    "topic",
+    "producerGroup",
+    "maxBatchMessages",
+    "maxBatchBytes",
+    "maxInFlight",
+    "requestTimeoutMs",
+    "maxRetries",
+    "outageTimeoutMs",
+    "namespace",
+    "compressOverBytes",
+    "createTopics",
+    "reservedProperties",
+)
+_OF_SPARK: Final = ("checkpointlocation", "queryname")
+"""Spark hands its own options of a streaming query over with the sink's."""
+_GROUP: Final = "rmqio_producer"
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """All that a task which writes is told. Picklable."""
+
+    topic: str | None
+    """Of all messages; None: each row says."""
+    factory: ClientFactory
+    group: str
+    options: WriteOptions
+    outage_timeout_s: float
+    drops_reserved: bool
+    """Whether reserved names among a row's properties are left out, or refused."""
+    streaming: bool
+
+
+def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
+    """Checks the options of a write. Raises `LocalError`, which says what is wrong with which option."""
+    given = known(
+        {name: value for name, value in options.items() if not (streaming and name.lower() in _OF_SPARK)},
+        _NAMES,
+        " when writing",
+    )
+    topic, group = given.get("topic"), given.get("producerGroup", _GROUP)
+    for name, check, value in (("topic", validate_topic, topic), ("producerGroup", validate_group, group)):
+        try:
+            if value is not None:
+                check(value)
+        except LocalError as error:
+            raise LocalError(f"{name}: {error}") from error
+    numbers = {
+        "max_batch_messages": number(given, "maxBatchMessages"),
+        "max_batch_bytes": number(given, "maxBatchBytes"),
+        "max_in_flight": number(given, "maxInFlight"),
+        "max_retries": number(given, "maxRetries", least=0),
+        "compress_over_bytes": number(given, "compressOverBytes"),
+    }
+    found: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    chosen = WriteOptions(**found)
+    return WriteSettings(
+        topic,
+        factory(
+            given,
+            max_in_flight=chosen.max_in_flight,
+            max_retries=chosen.max_retries,
+            compress_over_bytes=chosen.compress_over_bytes,
+            create_topics=choice(given, "createTopics", "false", "true") == "true",
+        ),
+        group,
+        chosen,
+        (number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
+        choice(given, "reservedProperties", "error", "drop") == "drop",
+        streaming,
+    )

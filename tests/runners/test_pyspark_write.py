@@ -1,0 +1,353 @@
+"""`df.write.format("rocketmq")`, `df.writeStream.format("rocketmq")` and pushed filters on a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
+
+import apache_beam as beam
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from rmqio.client.selection import queue_for_key
+from rmqio.local import LocalRocketMQ
+from rmqio.model import MessageQueue, Record
+from rmqio.runners.spark import SparkRunner
+from rmqio.spark import register
+from tests.helpers.ledger import Lab
+from tests.helpers.raw_send import read_to, records_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
+    with contextlib.closing(Lab(rocketmq)) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """That of all tests of runners. Spark does not look for formats in an editable install, so it is told of this."""
+    with beam.Pipeline(runner=SparkRunner()) as pipeline:
+        _ = pipeline | beam.Create([1])
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    register(session)
+    return session
+
+
+def new_topic(lab: Lab, queues: int = 2) -> str:
+    return lab.topic(*[0] * queues, name=f"write-{uuid.uuid4().hex[:12]}")[0].topic
+
+
+def write(frame: DataFrame, lab: Lab, **options: Any) -> None:
+    given = {"nameServer": lab.broker.name_server} | options
+    frame.write.format("rocketmq").options(**given).mode("append").save()
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as raised:
+        act()
+    return str(raised.value)
+
+
+def records(lab: Lab, topic: str, count: int) -> list[Record]:
+    """All of a topic, queue by queue in order, once as many are there."""
+    queues = lab.client.queues(topic)
+    deadline = time.monotonic() + 60
+    while sum(map(lab.client.max_offset, queues)) < count:
+        assert time.monotonic() < deadline, f"{topic} has not got {count} messages"
+        time.sleep(0.05)
+    return [
+        record
+        for queue in queues
+        if lab.client.max_offset(queue)
+        for record in records_of(read_to(lab.client, queue, 0, lab.client.max_offset(queue)))
+    ]
+
+
+# ---- batch ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_column_arrives(lab: Lab, spark: SparkSession) -> None:
+    topic = new_topic(lab)
+    soon = round(time.time() * 1000) + 3_000
+    schema = (
+        "body binary, tags string, keys array<string>, properties map<string,string>, shardingKey string, "
+        "messageId string, delayTimeLevel int, deliveryTimeMs bigint"
+    )
+    rows = [
+        (b"\x00\xff", "red", ["a", "b"], {"name": "wert ü", "n": "1"}, "s", "0123", None, None),
+        (b"bare", None, None, None, None, None, None, None),
+        (b"level", None, [], {}, None, None, 1, None),
+        (b"time", None, None, None, None, None, None, soon),
+    ]
+    write(spark.createDataFrame(rows, schema), lab, topic=topic)
+    found = {record.body: record for record in records(lab, topic, 4)}
+    full = found[b"\x00\xff"]
+    assert (full.tags, full.keys, full.sharding_key, full.message_id) == ("red", ("a", "b"), "s", "0123")
+    assert full.properties.items() >= {"name": "wert ü", "n": "1"}.items()
+    bare = found[b"bare"]
+    assert (bare.tags, bare.keys, bare.sharding_key, len(bare.message_id)) == (None, (), None, 32)
+    assert found[b"level"].store_timestamp_ms - found[b"level"].born_timestamp_ms >= 900
+    assert found[b"time"].store_timestamp_ms >= soon - 1_000
+
+
+def test_the_topic_is_the_options_or_the_columns(lab: Lab, spark: SparkSession) -> None:
+    one, other = new_topic(lab), new_topic(lab)
+    frame = spark.createDataFrame([("a", one), ("b", other), ("c", other)], "body string, topic string")
+    write(frame, lab)
+    assert sorted(record.body for record in records(lab, one, 1)) == [b"a"]
+    assert sorted(record.body for record in records(lab, other, 2)) == [b"b", b"c"]
+    write(frame, lab, topic=one)
+    assert sorted(record.body for record in records(lab, one, 4)) == [b"a", b"a", b"b", b"c"]
+
+
+def test_many_batches_arrive_once_each_from_several_tasks(lab: Lab, spark: SparkSession) -> None:
+    topic = new_topic(lab, 4)
+    frame = spark.range(20_000, numPartitions=3).selectExpr("cast(id AS string) AS body")
+    write(frame, lab, topic=topic, maxBatchMessages=300)
+    found = records(lab, topic, 20_000)
+    assert sorted(int(record.body) for record in found) == list(range(20_000))
+    assert len({record.message_id for record in found}) == 20_000
+    assert {record.queue_id for record in found} == set(range(4))
+
+
+def test_a_sharding_key_leads_to_javas_queue_and_keeps_its_order(lab: Lab, spark: SparkSession) -> None:
+    topic = new_topic(lab, 4)
+    frame = spark.range(5_000).coalesce(1).selectExpr("cast(id AS string) body", "concat('k', id % 7) shardingKey")
+    write(frame, lab, topic=topic, maxBatchMessages=50)
+    queues = [MessageQueue(topic, lab.broker.name, queue) for queue in range(4)]
+    by_key: dict[str, list[Record]] = {}
+    for record in records(lab, topic, 5_000):
+        by_key.setdefault(record.sharding_key or "", []).append(record)
+    assert len(by_key) == 7
+    for key, found in by_key.items():
+        assert {record.queue for record in found} == {queue_for_key(queues, key)}
+        assert [int(record.body) for record in found] == list(range(int(key[1:]), 5_000, 7))
+
+
+def test_a_topic_is_copied_with_what_its_messages_carry(lab: Lab, spark: SparkSession) -> None:
+    (queue,) = lab.topic(0)
+    lab.send(queue, 20, make=lambda n: {"tags": f"t{n}", "keys": (f"k{n}",), "properties": {"n": str(n)}})
+    copy = new_topic(lab, 1)
+    reader = spark.read.format("rocketmq").options(nameServer=lab.broker.name_server, subscribe=queue.topic)
+    frame = reader.load().select("body", "tags", "keys", "properties", "shardingKey", "messageId")
+    assert "reservedProperties=drop" in refusal(lambda: write(frame, lab, topic=copy)), "the way out is named"
+    write(frame, lab, topic=copy, reservedProperties="drop")
+
+    def kept(record: Record) -> tuple[Any, ...]:
+        return record.body, record.tags, record.keys, record.get_property("n"), record.message_id
+
+    originals = records_of(read_to(lab.client, queue, 0, 20))
+    assert [kept(record) for record in records(lab, copy, 20)] == [kept(record) for record in originals]
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "text"),
+    [
+        ("body string, boddy string", ("x", "y"), "the column 'boddy' cannot be written; a message takes body, topic"),
+        ("tags string", ("x",), "there is no column body"),
+        ("body string", (None,), "row 0 (from 0) of partition 0, for topic"),
+        ("body string", (None,), "its body is null, and RocketMQ has no message without a body"),
+        ("body string", ("x" * (5 << 20),), "the broker's maximum is 4194304"),
+        ("body string, properties map<string,string>", ("x", {"TAGS": "y"}), "the name is reserved"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    lab: Lab, spark: SparkSession, schema: str, row: tuple[Any, ...], text: str
+) -> None:
+    frame = spark.createDataFrame([row], schema).coalesce(1)
+    assert text in refusal(lambda: write(frame, lab, topic=new_topic(lab)))
+
+
+def test_modes_options_and_topics_are_checked(lab: Lab, spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("x",)], "body string")
+    writer = frame.write.format("rocketmq").options(nameServer=lab.broker.name_server, topic="t")
+    assert "use mode('append')" in refusal(lambda: writer.mode("overwrite").save())
+    assert "ErrorIfExists" in refusal(lambda: writer.mode("error").save())
+    assert "give the option topic, or a column topic" in refusal(lambda: write(frame, lab))
+    assert "there is no option 'topick'" in refusal(lambda: write(frame, lab, topick="t")).lower()
+    begun = time.monotonic()
+    assert "topic 'no-such-topic' does not exist" in refusal(lambda: write(frame, lab, topic="no-such-topic"))
+    assert time.monotonic() - begun < 30, "a slip of the pen is not waited for"
+
+
+def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession) -> None:
+    with LocalRocketMQ(name="write-restarted", broker_heap_mb=512) as broker, contextlib.closing(Lab(broker)) as lab:
+        topic = new_topic(lab, 2)
+        slowly = spark.range(3_000).coalesce(1).selectExpr("cast(id AS string) body", "concat('k', id % 3) shardingKey")
+
+        def pause(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                time.sleep(0.5)
+                yield batch
+
+        begun: list[Record] = []
+
+        def strike() -> None:
+            begun.extend(records(lab, topic, 300))
+            broker.kill()
+            time.sleep(5)
+            broker.restart()
+
+        thread = threading.Thread(target=strike)
+        thread.start()
+        size = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+        try:  # here, since in another thread Spark knows formats of installed packages only
+            write(slowly.mapInArrow(pause, slowly.schema), lab, topic=topic, maxBatchMessages=20)
+        finally:
+            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size or "10000")
+            thread.join(120)
+        assert 300 <= len(begun) < 3_000, "it was killed in the middle"
+        once: dict[str, Record] = {}
+        for record in records(lab, topic, 3_000):
+            once.setdefault(record.message_id, record)
+        assert sorted(int(record.body) for record in once.values()) == list(range(3_000))
+        for key in range(3):
+            numbers = [int(record.body) for record in once.values() if record.sharding_key == f"k{key}"]
+            assert numbers == list(range(key, 3_000, 3)), "in order, copies apart"
+
+
+# ---- stream ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def streams(spark: SparkSession) -> Iterator[SparkSession]:
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+
+
+def copy(spark: SparkSession, lab: Lab, source: str, target: str, checkpoint: Path) -> StreamingQuery:
+    """A stream from one topic to another; the body gets a mark."""
+    reading = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 60}
+    frame = spark.readStream.format("rocketmq").options(nameServer=lab.broker.name_server, **reading).load()
+    chosen = frame.selectExpr("concat('copy of ', cast(body AS string)) AS body", "cast(queueId AS string) shardingKey")
+    writer = chosen.writeStream.format("rocketmq").options(nameServer=lab.broker.name_server, topic=target)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="50 milliseconds")
+    return writer.queryName(f"copy-{uuid.uuid4().hex[:8]}").start()
+
+
+def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSession, tmp_path: Path) -> None:
+    queues = lab.topic(400, 300)
+    source, target = queues[0].topic, new_topic(lab, 3)
+    query = copy(streams, lab, source, target, tmp_path)
+    first = records(lab, target, 60)
+    query.stop()  # in the middle of something
+    assert len(first) < 700
+    for queue in queues:
+        lab.send(queue, 50)
+    query = copy(streams, lab, source, target, tmp_path)
+    expected = {f"copy of {body.decode()}" for queue in queues for body in lab.sent[queue].values()}  # type: ignore[attr-defined]
+
+    def has_all() -> bool:
+        return {record.body.decode() for record in records(lab, target, 0)} >= expected
+
+    wait(has_all, query)
+    query.stop()
+    found = Counter(record.body.decode() for record in records(lab, target, 800))
+    assert set(found) == expected, "none lost, none made up"
+    assert max(found.values()) <= 2, "twice at most, of the micro-batch that the stop has cut off"
+    assert sum(found.values()) - len(found) <= 60, "which is of 60"
+
+
+def test_a_stream_says_what_it_cannot_write(lab: Lab, streams: SparkSession, tmp_path: Path) -> None:
+    (queue,) = lab.topic(1)
+    frame = streams.readStream.format("rocketmq").options(nameServer=lab.broker.name_server, subscribe=queue.topic)
+    writer = frame.load().writeStream.format("rocketmq").option("checkpointLocation", str(tmp_path))
+    writer = writer.options(nameServer=lab.broker.name_server, topic="t")
+
+    def run() -> None:
+        writer.start().awaitTermination(120)
+
+    assert "the column 'brokerName' cannot be written" in refusal(run)
+
+
+def wait(condition: Callable[[], object], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        failed = query.exception()
+        if failed is not None:
+            raise failed
+        time.sleep(0.2)
+
+
+# ---- pushed filters -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_pushed_filters_give_the_same_and_read_less(lab: Lab, pushing: SparkSession) -> None:
+    queues = lab.topic(0, 0, 0)
+    other = lab.topic(10)[0].topic
+    for queue in queues:
+        lab.send(queue, 60, make=lambda n: {"tags": ("red", "green")[n % 2]} if n % 3 else {})
+        time.sleep(2.1)  # beyond the margin of times
+    topic = queues[0].topic
+    last = lab.store_time(queues[2], 0)
+    moment = dt.datetime.fromtimestamp(last / 1000, dt.UTC)
+    given = {"nameServer": lab.broker.name_server, "subscribe": f"{topic},{other}"}
+
+    def read(where: str, **options: Any) -> DataFrame:
+        return pushing.read.format("rocketmq").options(**given, **options).load().where(where)
+
+    whole = 3 * 60 + 10
+    for where, tasks, rows in (
+        ("queueId = 1", 1, 60),
+        (f"topic = '{other}'", 1, 10),
+        (f"topic IN ('{topic}', 'x') AND queueId IN (0, 2)", 2, 120),
+        ("queueOffset >= 50", 3, 30),
+        ("queueOffset > 4 AND queueOffset < 10 AND queueId <= 1", 4, 20),
+        ("queueOffset = 3", 4, 4),
+        ("tags = 'red'", 4, 60),
+        ("tags IN ('red', 'blue') AND queueId = 2", 1, 20),
+        ("tags IS NULL", 4, whole),
+        (f"storeTimestamp >= timestamp '{moment.isoformat()}'", 1, 60),
+        ("queueId = 7", 1, 0),  # Spark runs a task all the same
+    ):
+        pushed, plain = read(where, pushFilters="true"), read(where)
+        assert sorted(pushed.collect()) == sorted(plain.collect()), where
+        assert plain.rdd.getNumPartitions() == 4, where
+        assert (pushed.rdd.getNumPartitions(), rows_read(pushed)) == (tasks, rows), where
+        assert rows_read(plain) == whole, where
+
+
+def rows_read(frame: DataFrame) -> int:
+    """How many rows the source gave to a frame that was collected once, before Spark's own filters."""
+    plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+    (scan,) = (leaf for leaf in _leaves(plan) if "BatchScan" in leaf.nodeName())
+    return int(scan.metrics().get("numOutputRows").get().value())
+
+
+def _leaves(plan: Any) -> list[Any]:
+    leaves = plan.collectLeaves()
+    return [leaves.apply(number) for number in range(leaves.size())]
+
+
+def test_the_setting_that_is_missing_is_named(lab: Lab, spark: SparkSession) -> None:
+    (queue,) = lab.topic(1)
+    reader = spark.read.format("rocketmq").options(nameServer=lab.broker.name_server, subscribe=queue.topic)
+    frame = reader.option("pushFilters", "true").load()
+    assert "spark.sql.python.filterPushdown.enabled" in refusal(frame.collect)
+    assert reader.option("pushFilters", "false").load().collect() != [Row()]
