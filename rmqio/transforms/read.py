@@ -20,6 +20,7 @@ from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn
 from rmqio.transforms.errors_out import ReadFailure, dead_letter
 from rmqio.transforms.in_process import ReadSubscriptionFn
+from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn
 from rmqio.transforms.shared import shared_client
@@ -130,12 +131,19 @@ class _Read(beam.PTransform):
     def _read_queues(self, descriptors: Any) -> Any:
         return self._apply(descriptors, "Read queues", BoundedReadFn if self._is_bounded else UnboundedReadFn)
 
-    def _apply(self, elements: Any, label: str, make_fn: Callable[[ReadConfig], Any]) -> Any:
+    def _apply(self, elements: Any, label: str, make_fn: Callable[[ReadConfig], Any], watermarks: Any = None) -> Any:
         handled = self._error_handler is not None or self._dead_letter_topic is not None
         config = self._config
         if handled:
             config = dataclasses.replace(config, errors_to_output=True)
-        runs = elements | label >> beam.ParDo(make_fn(config)).with_output_types(Pulled)
+        reading = beam.ParDo(make_fn(config)).with_output_types(Pulled)
+        if watermarks is None:
+            runs = elements | label >> reading
+        else:
+            read = elements | label >> reading.with_outputs(WATERMARKS_TAG, main="runs")
+            learned = read[WATERMARKS_TAG] | "Learned" >> beam.Map(_same).with_output_types(tuple[str, int])
+            watermarks(learned)
+            runs = read["runs"] | "Runs" >> beam.Map(_same).with_output_types(Pulled)
         fn = TakeApartFn(config.deserializer, batches=config.batches, errors_to_output=handled)
         apart = beam.ParDo(fn).with_output_types(self._element_type)
         if not handled:
@@ -235,12 +243,23 @@ class ReadFromRocketMQ(_Read):
 
     def expand(self, pbegin: Any) -> Any:
         discovery = self._discovery(self._subscription)
+        source = _planned_source(pbegin.pipeline)
+        if source is not None and self._config.options.max_num_records is None:
+            return self._plan(pbegin, source(QueuePlanner(self._config, discovery)))
         start = pbegin | "Start" >> beam.Impulse()
         watch = not self._is_bounded and discovery.interval_ms > 0
         if watch and _is_in_process(pbegin.pipeline):
             return self._apply(start, "Read queues", functools.partial(_in_process_fn, discovery))
         fn = WatchFn(discovery) if watch else DiscoverFn(discovery)
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
+
+    def _plan(self, pbegin: Any, source: Any) -> Any:
+        """The read as a runner plans it, micro-batch by micro-batch."""
+
+        def read(config: ReadConfig) -> ReadRangesFn:
+            return ReadRangesFn(config)
+
+        return self._apply(pbegin | "Plan" >> source, "Read queues", read, source.watermarks)
 
     def display_data(self) -> dict[str, Any]:
         return super().display_data() | {"topic": DisplayDataItem(str(self._subscription))}
@@ -325,6 +344,12 @@ def _remoting_factory(options: ClientOptions) -> ClientFactory:
     from rmqio.client.factory import RemotingClientFactory
 
     return RemotingClientFactory(options)
+
+
+def _planned_source(pipeline: Any) -> Any:
+    """What the pipeline's runner offers to reads that it is to plan; None: nothing."""
+    offered = getattr(getattr(pipeline, "runner", None), "planned_source", None)
+    return None if offered is None else offered(pipeline.options)
 
 
 _IN_PROCESS_RUNNERS: Sequence[str] = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")

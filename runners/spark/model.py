@@ -24,6 +24,9 @@ class Form(enum.Enum):
     DEALT = "dealt"  # the same, each row meant for one partition
     GROUPED = "grouped"  # key, and a run of values, for a GroupByKey
     KEYED = "keyed"  # key, and a run of whole elements, for a DoFn with state or timers
+    # In streaming: for each window, packed keys with their runs
+    WINDOWS = "windows"  # of values, for a GroupByKey
+    STATEFUL = "stateful"  # of whole elements, for a DoFn with state or timers
 
 
 class Grouping(enum.Enum):

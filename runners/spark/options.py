@@ -14,7 +14,6 @@ _NO_JOB_SERVER: Final = "SparkRunner has no job server; Beam's own, --runner=Por
 _NO_CONTAINERS: Final = "SparkRunner runs user code in Spark's own Python workers, there is no container or SDK harness"
 # Flags that say how workers are to run and that this runner cannot follow. To ignore them would run something else.
 _REFUSED: Final = {
-    "streaming": "SparkRunner runs pipelines that end, not endless ones yet; give the read a stop",
     "spark_job_server_jar": _NO_JOB_SERVER,
     "spark_submit_uber_jar": _NO_JOB_SERVER,
     "spark_rest_url": _NO_JOB_SERVER,
@@ -53,6 +52,37 @@ class SparkOptions(PipelineOptions):
             type=int,
             default=512,
             help="Largest side input, encoded, in MiB: it goes through the driver to every worker. Default: 512.",
+        )
+
+
+class StreamOptions(PipelineOptions):
+    """Of `--streaming`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--checkpoint_dir",
+            metavar="PATH",
+            help="Where a streaming pipeline keeps offsets and state; started again with it, it goes on from there.",
+        )
+        parser.add_argument(
+            "--trigger_interval_ms",
+            type=int,
+            default=0,
+            help="Least time between the beginnings of two micro-batches. Default: 0, one after the other.",
+        )
+        parser.add_argument(
+            "--available_now",
+            action="store_true",
+            default=False,
+            help="Read what is there when the pipeline starts, in as many micro-batches as limits ask for, then end.",
+        )
+        parser.add_argument("--max_records_per_trigger", type=int, help="Most records of a source in a micro-batch.")
+        parser.add_argument("--max_bytes_per_trigger", type=int, help="Most bytes, as far as sizes are known.")
+        parser.add_argument(
+            "--spark_buckets",
+            type=int,
+            help="Parts into which state is divided; the checkpoint fixes them. Default: Spark's shuffle partitions.",
         )
 
 

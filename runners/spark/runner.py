@@ -13,7 +13,7 @@ import uuid
 import warnings
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import runner
 from apache_beam.transforms import environments
@@ -35,6 +35,8 @@ from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
 from rmqio.runners.spark.packaging import packages_for
 from rmqio.runners.spark.progress import Progress, tasks_of
 from rmqio.runners.spark.session import partitions, session_for, unfit_workers
+from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
+from rmqio.runners.spark.streaming.planned import PlannedSource
 from rmqio.runners.spark.translation import translate
 
 _SUPPORTED = frozenset(
@@ -68,8 +70,12 @@ class SparkRunner(runner.PipelineRunner):
         proto = pipeline.to_runner_api(default_environment=environment)
         self._check(proto)
         refuse_unsupported(options)
-        _warn_of_endless(proto.components)
-        plan = translate(copy.deepcopy(proto), self._is_drain)
+        streaming = options.view_as(StandardOptions).streaming
+        if streaming:
+            plan = stream_plan(copy.deepcopy(proto), self._is_drain)
+        else:
+            _warn_of_endless(proto.components)
+            plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
             session = session_for(options)
@@ -77,10 +83,18 @@ class SparkRunner(runner.PipelineRunner):
         limit = options.view_as(SparkOptions).spark_side_input_limit_mb << 20
         values = _plain(options.get_all_options(drop_default=True, retain_unknown_options=True))
         bootstrap = bootstrap_for(options, shipped)
-        execution = Execution(session, plan, partitions(session), values, limit, bootstrap)
-        result = SparkResult(execution, session.sparkContext)
+        if streaming:
+            stream = StreamExecution(session, plan, options, values, bootstrap)
+            result: SparkResult = StreamResult(stream, session.sparkContext)
+        else:
+            execution = Execution(session, plan, partitions(session), values, limit, bootstrap)
+            result = SparkResult(execution, session.sparkContext)
         result.start()
         return result
+
+    def planned_source(self, options: PipelineOptions) -> Any:
+        """For transforms that can plan their reads: what they build on; None in bounded pipelines."""
+        return PlannedSource if options.view_as(StandardOptions).streaming else None
 
     def _check(self, proto: Any) -> None:
         for transform in proto.components.transforms.values():
@@ -114,7 +128,7 @@ def _warn_of_endless(components: Any) -> None:
 class SparkResult(runner.PipelineResult):
     """A pipeline that runs on Spark, in a thread of its own."""
 
-    def __init__(self, execution: Execution, context: Any) -> None:
+    def __init__(self, execution: Any, context: Any) -> None:
         super().__init__(runner.PipelineState.RUNNING)
         self._execution = execution
         self._context = context
@@ -182,7 +196,7 @@ class SparkResult(runner.PipelineResult):
             self._context.addJobTag(self._tag)
             with Progress(functools.partial(tasks_of, self._context, self._tag)) as progress:
                 self._execution.run(progress)
-            self._state = runner.PipelineState.DONE
+            self._state = runner.PipelineState.CANCELLED if self._cancelled else runner.PipelineState.DONE
         except BaseException as error:  # noqa: BLE001  raised again where the pipeline is waited for
             if self._cancelled:
                 self._state = runner.PipelineState.CANCELLED
@@ -206,6 +220,17 @@ class SparkResult(runner.PipelineResult):
             module, _, name = category.rpartition(".")
             kind = getattr(importlib.import_module(module), name, UserWarning)
             warnings.warn_explicit(text, kind, filename, line)
+
+
+class StreamResult(SparkResult):
+    """A pipeline on Structured Streaming."""
+
+    def cancel(self) -> str:
+        """Ends the planning, lets the running micro-batch finish and commit, then stops."""
+        self._cancelled = True
+        self._execution.stop()
+        self._thread.join()
+        return self.state
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from apache_beam.transforms import trigger
@@ -29,6 +30,9 @@ REDISTRIBUTE: Final = frozenset(
     {common_urns.composites.RESHUFFLE.urn, common_urns.composites.REDISTRIBUTE_ARBITRARILY.urn}
 )
 EMPTY: Final = "rmqio:spark:empty:v1"
+# Of streaming, see streaming/planned.py
+PLANNED: Final = "rmqio:spark:planned_source:v1"
+WATERMARKS: Final = "rmqio:spark:watermarks:v1"
 
 
 @dataclass(slots=True, eq=False)
@@ -38,10 +42,19 @@ class Node:
     name: str
     inputs: list[str]
     output: str
+    payload: bytes = b""
 
 
 class Impulse(Node):
     """One empty element."""
+
+
+class Source(Node):
+    """In streaming: elements that the driver plans; the payload is the pickled planner."""
+
+
+class Watermarks(Node):
+    """In streaming: takes what a read has learned of event time."""
 
 
 class Flatten(Node):
@@ -99,6 +112,10 @@ class Plan:
         found: str = self.context.with_state_iterables(coder_id) if state_iterables else coder_id
         return found
 
+    def context_coder(self, coder_id: str) -> Any:
+        """The coder of an id."""
+        return pipeline_context.PipelineContext(self.components).coders.get_by_id(coder_id)
+
     def group_spec(self, pcollection_id: str) -> GroupSpec:
         """How the PCollection is grouped by a GroupByKey that reads it."""
         pcollection = self.components.pcollections[pcollection_id]
@@ -123,8 +140,11 @@ def grouping_of(windowing: Any) -> Grouping:
     return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED
 
 
-def translate(pipeline: Any, is_drain: bool = False) -> Plan:
-    """The plan of a pipeline proto, which is changed on the way."""
+def translate(pipeline: Any, is_drain: bool = False, sources: Mapping[str, type[Node]] = MappingProxyType({})) -> Plan:
+    """The plan of a pipeline proto, which is changed on the way. `sources`: nodes by URN, beside Beam's primitives."""
+    for transform in pipeline.components.transforms.values():
+        if transform.spec.urn in sources:
+            transform.environment_id = ""  # it is the runner's
     context, stages = translations.create_and_optimize_stages(
         pipeline,
         phases=[
@@ -145,10 +165,10 @@ def translate(pipeline: Any, is_drain: bool = False) -> Plan:
             translations.sort_stages,
             _isolate_runner_edges,
         ],
-        known_runner_urns=frozenset({IMPULSE, FLATTEN, GROUP_BY_KEY, EMPTY, *REDISTRIBUTE}),
+        known_runner_urns=frozenset({IMPULSE, FLATTEN, GROUP_BY_KEY, EMPTY, *REDISTRIBUTE, *sources}),
         is_drain=is_drain,
     )
-    nodes = [_node(stage) for stage in stages]
+    nodes = [_node(stage, sources) for stage in stages]
     producers: dict[str, Node | Stage] = {}
     for node in nodes:
         for pcollection in node.outputs if isinstance(node, Stage) else [node.output]:
@@ -212,7 +232,7 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
     for stage in stages:
         renamed = []
         transform = stage.transforms[0]
-        takes_written = transform.spec.urn in (FLATTEN, GROUP_BY_KEY, *REDISTRIBUTE) or stage.is_stateful()
+        takes_written = transform.spec.urn in (FLATTEN, GROUP_BY_KEY, WATERMARKS, *REDISTRIBUTE) or stage.is_stateful()
         own = {p for t in stage.transforms for p in t.outputs.values()}
         for each in stage.transforms:
             sides = set(translations.side_inputs(each).values())
@@ -232,7 +252,7 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
 
 
 def _only_read(stage: Any) -> bool:
-    return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY)
+    return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY, PLANNED)
 
 
 def _identity(pcollection: str, context: Any) -> tuple[Any, str]:
@@ -260,12 +280,12 @@ _NODES: Final[Mapping[str, type[Node]]] = {
 }
 
 
-def _node(stage: Any) -> Node | Stage:
+def _node(stage: Any, sources: Mapping[str, type[Node]]) -> Node | Stage:
     transform = stage.transforms[0]
-    kind = _NODES.get(transform.spec.urn)
+    kind = _NODES.get(transform.spec.urn) or sources.get(transform.spec.urn)
     if kind is not None and len(stage.transforms) == 1:
         (output,) = transform.outputs.values()
-        return kind(transform.unique_name, list(transform.inputs.values()), output)
+        return kind(transform.unique_name, list(transform.inputs.values()), output, transform.spec.payload)
     inputs: list[str] = []
     outputs: list[str] = []
     sides: list[tuple[str, str, str, bool]] = []
@@ -294,7 +314,7 @@ def _drop_unread(plan: Plan) -> None:
     """Takes away flattens and the like whose output nobody reads, so that they ask for no rows."""
     while True:
         read = {p for node in plan.nodes for p in _reads(node)}
-        kept = [node for node in plan.nodes if isinstance(node, Stage) or node.output in read]
+        kept = [node for node in plan.nodes if isinstance(node, Stage | Watermarks) or node.output in read]
         if len(kept) == len(plan.nodes):
             return
         plan.nodes[:] = kept
@@ -372,7 +392,8 @@ def stage_task(
     )
     for output in stage.writes:
         coder_id = plan.windowed_coder_id(output.pcollection_id)
-        group = plan.group_spec(output.pcollection_id) if output.form is Form.GROUPED else None
+        grouped = output.form in (Form.GROUPED, Form.WINDOWS, Form.STATEFUL)
+        group = plan.group_spec(output.pcollection_id) if grouped else None
         transforms[output.transform_id] = beam_runner_api_pb2.PTransform(
             unique_name=output.transform_id,
             spec=beam_runner_api_pb2.FunctionSpec(urn=WRITE_URN, payload=write_payload(output, coder_id, group)),

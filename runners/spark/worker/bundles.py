@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from rmqio.runners.spark.beam_private import (
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, StageTask, TaskReport
 from rmqio.runners.spark.worker import writing  # noqa: F401  registers the write operations with Beam
+from rmqio.runners.spark.worker.keyed import KeyTimers
 from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
@@ -38,7 +40,7 @@ class _Channel(data_plane.DataChannel):
     def __init__(self, input_id: str) -> None:
         self._input_id = input_id
         self.input: Iterator[bytes] = iter(())
-        self.timers: Timers | None = None
+        self.timers: Timers | KeyTimers | None = None
         self.timer_coder: Callable[[Family], Any] | None = None
 
     def input_elements(self, instruction_id: str, expected_inputs: Any, abort_callback: Any = None) -> Iterator[Any]:
@@ -83,8 +85,15 @@ class Bundles:
     """Runs the bundles of one task of a stage. Make it, `run` bundles, `close` it: that tears the DoFns down."""
 
     def __init__(
-        self, task: StageTask, broadcasts: Mapping[str, Any], rows: RowWriter, spool: Spool, report: TaskReport
+        self,
+        task: StageTask,
+        broadcasts: Mapping[str, Any],
+        rows: RowWriter,
+        spool: Spool,
+        report: TaskReport,
+        waits_for_finalizers: bool = True,
     ) -> None:
+        """Args: `waits_for_finalizers`: what a bundle with finalizers defers goes out as rows, to be run after them."""
         self._task = task
         self._rows = rows
         self._report = report
@@ -97,10 +106,24 @@ class Bundles:
         self._processor = bundle_processor.BundleProcessor(
             _CAPABILITIES, descriptor, self.state, _Channels(self._channel, rows)
         )
-        timers = self._processor.timers_info
-        self._event_time = {family: _in_event_time(descriptor, *family) for family in timers}
-        self._channel.timer_coder = lambda family: timers[family].timer_coder_impl
+        self.descriptor = descriptor
+        self.timer_coders = {family: info.timer_coder_impl for family, info in self._processor.timers_info.items()}
+        self._event_time = {family: _in_event_time(descriptor, *family) for family in self.timer_coders}
+        self._channel.timer_coder = self.timer_coders.__getitem__
+        self._kept_timers: Any = None
+        self._waits_for_finalizers = waits_for_finalizers
         self._used = False
+
+    @property
+    def input_coder(self) -> Any:
+        """Of the elements that a bundle is given."""
+        read = self.descriptor.transforms[self._task.input.transform_id].spec.payload
+        return self.context.coders.get_by_id(beam_fn_api_pb2.RemoteGrpcPort.FromString(read).coder_id)
+
+    def keep(self, user_state: Any, timers: Any) -> None:
+        """State and timers of the next bundles are kept there, beyond the bundle: in streaming, see keyed.py."""
+        self.state.serve(user_state)
+        self._kept_timers = timers
 
     def run(self, chunks: Iterator[bytes]) -> None:
         """One bundle over encoded elements, and then the bundles of what it defers.
@@ -116,7 +139,7 @@ class Bundles:
                 return
             elements = [residual.application.element for residual in residuals]
             delay_s = min(_delay_s(residual) for residual in residuals)
-            if finalizes:
+            if finalizes and self._waits_for_finalizers:
                 self._report.delay_s = min(delay_s, self._report.delay_s) if self._report.residuals else delay_s
                 self._report.residuals += len(elements)
                 for element in elements:
@@ -132,7 +155,7 @@ class Bundles:
             self._processor.reset()
         self._used = True
         self._channel.input = chunks
-        self._channel.timers = Timers(self._event_time) if self._event_time else None
+        self._channel.timers = self._kept_timers or (Timers(self._event_time) if self._event_time else None)
         residuals, finalizes = self._processor.process_bundle(uuid.uuid4().hex)
         self._add_metrics(self._processor.monitoring_infos())
         return residuals, finalizes
@@ -149,6 +172,13 @@ class Bundles:
 
     def _add_metrics(self, infos: list[Any]) -> None:
         self._metrics = consolidate([*self._metrics, *infos]) if self._metrics else infos
+
+    def take_report(self) -> TaskReport:
+        """The report of what has been run since the last call, for bundles that are kept."""
+        report, self._report = self._report, TaskReport(os.getpid())
+        report.metrics = [info.SerializeToString() for info in self._metrics]
+        self._metrics = []
+        return report
 
     def close(self, failed: bool) -> None:
         """Tears down and completes the report. After a failure, errors of a teardown do not hide the first one."""

@@ -60,7 +60,7 @@ def grouped(rows: Iterable[Row], grouping: Grouping, kv_coder: Any, windowing: A
     if grouping is Grouping.GLOBAL:
         return _globally(rows, spool)
     if grouping is Grouping.WINDOWED:
-        return _windowed(rows, windowing, spool)
+        return windowed(rows, windowing, spool)
     return _triggered(rows, kv_coder, windowing)
 
 
@@ -71,7 +71,8 @@ def _globally(rows: Iterable[Row], spool: Spool) -> Iterator[bytes]:
         yield b"".join([head, key, *_iterable(runs, spool)])
 
 
-def _windowed(rows: Iterable[Row], windowing: Any, spool: Spool) -> Iterator[bytes]:
+def windowed(rows: Iterable[Row], windowing: Any, spool: Spool) -> Iterator[bytes]:
+    """The same for a GroupByKey that fires once a window."""
     window_coder = windowing.windowfn.get_window_coder()
     decode = window_coder.decode
     heads = ElementHeads(window_coder)
@@ -148,17 +149,22 @@ def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
                 yield firing
     of_windows = trigger.MergeableStateAdapter(state)
     for window in list(of_windows.known_windows()):
-        if of_windows.get_state(window, driver.TOMBSTONE):
-            continue
-        left = of_windows.get_state(window, driver.ELEMENTS)
-        accumulates = driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
-        if len(left) > (shown.get(window, 0) if accumulates else 0):
-            index = of_windows.get_state(window, driver.INDEX)
-            late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)
-            timing = PaneInfoTiming.LATE if late else PaneInfoTiming.ON_TIME
-            hold = of_windows.get_state(window, driver.WATERMARK_HOLD)
-            time = window.max_timestamp() if hold is None else hold
-            yield WindowedValue(left, time, (window,), PaneInfo(index == 0, True, timing, index, late))
+        yield from closing(driver, of_windows, window, shown.get(window, 0))
+
+
+def closing(driver: Any, of_windows: Any, window: Any, shown: int) -> Iterator[WindowedValue]:
+    """What a window that closes still has to emit; `shown`: the elements of its last pane."""
+    if of_windows.get_state(window, driver.TOMBSTONE):
+        return
+    left = of_windows.get_state(window, driver.ELEMENTS)
+    accumulates = driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
+    if len(left) > (shown if accumulates else 0):
+        index = of_windows.get_state(window, driver.INDEX)
+        late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)
+        timing = PaneInfoTiming.LATE if late else PaneInfoTiming.ON_TIME
+        hold = of_windows.get_state(window, driver.WATERMARK_HOLD)
+        time = window.max_timestamp() if hold is None else hold
+        yield WindowedValue(left, time, (window,), PaneInfo(index == 0, True, timing, index, late))
 
 
 class Runs:

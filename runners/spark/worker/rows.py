@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -61,10 +61,20 @@ class _ignored_abandoned:
         return kind is Abandoned
 
 
+class Batches(Protocol):
+    """What takes Arrow batches."""
+
+    def put(self, batch: pa.RecordBatch) -> None: ...
+
+
 class RowWriter:
     """Collects single rows of all outputs to batches."""
 
-    def __init__(self, rows: RowQueue) -> None:
+    def __init__(self, rows: Batches) -> None:
+        self.reset(rows)
+
+    def reset(self, rows: Batches) -> None:
+        """Begins anew; what was collected is dropped."""
         self._rows = rows
         self._columns: tuple[list[int], list[int], list[bytes | None], list[bytes]] = ([], [], [], [])
         self._bytes = 0

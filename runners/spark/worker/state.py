@@ -32,7 +32,11 @@ class TaskState(sdk_worker.CachingStateHandler):
     def __init__(self, side_inputs: SideInputs, spool: Spool) -> None:
         self._side_inputs = side_inputs
         self._spool = spool
-        self._user = StateServicer()
+        self._user: Any = StateServicer()
+
+    def serve(self, user: Any) -> None:
+        """User state comes from there from now on, and is kept there: in streaming, see keyed.py."""
+        self._user = user
 
     def forget_keys(self) -> None:
         """Drops all user state: the keys of the bundle will not come again."""

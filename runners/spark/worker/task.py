@@ -25,6 +25,7 @@ from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.signatures import remember_signatures
 from rmqio.runners.spark.worker.spool import Spool
 
+Warned = tuple[str, str, str, int]
 _KEYED_BUNDLE_BYTES: Final = 4 << 20  # keys whose state is held at the same time
 
 
@@ -41,7 +42,7 @@ def run_stage(
 
     def work() -> None:
         try:
-            with _recorded(report):
+            with recorded() as report.warnings:
                 _run(task, broadcasts, RowWriter(rows), report, batches)
         except Abandoned:
             pass
@@ -69,7 +70,6 @@ def _run(
     report: TaskReport,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
-    remember_signatures()
     if task.bootstrap is not None:
         begin(task.bootstrap)  # before anything of the user's is unpickled
     found = _input(task, batches)
@@ -77,9 +77,7 @@ def _run(
     if first is None:
         return  # nothing to do in this partition: no setup, no bundle, as Beam's runners do it
     found = itertools.chain([first], found)
-    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs what is raised, at each attempt
-    RuntimeValueProvider.set_runtime_options(dict(task.options))
-    FileSystems.set_options(PipelineOptions.from_dictionary(dict(task.options)))
+    prepared(task.options)
     spool = Spool()
     bundles = Bundles(task, broadcasts, rows, spool, report)
     failed = True
@@ -92,6 +90,14 @@ def _run(
     finally:
         bundles.close(failed)
         spool.close()
+
+
+def prepared(options: Mapping[str, Any]) -> None:
+    """Prepares this process for bundles of a pipeline with these options."""
+    remember_signatures()
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs what is raised, at each attempt
+    RuntimeValueProvider.set_runtime_options(dict(options))
+    FileSystems.set_options(PipelineOptions.from_dictionary(dict(options)))
 
 
 def _bundles(task: StageTask, bundles: Bundles, found: Iterator[Any], spool: Spool) -> Iterator[Iterator[bytes]]:
@@ -164,22 +170,23 @@ def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         yield from zip(batch.column("key").to_pylist(), values, strict=True) if by_keys else values
 
 
-class _recorded:
-    """Warnings of user code go into the report: raised in a worker, they are the driver's to show."""
+class recorded:
+    """Collects the warnings of user code for the report: raised in a worker, they are the driver's to show."""
 
-    def __init__(self, report: TaskReport) -> None:
-        self._report = report
+    def __init__(self) -> None:
+        self._found: list[Warned] = []
         self._catch = warnings.catch_warnings()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> list[Warned]:
         self._catch.__enter__()
         warnings.simplefilter("always")
         warnings.showwarning = self._show  # type: ignore[assignment]
+        return self._found
 
     def __exit__(self, *error: Any) -> None:
         self._catch.__exit__(*error)
 
     def _show(self, message: Any, category: type, filename: str, lineno: int, *_: Any) -> None:
         found = (str(message), f"{category.__module__}.{category.__qualname__}", filename, lineno)
-        if found not in self._report.warnings:
-            self._report.warnings.append(found)
+        if found not in self._found:
+            self._found.append(found)

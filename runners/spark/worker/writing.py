@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.coders import WindowedValueCoder
+from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.windowed_value import WindowedValue
@@ -23,6 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.runners.spark.beam_private import beam_runner_api_pb2, bundle_processor, common, operations
 from rmqio.runners.spark.model import WRITE_URN, Form, Grouping, GroupSpec, Output
 from rmqio.runners.spark.worker.framing import varint, window_header
+from rmqio.runners.spark.worker.packing import pack, parted
 from rmqio.runners.spark.worker.rows import SCHEMA, RowWriter
 
 _CHUNK_BYTES: Final = 128 << 10
@@ -201,6 +202,10 @@ class RunWrite(WriteOperation):
         heads = self._heads(counts)
         if heads is not None:
             runs = pc.binary_join_element_wise(pa.array(heads, pa.binary()), runs, pa.scalar(b"", pa.binary()))
+        self._put(keys, runs)
+        self._clear()
+
+    def _put(self, keys: list[bytes], runs: pa.Array) -> None:
         buckets = self._buckets
         self._rows.put(
             pa.RecordBatch.from_arrays(
@@ -213,7 +218,6 @@ class RunWrite(WriteOperation):
                 schema=SCHEMA,
             )
         )
-        self._clear()
 
 
 class GlobalWrite(RunWrite):
@@ -291,6 +295,60 @@ class WindowedWrite(RunWrite):
         ]
 
 
+class WindowsWrite(WindowedWrite):
+    """The same in streaming: a row for each bucket and window, whose key is the window, with all keys and runs in it.
+
+    So what waits for its window lies in state as it came, and is not looked at before the window fires.
+    """
+
+    def _put(self, keys: list[bytes], runs: pa.Array) -> None:
+        numbers = {window: number for number, window in enumerate(self._by_window)}
+        encoded = [self._encode_window(window) for window in self._by_window]
+        buckets = self._buckets
+        places = np.array(
+            [
+                numbers[group[1]] * buckets + zlib.crc32(key) % buckets
+                for group, key in zip(self._groups, keys, strict=True)
+            ]
+        )
+        for place, part_keys, part_runs in parted(places, pa.array(keys, pa.binary()), runs):
+            window, bucket = divmod(place, buckets)
+            self._rows.write(self._channel, bucket, encoded[window], pack(part_keys, part_runs))
+
+
+class WindowElementsWrite(WindowsWrite):
+    """The same with runs of whole elements, each in one window."""
+
+    def __init__(self, *args: Any, kv_coder: Any, windowing: Any, buckets: int, encode: Any, opaque: bool) -> None:
+        """Args: `encode` of whole elements; `opaque`: their values are encoded values without keys."""
+        super().__init__(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
+        self._encode_value = kv_coder.value_coder().get_impl().encode_nested
+        self._encode = encode
+        self._opaque = opaque
+
+    def process(self, element: WindowedValue) -> None:
+        key, value = element.value
+        number = self._number(key)
+        whole = self._encode_value(value) if self._opaque else element.value
+        for window in element.windows:
+            table = self._by_window.get(window)
+            if table is None:
+                table = self._by_window[window] = {}
+            group = table.get(number)
+            if group is None:
+                group = table[number] = len(self._groups)
+                self._groups.append((number, window))
+            self._numbers.append(group)
+            one = WindowedValue(whole, element.timestamp, (window,), element.pane_info)
+            self._encode(one, self._stream, True)
+            self._ends.append(self._stream.size())
+        if self._stream.size() >= _FLUSH_BYTES or len(self._ends) >= _FLUSH_ELEMENTS:
+            self._flush()
+
+    def _heads(self, counts: Any) -> None:  # type: ignore[override]
+        return None
+
+
 class WholeWrite(RunWrite):
     """Whole elements by key: for a DoFn with state or timers, and, without the key, for a triggered GroupByKey."""
 
@@ -343,9 +401,19 @@ def _create(
         return WholeWrite(*args, kv_coder=coder.wrapped_value_coder, coder=coder, only_value=False, buckets=buckets)
     grouping, kv_coder_id, windowing_id = spec["group"]
     kv_coder = coder_of(kv_coder_id)
-    if Grouping(grouping) is Grouping.GLOBAL:
+    if form is Form.GROUPED and Grouping(grouping) is Grouping.GLOBAL:
         return GlobalWrite(*args, kv_coder=kv_coder, buckets=buckets)
     windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
+    if form is Form.STATEFUL or (form is Form.WINDOWS and Grouping(grouping) is Grouping.TRIGGERED):
+        opaque = form is Form.WINDOWS
+        if opaque:
+            coder = WindowedValueCoder(BytesCoder(), windowing.windowfn.get_window_coder())
+        encode = coder.get_impl().encode_to_stream
+        return WindowElementsWrite(
+            *args, kv_coder=kv_coder, windowing=windowing, buckets=buckets, encode=encode, opaque=opaque
+        )
+    if form is Form.WINDOWS:
+        return WindowsWrite(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
     if Grouping(grouping) is Grouping.WINDOWED:
         return WindowedWrite(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
     values = WindowedValueCoder(kv_coder.value_coder(), windowing.windowfn.get_window_coder())

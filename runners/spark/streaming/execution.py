@@ -1,0 +1,95 @@
+"""A pipeline on Structured Streaming, as the runner's result sees it: what `Execution` is for bounded ones."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from pyspark.sql import SparkSession
+
+from rmqio.errors import LocalError
+from rmqio.runners.spark.beam_private import metrics_pb2
+from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.metrics import consolidate
+from rmqio.runners.spark.model import TaskReport
+from rmqio.runners.spark.options import StreamOptions
+from rmqio.runners.spark.reports import TaskKey
+from rmqio.runners.spark.session import partitions
+from rmqio.runners.spark.streaming.checkpoint import Checkpoint
+from rmqio.runners.spark.streaming.levels import Levels
+from rmqio.runners.spark.streaming.query import BatchReport, Query, even_buckets
+from rmqio.runners.spark.streaming.source import Limits
+from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
+
+NODES = {PLANNED: Source, WATERMARKS: Watermarks}
+
+
+class StreamExecution:
+    """Runs one pipeline until its sources have ended or it is stopped. `reports` grow with each micro-batch."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        options: PipelineOptions,
+        values: Mapping[str, Any],
+        bootstrap: Any,
+    ) -> None:
+        stream = options.view_as(StreamOptions)
+        folder = stream.checkpoint_dir
+        if not folder:
+            folder = tempfile.mkdtemp(prefix="rmqio-checkpoint-")
+            LOGGER.warning("no --checkpoint_dir: a restart begins anew. This run's checkpoint is %s", folder)
+        checkpoint = Checkpoint(session, folder)
+        buckets = checkpoint.buckets() or stream.spark_buckets or partitions(session)
+        if buckets < 1:
+            raise LocalError(f"--spark_buckets={buckets}: it must be at least 1")
+        session.conf.set("spark.sql.shuffle.partitions", str(buckets))
+        run = uuid.uuid4().hex
+        levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
+        limits = Limits(stream.max_records_per_trigger, stream.max_bytes_per_trigger)
+        interval_s = stream.trigger_interval_ms / 1000
+        name = f"beam {run[:8]}"
+        self._query = Query(session, levels, checkpoint, limits, interval_s, stream.available_now, name, self._take)
+        self._lock = threading.Lock()
+        self._metrics: dict[int, list[Any]] = {}
+        self._warnings: list[Any] = []
+        self.running = ""
+
+    def run(self, progress: Callable[[str], None]) -> None:
+        """Blocks until the query has ended."""
+        self._progress = progress
+        self._query.run()
+
+    def stop(self) -> None:
+        """Ends the planning; what is under way is finished and committed."""
+        self._query.stop()
+
+    @property
+    def reports(self) -> dict[TaskKey, TaskReport]:
+        """Of each stage, all that its committed micro-batches have reported."""
+        with self._lock:
+            found = {
+                (stage, 0, 0): TaskReport(0, metrics=[info.SerializeToString() for info in infos])
+                for stage, infos in self._metrics.items()
+            }
+            if self._warnings:
+                found[-1, 0, 0] = TaskReport(0, warnings=self._warnings)
+            return found
+
+    def _take(self, batch: BatchReport) -> None:
+        with self._lock:
+            for level in batch.levels:
+                for stage, report in level.tasks.items():
+                    infos = [metrics_pb2.MonitoringInfo.FromString(info) for info in report.metrics]
+                    self._metrics[stage] = consolidate([*self._metrics.get(stage, []), *infos])
+                    self._warnings += [each for each in report.warnings if each not in self._warnings]
+
+
+def stream_plan(proto: Any, is_drain: bool) -> Plan:
+    """The plan of a pipeline for streaming."""
+    return translate(proto, is_drain, NODES)

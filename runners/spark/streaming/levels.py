@@ -1,0 +1,242 @@
+"""A plan cut at its shuffles: each level is one operator of Spark, so a pipeline with d shuffles is one line of d + 1.
+
+What a stage writes for a later level goes through the levels between, so nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apache_beam.internal import pickler
+from apache_beam.transforms import trigger
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common, common_urns, pipeline_context
+from rmqio.runners.spark.model import Form, Grouping, Input, Output
+from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
+from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
+from rmqio.runners.spark.streaming.source import StreamSource
+from rmqio.runners.spark.translation import (
+    Empty,
+    Flatten,
+    GroupByKey,
+    Impulse,
+    Plan,
+    Redistribute,
+    Source,
+    Stage,
+    Watermarks,
+    stage_task,
+)
+from rmqio.runners.spark.worker.writing import payload
+
+_SDF = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
+_UNBOUNDED = beam_runner_api_pb2.IsBounded.UNBOUNDED
+
+
+@dataclass(slots=True)
+class StreamPlan:
+    """What a query is made of."""
+
+    sources: list[StreamSource]
+    levels: list[LevelTask]
+
+
+@dataclass(slots=True, eq=False)
+class _Placed:
+    """A stage, where it runs, and what it reads."""
+
+    stage: Stage
+    number: int
+    level: int
+    form: Form
+    origins: list[tuple[_Placed, bool]]  # the stages that write what it reads, and whether that is to be spread
+    source: StreamSource | None = None
+    pcollection: str = ""
+    """Of the rows that it reads: before a GroupByKey, that one's input."""
+    channels: list[int] = field(default_factory=list)
+
+    @property
+    def sources(self) -> set[int]:
+        found = {self.source.number} if self.source else set()
+        return found.union(*(origin.sources for origin, _ in self.origins))
+
+
+def grouping_in_streams(windowing: Any) -> Grouping:
+    """How a GroupByKey over data without end collects."""
+    fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn == (
+        trigger.AfterWatermark()
+    )
+    simple = fires_once and not windowing.allowed_lateness.micros and not windowing.windowfn.is_merging()
+    return Grouping.WINDOWED if simple else Grouping.TRIGGERED
+
+
+class ElementCoder:
+    """Encodes planned elements as whole ones, in the global window and at the beginning of time."""
+
+    def __init__(self, coder: Any) -> None:
+        self._coder = coder
+
+    def encode(self, element: Any) -> bytes:
+        encoded: bytes = self._coder.get_impl().encode_nested(WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),)))
+        return encoded
+
+
+class Levels:
+    """Makes the levels of a plan."""
+
+    def __init__(
+        self, plan: Plan, run: str, buckets: Sequence[int], options: Mapping[str, Any], bootstrap: Any
+    ) -> None:
+        self._plan = plan
+        self._run = run
+        self._buckets = tuple(buckets)
+        self._options = options
+        self._bootstrap = bootstrap
+        self._sources: dict[str, StreamSource] = {}
+        self._placed: dict[str, _Placed] = {}  # by PCollection that they write
+        self._all: list[_Placed] = []
+        self._channels: dict[tuple[str, Form, int], Output] = {}
+        self._made: dict[int, _Placed] = {}
+        self._read: dict[int, set[int]] = {}  # levels that read a channel
+        self._learned: dict[int, tuple[int, str]] = {}
+
+    def make(self) -> StreamPlan:
+        """Raises NotImplementedError, naming the transform, for what streaming cannot do."""
+        for node in self._plan.nodes:
+            if isinstance(node, Impulse | Source):
+                self._add_source(node)
+            elif isinstance(node, Stage):
+                self._place(node)
+        for placed in self._all:
+            self._connect(placed)
+        for node in self._plan.nodes:
+            if isinstance(node, Watermarks):
+                self._learn(node)
+        depth = max((placed.level for placed in self._all), default=0)
+        tasks = {id(placed): self._task(placed) for placed in self._all}
+        levels = [self._level(number, tasks) for number in range(depth + 1)]
+        return StreamPlan(list(self._sources.values()), levels)
+
+    def _add_source(self, node: Impulse | Source) -> None:
+        number = len(self._sources)
+        if isinstance(node, Impulse):
+            source = StreamSource(number, node.name, ImpulsePlanner(common.ENCODED_IMPULSE_VALUE), None)
+        else:
+            coder = self._plan.context_coder(self._plan.windowed_coder_id(node.output))
+            planner = pickler.loads(node.payload)
+            source = StreamSource(number, node.name, planner, ElementCoder(coder))
+        self._sources[node.output] = source
+
+    def _place(self, stage: Stage) -> None:
+        self._refuse(stage)
+        producer = self._plan.producers.get(stage.input)
+        source = self._sources.get(stage.input)
+        form, pcollection = Form.PLAIN, stage.input
+        if isinstance(producer, GroupByKey):
+            (pcollection,) = producer.inputs
+            form = Form.WINDOWS
+            windowing_id = self._plan.components.pcollections[pcollection].windowing_strategy_id
+            context = pipeline_context.PipelineContext(self._plan.components)
+            windowing = context.windowing_strategies.get_by_id(windowing_id)
+            self._plan.groupings[windowing_id] = grouping_in_streams(windowing)
+        elif stage.stateful:
+            form = Form.STATEFUL
+        origins = [] if source else self._origins(pcollection)
+        shuffled = form is not Form.PLAIN
+        level = max((origin.level + (shuffled or spread) for origin, spread in origins), default=0)
+        placed = _Placed(stage, len(self._all), level, form, origins, source, pcollection)
+        self._all.append(placed)
+        for output in stage.outputs:
+            self._placed[output] = placed
+
+    def _refuse(self, stage: Stage) -> None:
+        if stage.side_inputs:
+            raise NotImplementedError(f"{stage.side_inputs[0][0]}: side inputs are not there in streaming yet")
+        pcollections = self._plan.components.pcollections
+        for transform in stage.transforms:
+            outputs = (pcollections[each].is_bounded for each in transform.outputs.values())
+            if transform.spec.urn == _SDF and _UNBOUNDED in outputs:
+                raise NotImplementedError(
+                    f"{transform.unique_name}: unbounded splittable DoFns are not there in streaming yet, but for "
+                    "ReadFromRocketMQ"
+                )
+
+    def _origins(self, pcollection: str) -> list[tuple[_Placed, bool]]:
+        producer = self._plan.producers.get(pcollection)
+        if isinstance(producer, Flatten):
+            return [found for each in producer.inputs for found in self._origins(each)]
+        if isinstance(producer, Redistribute):
+            return [(origin, True) for each in producer.inputs for origin, _ in self._origins(each)]
+        if isinstance(producer, Empty):
+            return []
+        return [(self._placed[pcollection], False)]
+
+    def _written(self, pcollection: str) -> list[str]:
+        """The PCollections that stages write and that together are this one."""
+        producer = self._plan.producers.get(pcollection)
+        if isinstance(producer, Flatten | Redistribute | Empty):
+            return [found for each in producer.inputs for found in self._written(each)]
+        return [pcollection]
+
+    def _connect(self, placed: _Placed) -> None:
+        if placed.source:
+            placed.channels.append(placed.source.channel)
+            return
+        written = self._written(placed.pcollection)
+        for pcollection, (origin, spread) in zip(written, placed.origins, strict=True):
+            form = placed.form
+            if form is Form.PLAIN and (spread or origin.level < placed.level):
+                form = Form.DEALT
+            placed.channels.append(self._channel(pcollection, form, origin, placed.level))
+
+    def _channel(self, pcollection: str, form: Form, origin: _Placed, level: int) -> int:
+        output = self._channels.get((pcollection, form, level))
+        if output is None:
+            number = len(self._channels)
+            output = Output(f"write_{number}", number, pcollection, form, len(self._buckets))
+            self._channels[pcollection, form, level] = output
+            self._made[number] = origin
+            origin.stage.writes.append(output)
+        self._read.setdefault(output.channel, set()).add(level)
+        return output.channel
+
+    def _learn(self, node: Watermarks) -> None:
+        (pcollection,) = node.inputs
+        origin = self._placed[pcollection]
+        channel = self._channel(pcollection, Form.PLAIN, origin, origin.level)
+        (source,) = origin.sources
+        self._learned[channel] = source, self._plan.windowed_coder_id(pcollection)
+
+    def _task(self, placed: _Placed) -> StreamStage:
+        group = self._plan.group_spec(placed.pcollection) if placed.form is not Form.PLAIN else None
+        read = Input("read", placed.form, group)
+        task = stage_task(self._plan, placed.stage, placed.number, read, payload, {}, self._options)
+        return StreamStage(task, tuple(placed.channels))
+
+    def _level(self, number: int, tasks: Mapping[int, StreamStage]) -> LevelTask:
+        here = [placed for placed in self._all if placed.level == number]
+        index = {id(placed): at for at, placed in enumerate(here)}
+        made = {channel: index[id(origin)] for channel, origin in self._made.items() if id(origin) in index}
+        return LevelTask(
+            run=self._run,
+            number=number,
+            stages=tuple(tasks[id(placed)] for placed in here),
+            made=made,
+            local=frozenset(channel for channel in made if number in self._read[channel]),
+            later=tuple(
+                channel
+                for channel, origin in self._made.items()
+                if origin.level <= number and max(self._read[channel]) > number
+            ),
+            sources={
+                channel: tuple(sorted(origin.sources)) for channel, origin in self._made.items() if origin.level == 0
+            },
+            learned={channel: each for channel, each in self._learned.items() if channel in made},
+            buckets=self._buckets,
+            bootstrap=self._bootstrap,
+        )

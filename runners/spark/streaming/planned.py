@@ -1,0 +1,97 @@
+"""What a read tells the runner, so that each micro-batch reads what was planned for it, also when it is run again.
+
+A transform asks its pipeline's runner for `planned_source(options)`. Where it is there and gives something, the
+transform builds on that: a `PlannedSource` makes the elements that a `Planner` plans, and what the transform's own DoFn
+learns of event time goes to `Watermarks`. These are protocols: neither side imports the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import apache_beam as beam
+from apache_beam.internal import pickler
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.window import GlobalWindows
+
+from rmqio.runners.spark.streaming.source import Limits
+from rmqio.runners.spark.translation import PLANNED, WATERMARKS
+
+
+class Planner(Protocol):
+    """Plans the reads of one source, in a process of Spark's driver. Picklable.
+
+    A position is JSON: all that Spark's checkpoint keeps. Everything but `advance` is a function of its arguments.
+    """
+
+    element_type: Any
+    """Of the elements; their coder is Beam's registered one."""
+
+    def advance(self, position: Any, limits: Limits, until_now: bool) -> Any:
+        """Where the next micro-batch reads to; the position itself when there is nothing new. None: a new stream.
+
+        With `until_now` the source ends where it ends at the first call.
+        """
+        ...
+
+    def elements(self, begin: Any, end: Any) -> Sequence[tuple[Any, float]]:
+        """What the micro-batch between two positions reads, each with its weight."""
+        ...
+
+    def partitions(self, position: Any) -> Mapping[str, int | None]:
+        """The parts whose watermarks count; microseconds where the clock has moved one on, else None."""
+        ...
+
+    def has_ended(self, position: Any) -> bool:
+        """Whether nothing comes behind the position, ever."""
+        ...
+
+    def is_done(self, position: Any) -> bool:
+        """Whether nothing comes behind the position in this run, which may be only until what was there."""
+        ...
+
+    def committed(self, position: Any) -> None:
+        """Called in the driver when Spark has committed the micro-batch that ends at the position."""
+        ...
+
+    def lag(self, position: Any) -> Mapping[str, int]:
+        """How many records are left, by topic, as far as was known when the position was planned."""
+        ...
+
+
+class PlannedSource(beam.PTransform[Any, Any]):
+    """The elements of a planner, micro-batch by micro-batch, in the global window."""
+
+    def __init__(self, planner: Planner, label: str | None = None) -> None:
+        super().__init__(label)
+        self.planner = planner
+
+    def expand(self, pbegin: Any) -> Any:
+        return PCollection(pbegin.pipeline, element_type=self.planner.element_type, is_bounded=False)
+
+    def get_windowing(self, inputs: Any) -> Windowing:
+        return Windowing(GlobalWindows())
+
+    def infer_output_type(self, unused_input_type: Any) -> Any:
+        return self.planner.element_type
+
+    def watermarks(self, learned: Any) -> None:
+        """Takes (part, microseconds): how far the watermark of a part has come with what this micro-batch read."""
+        learned | "Watermarks" >> _Watermarks(self)
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        return PLANNED, pickler.dumps(self.planner)
+
+
+class _Watermarks(beam.PTransform[Any, Any]):
+    def __init__(self, source: PlannedSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def expand(self, pcoll: Any) -> Any:
+        return PCollection.from_(pcoll)
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        return WATERMARKS, b""

@@ -1,0 +1,299 @@
+"""State and timers of a DoFn in a streaming pipeline: kept by key in the bucket, loaded when a key is first asked for.
+
+A key's record holds its cells: state by state id and window, and timers by family, window and tag.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from apache_beam.coders.coder_impl import create_OutputStream
+from apache_beam.utils.timestamp import MAX_TIMESTAMP
+
+from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, beam_runner_api_pb2, data_plane
+from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.worker.packing import pack, unpack
+from rmqio.runners.spark.worker.store import Store
+
+Family = tuple[str, str]  # transform id, state or timer family id
+_HEAD: Final = struct.Struct("<cII")  # kind, the state's or family's number, length of the window
+_FIRES: Final = struct.Struct("<qq")  # when, and what it holds back
+_STATE: Final = b"s"
+_ORDERED: Final = b"o"
+_TIMER: Final = b"t"
+MAX: Final = int(MAX_TIMESTAMP.micros)
+_WHOLE_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
+
+
+def family_number(transform_id: str, name: str) -> int:
+    """What stands for the names in a record."""
+    return zlib.crc32(f"{transform_id}\0{name}".encode())
+
+
+class KeyedState:
+    """The state of a stage in one bucket, for one micro-batch: serves the bundle, then goes back to the store."""
+
+    def __init__(self, store: Store, stage: int, descriptor: Any, windowing: Any, timer_coders: Mapping[Family, Any]):
+        self._keys = Keys(store, stage)
+        self._times = Times(store, stage)
+        self._lateness = int(windowing.allowed_lateness.micros)
+        self._window_coder = windowing.windowfn.get_window_coder()
+        self._ends: dict[bytes, int] = {}
+        self._names, self._event_time = _families(descriptor)
+        self._timer_coders = timer_coders
+        self._notes: dict[bytes, Notes] = {}  # of the keys that are loaded
+        self._cells: dict[bytes, dict[bytes, Any]] = {}  # the state keys that each key has used, by cell
+        self._servicer = StateServicer()
+        self.timers = KeyTimers(self)
+
+    # ---- state, as the bundle asks for it ------------------------------------------------------------------------
+
+    def get_raw(self, state_key: Any) -> tuple[bytes, Any]:
+        self._enter(state_key)
+        found: tuple[bytes, Any] = self._servicer.get_raw(state_key)
+        return found
+
+    def append_raw(self, state_key: Any, data: bytes) -> Any:
+        self._enter(state_key)
+        return self._servicer.append_raw(state_key, data)
+
+    def clear(self, state_key: Any) -> Any:
+        self._enter(state_key)
+        return self._servicer.clear(state_key)
+
+    def _enter(self, state_key: Any) -> None:
+        kind = state_key.WhichOneof("type")
+        if kind not in ("bag_user_state", "ordered_list_user_state"):
+            raise NotImplementedError(f"state of the kind {kind} is not there in streaming")
+        of = getattr(state_key, kind)
+        self.load(of.key)
+        number = family_number(of.transform_id, of.user_state_id)
+        head = _HEAD.pack(_STATE if kind == "bag_user_state" else _ORDERED, number, len(of.window))
+        cells = self._cells[of.key]
+        cell = head + of.window
+        if cell not in cells:
+            cells[cell] = self._state_key(of.key, cell)
+
+    def _state_key(self, key: bytes, cell: bytes) -> Any:
+        """The state key of a cell; of an ordered list, with all of its range."""
+        kind, number, length = _HEAD.unpack_from(cell)
+        transform_id, name = self._names[number]
+        window = cell[_HEAD.size : _HEAD.size + length]
+        names = {"transform_id": transform_id, "user_state_id": name, "window": window, "key": key}
+        if kind == _STATE:
+            return beam_fn_api_pb2.StateKey(bag_user_state=beam_fn_api_pb2.StateKey.BagUserState(**names))
+        ordered = beam_fn_api_pb2.StateKey.OrderedListUserState(**names)
+        ordered.range.start, ordered.range.end = _WHOLE_RANGE
+        return beam_fn_api_pb2.StateKey(ordered_list_user_state=ordered)
+
+    def load(self, key: bytes) -> None:
+        """Takes the key's record out of the store, once."""
+        if key in self._notes:
+            return
+        record = self._keys.get(key)
+        self._notes[key] = Notes(record)
+        cells = self._cells[key] = {}
+        if record is None:
+            return
+        for cell, value in zip(*unpack(record[Notes.LAYOUT.size :]), strict=True):
+            if cell[:1] == _TIMER:
+                _, number, length = _HEAD.unpack_from(cell)
+                at = _HEAD.size + length
+                window, tag = cell[_HEAD.size : at], cell[at:]
+                fires, holds = _FIRES.unpack_from(value)
+                self.timers.put((self._names[number], key, window, tag), fires, holds, value[_FIRES.size :])
+                continue
+            state_key = cells[cell] = self._state_key(key, cell)
+            if cell[:1] == _ORDERED:
+                state_key = beam_fn_api_pb2.StateKey.FromString(state_key.SerializeToString())
+                state_key.ordered_list_user_state.ClearField("range")
+            self._servicer.append_raw(state_key, value)
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def is_over(self, window: bytes, watermark: int) -> bool:
+        """Whether what comes for a window now is too late."""
+        return self.end(window) + self._lateness < watermark
+
+    def end(self, window: bytes) -> int:
+        """The last microsecond of an encoded window."""
+        found = self._ends.get(window)
+        if found is None:
+            found = self._ends[window] = int(self._window_coder.decode(window).max_timestamp().micros)
+        return found
+
+    def wake(self, watermark: int, clock: int) -> bool:
+        """Loads the keys for which something is due; whether there are any."""
+        if watermark >= MAX:
+            clock = NEVER - 1  # nothing else comes: what waits for the clock fires before its window is forgotten
+        self.timers.limits = {True: watermark, False: clock}
+        woken = False
+        for domain, now in ((EVENT, watermark), (PROCESSING, clock)):
+            for key, micros in self._times.due(domain, now):
+                self.load(key)
+                self._notes[key].came(domain, micros)
+                woken = True
+        return woken
+
+    def flush(self, watermark: int) -> None:
+        """Forgets the windows that are over and writes the rest to the bucket's store."""
+        timers = self.timers.left()
+        for key, notes in self._notes.items():
+            kept: dict[bytes, bytes] = {}
+            first = {EVENT: NEVER, PROCESSING: NEVER}
+            hold = NEVER
+            for cell, state_key in self._cells[key].items():
+                _, _, length = _HEAD.unpack_from(cell)
+                over = self.end(cell[_HEAD.size : _HEAD.size + length]) + self._lateness + 1
+                if over <= watermark:
+                    continue
+                data, _ = self._servicer.get_raw(state_key)
+                if data:
+                    kept[cell] = data
+                    first[EVENT] = min(first[EVENT], over)
+            for (family, _, window, tag), (fires, holds, encoded) in timers.get(key, {}).items():
+                if self.is_over(window, watermark):
+                    continue
+                cell = _HEAD.pack(_TIMER, family_number(*family), len(window)) + window + tag
+                kept[cell] = _FIRES.pack(fires, holds) + encoded
+                domain = EVENT if self._event_time[family] else PROCESSING
+                first[domain] = min(first[domain], fires)
+                first[EVENT] = min(first[EVENT], self.end(window) + self._lateness + 1)
+                hold = min(hold, holds)
+            for domain in (EVENT, PROCESSING):
+                notes.update(self._times, domain, key, first[domain], hold)
+            self._keys.put(key, notes.head() + _packed(kept) if kept else None)
+        self._keys.flush()
+        self._times.flush()
+
+    def hold(self) -> int:
+        """How far the output watermark may go."""
+        return self._times.hold()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something waits for the clock."""
+        return self._times.waits_for_the_clock()
+
+    def timer_coder(self, family: Family) -> Any:
+        return self._timer_coders[family]
+
+    def in_event_time(self, family: Family) -> bool:
+        return self._event_time[family]
+
+    def encoded_window(self, window: Any) -> bytes:
+        encoded: bytes = self._window_coder.encode(window)
+        return encoded
+
+
+Name = tuple[Family, bytes, bytes, bytes]  # and encoded key, window, tag
+
+
+class KeyTimers:
+    """The timers of the keys that are loaded. What the bundle sets joins them; those that are due fire in order."""
+
+    def __init__(self, state: KeyedState) -> None:
+        self._state = state
+        self.limits: Mapping[bool, int] = {True: 0, False: 0}
+        """Up to when timers fire, by whether they are in event time."""
+        self._set: dict[Name, tuple[int, int, bytes]] = {}
+        self._expired: set[Name] = set()  # timers that fired behind their window's end
+        self._streams: dict[Family, Any] = {}
+
+    def put(self, name: Name, fires: int, holds: int, encoded: bytes) -> None:
+        """A timer of a key that is loaded."""
+        self._set[name] = (fires, holds, encoded)
+
+    def stream(self, family: Family, coder: Any) -> Any:
+        """Where the bundle writes the timers of a family."""
+        stream = self._streams[family] = data_plane.ClosableOutputStream()
+        return stream
+
+    def due(self) -> Iterator[tuple[Family, bytes]]:
+        """Encoded timers that fire now, until none is left; what they set is taken in between.
+
+        Of a key and window one fires at a time, so that its callback can still clear or move a later one.
+        """
+        while True:
+            self._collect()
+            first: dict[tuple[str, bytes, bytes], tuple[bool, int, Name]] = {}
+            for name, (fires, _, _) in self._set.items():
+                family, key, window, _ = name
+                event = self._state.in_event_time(family)
+                if fires <= self.limits[event]:
+                    owner = family[0], key, window
+                    order = (not event, fires, name)
+                    if owner not in first or order < first[owner]:
+                        first[owner] = order
+            if not first:
+                return
+            streams: dict[Family, Any] = {}
+            for _, _, name in sorted(first.values()):
+                fires, _, encoded = self._set.pop(name)
+                if self._is_behind(name, fires):
+                    self._expired.add(name)
+                streams.setdefault(name[0], create_OutputStream()).write(encoded)
+            for family, out in streams.items():
+                yield family, out.get()
+
+    def left(self) -> dict[bytes, dict[Name, tuple[int, int, bytes]]]:
+        """What is set and has not fired, by key."""
+        self._collect()
+        found: dict[bytes, dict[Name, tuple[int, int, bytes]]] = {}
+        for name, timer in self._set.items():
+            found.setdefault(name[1], {})[name] = timer
+        return found
+
+    def _collect(self) -> None:
+        for family, stream in self._streams.items():
+            if not stream.size():
+                continue
+            data = stream.get()
+            stream._clear()
+            coder = self._state.timer_coder(family)
+            for timer in coder.decode_all(data):
+                key = coder._key_coder_impl.encode_nested(timer.user_key)
+                self._state.load(key)
+                window = self._state.encoded_window(timer.windows[0])
+                name = (family, key, window, timer.dynamic_timer_tag.encode())
+                self._set.pop(name, None)
+                if timer.clear_bit:
+                    continue
+                fires, holds = int(timer.fire_timestamp.micros), int(timer.hold_timestamp.micros)
+                if self._is_behind(name, fires) and name in self._expired:
+                    continue  # one that sets itself anew behind the end of its window would never stop
+                out = create_OutputStream()
+                coder.encode_to_stream(timer, out, True)
+                self._set[name] = (fires, holds, out.get())
+
+    def _is_behind(self, name: Name, fires: int) -> bool:
+        family, _, window, _ = name
+        return self._state.in_event_time(family) and fires > self._state.end(window)
+
+
+def _families(descriptor: Any) -> tuple[dict[int, Family], dict[Family, bool]]:
+    """Names of states and timer families by their number, and whether a family is in event time."""
+    names: dict[int, Family] = {}
+    event_time: dict[Family, bool] = {}
+    for transform_id, transform in descriptor.transforms.items():
+        if not transform.spec.urn.startswith("beam:transform:pardo"):
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        for name in payload.state_specs:
+            names[family_number(transform_id, name)] = (transform_id, name)
+        for name, spec in payload.timer_family_specs.items():
+            names[family_number(transform_id, name)] = (transform_id, name)
+            event_time[transform_id, name] = spec.time_domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME
+    return names, event_time
+
+
+def _packed(cells: Mapping[bytes, bytes]) -> bytes:
+    return pack(_binary(cells), _binary(cells.values()))
+
+
+def _binary(values: Iterable[bytes]) -> pa.Array:
+    return pa.array(list(values), pa.binary())

@@ -1,0 +1,204 @@
+"""State by key in a bucket: a record of bytes for each key, many to an entry, and an index of the keys by time.
+
+Keys are divided into pages by their hash, and pages into four when they hold many, so that an access to Spark's store
+serves many keys and few that are not wanted.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from rmqio.runners.spark.worker.packing import pack, unpack
+from rmqio.runners.spark.worker.store import Store
+
+_META: Final = struct.Struct(">cI")
+_COUNTS: Final = struct.Struct("<IQ")  # doublings, keys
+_PAGE: Final = struct.Struct(">cII")
+_KEYS_A_PAGE: Final = 64
+
+_SPAN: Final = struct.Struct(">cq")  # domain, span of time
+_SEGMENTS: Final = struct.Struct("<IIq")  # the first segment, how many there are, the least hold
+_SEGMENT: Final = struct.Struct(">cIcqI")
+_TIME: Final = struct.Struct("<q")
+_SPAN_BITS: Final = 20  # times that share their upper bits share an entry: about a second of microseconds
+
+NEVER: Final = (1 << 63) - 1
+EVENT: Final = b"e"
+PROCESSING: Final = b"p"
+
+
+class Keys:
+    """Records by key."""
+
+    def __init__(self, store: Store, stage: int) -> None:
+        self._store = store
+        self._stage = stage
+        self._meta = _META.pack(b"k", stage)
+        found = store.get(self._meta)
+        self._doublings, self._count = _COUNTS.unpack(found) if found else (0, 0)
+        self._before = (self._doublings, self._count)
+        self._pages: dict[int, dict[bytes, bytes]] = {}
+        self._changed: set[int] = set()
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._page(self._number(key)).get(key)
+
+    def put(self, key: bytes, record: bytes | None) -> None:
+        """None: forgets the key."""
+        number = self._number(key)
+        page = self._page(number)
+        self._count += (record is not None) - (key in page)
+        if record is None:
+            page.pop(key, None)
+        else:
+            page[key] = record
+        self._changed.add(number)
+
+    def flush(self) -> None:
+        """Writes what has changed to the bucket's store."""
+        if self._count > _KEYS_A_PAGE << self._doublings:
+            self._divide()
+        for number in sorted(self._changed):
+            page = self._pages[number]
+            self._store.put(self._name(number), _packed(page) if page else None)
+        self._changed.clear()
+        if (self._doublings, self._count) != self._before:
+            self._before = (self._doublings, self._count)
+            self._store.put(self._meta, _COUNTS.pack(*self._before))
+
+    def _divide(self) -> None:
+        everything = [self._page(number) for number in range(1 << self._doublings)]
+        self._doublings += 2
+        self._pages = {number: {} for number in range(1 << self._doublings)}
+        self._changed = set(self._pages)
+        for page in everything:
+            for key, record in page.items():
+                self._pages[self._number(key)][key] = record
+
+    def _number(self, key: bytes) -> int:
+        # the lower bits have chosen the bucket
+        mask: int = (1 << self._doublings) - 1
+        return (zlib.crc32(key) * 0x9E3779B1 >> 7) & mask
+
+    def _name(self, number: int) -> bytes:
+        return _PAGE.pack(b"p", self._stage, number)
+
+    def _page(self, number: int) -> dict[bytes, bytes]:
+        page = self._pages.get(number)
+        if page is None:
+            found = self._store.get(self._name(number))
+            page = self._pages[number] = {} if found is None else dict(zip(*unpack(found), strict=True))
+        return page
+
+
+class Times:
+    """Which keys have something to do when, and the least time that they hold the output watermark back to.
+
+    Notes are never taken back: a key that is asked at its time decides whether there is still something to do.
+    """
+
+    def __init__(self, store: Store, stage: int) -> None:
+        self._store = store
+        self._stage = stage
+        self._index = _META.pack(b"t", stage)
+        self._spans: dict[tuple[bytes, int], list[int]] = {}
+        self._notes: dict[tuple[bytes, int], list[tuple[bytes, int]]] = {}
+        self._changed = False
+        if found := store.get(self._index):
+            for span, segments in zip(*unpack(found), strict=True):
+                self._spans[_SPAN.unpack(span)] = list(_SEGMENTS.unpack(segments))
+
+    def note(self, domain: bytes, micros: int, hold: int, key: bytes) -> None:
+        """The key is to be asked when the domain's time has come to `micros`; until then `hold` holds."""
+        span = domain, micros >> _SPAN_BITS
+        self._notes.setdefault(span, []).append((key, micros))
+        segments = self._spans.setdefault(span, [0, 0, NEVER])
+        segments[2] = min(segments[2], hold)
+        self._changed = True
+
+    def due(self, domain: bytes, now: int) -> Iterator[tuple[bytes, int]]:
+        """Takes out the notes up to `now`: keys, and the time of each note."""
+        last = now >> _SPAN_BITS
+        for span in sorted(span for span in self._spans if span[0] == domain and span[1] <= last):
+            first, count, hold = self._spans.pop(span)
+            notes = self._notes.pop(span, [])
+            self._changed = True
+            for number in range(first, first + count):
+                name = self._name(span, number)
+                for key, time in zip(*unpack(self._store.get(name) or _EMPTY), strict=True):
+                    notes.append((key, _TIME.unpack(time)[0]))
+                self._store.put(name, None)
+            for key, micros in notes:
+                if micros <= now:
+                    yield key, micros
+                else:
+                    self.note(domain, micros, hold, key)
+
+    def hold(self) -> int:
+        """The least of all holds."""
+        return min((segments[2] for segments in self._spans.values()), default=NEVER)
+
+    def waits_for_the_clock(self) -> bool:
+        """Whether something is noted in processing time."""
+        return any(domain == PROCESSING for domain, _ in self._spans)
+
+    def flush(self) -> None:
+        """Writes what has changed to the bucket's store."""
+        for span, notes in self._notes.items():
+            segments = self._spans[span]
+            keys = pa.array([key for key, _ in notes], pa.binary())
+            times = pa.array([_TIME.pack(micros) for _, micros in notes], pa.binary())
+            self._store.put(self._name(span, segments[0] + segments[1]), pack(keys, times))
+            segments[1] += 1
+        self._notes.clear()
+        if self._changed:
+            spans = {_SPAN.pack(*span): _SEGMENTS.pack(*segments) for span, segments in self._spans.items()}
+            self._store.put(self._index, _packed(spans) if spans else None)
+            self._changed = False
+
+    def _name(self, span: tuple[bytes, int], number: int) -> bytes:
+        return _SEGMENT.pack(b"u", self._stage, span[0], span[1], number)
+
+
+class Notes:
+    """What is noted of a key, kept in its record: so that it is noted again only when that changes something."""
+
+    LAYOUT: Final = struct.Struct("<qqqq")
+    __slots__ = ("_noted",)
+
+    def __init__(self, head: bytes | None = None) -> None:
+        event, event_hold, clock, clock_hold = (NEVER,) * 4 if head is None else self.LAYOUT.unpack_from(head)
+        self._noted = {EVENT: (event, event_hold), PROCESSING: (clock, clock_hold)}
+
+    def head(self) -> bytes:
+        """What stands before the key's record."""
+        return self.LAYOUT.pack(*self._noted[EVENT], *self._noted[PROCESSING])
+
+    def came(self, domain: bytes, micros: int) -> None:
+        """A note was taken out."""
+        if self._noted[domain][0] == micros:
+            self._noted[domain] = (NEVER, NEVER)
+
+    def update(self, times: Times, domain: bytes, key: bytes, micros: int, hold: int) -> None:
+        """The key's earliest time and its least hold are these now; NEVER: none."""
+        noted, held = self._noted[domain]
+        if micros < noted or (micros != NEVER and hold < held):
+            micros, hold = min(micros, noted), min(hold, held)
+            times.note(domain, micros, hold, key)
+            self._noted[domain] = (micros, hold)
+
+
+def _packed(entries: dict[bytes, bytes]) -> bytes:
+    return pack(_binary(entries), _binary(entries.values()))
+
+
+def _binary(values: Iterable[bytes]) -> pa.Array:
+    return pa.array(list(values), pa.binary())
+
+
+_EMPTY: Final = pack(_binary(()), _binary(()))

@@ -1,0 +1,268 @@
+"""A GroupByKey whose windows merge, allow lateness, or fire by a trigger: Beam's own trigger driver over kept state.
+
+The driver looks at windows, times and counts, never at values: those stay encoded, in state and on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from apache_beam.coders import BytesCoder, WindowedValueCoder
+from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
+from apache_beam.transforms import trigger
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.runners.spark.worker.framing import END_OF_PARTS, UNKNOWN_SIZE, ElementHeads, varint
+from rmqio.runners.spark.worker.grouping import closing
+from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.worker.packing import unpack
+from rmqio.runners.spark.worker.store import Store
+
+_DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
+_BYTES, _MICROS, _NUMBERS = 0, 1, 2
+_SHOWN: Final = "shown"
+
+
+class Clock:
+    """Processing time as planned with the micro-batch, so that it is the same when that is run again."""
+
+    def __init__(self) -> None:
+        self.micros = 0
+
+    def time(self) -> float:
+        """Seconds."""
+        return self.micros / 1e6
+
+
+class _Driver(trigger.GeneralTriggerDriver):
+    """Beam's, which takes the time of a timer for the watermark, also where that is processing time."""
+
+    watermark: Any = None
+
+    def _output(self, window: Any, finished: bool, state: Any, output_watermark: Any, maybe_ontime: bool) -> Any:
+        return super()._output(
+            window, finished, state, output_watermark if maybe_ontime else self.watermark, maybe_ontime
+        )
+
+
+class Triggered:
+    """One GroupByKey in one bucket."""
+
+    def __init__(self, store: Store, stage: int, windowing: Any) -> None:
+        self._keys = Keys(store, stage)
+        self._times = Times(store, stage)
+        self._windowing = windowing
+        window_coder = windowing.windowfn.get_window_coder()
+        self._window_impl = window_coder.get_impl()
+        self._heads = ElementHeads(window_coder)
+        self._elements = WindowedValueCoder(BytesCoder(), window_coder).get_impl()
+        self._clock = Clock()
+        self._driver = _Driver(windowing, self._clock)
+        self._given: dict[bytes, list[bytes]] = {}
+        self._lateness = int(windowing.allowed_lateness.micros)
+
+    def add(self, window: bytes, packed: bytes, watermark: int) -> int:
+        """Takes elements of a window; returns how many were dropped since it is over."""
+        end = int(self._window_impl.decode_nested(window).max_timestamp().micros)
+        keys, runs = unpack(packed)
+        if end + self._lateness < watermark:
+            return sum(1 for run in runs for _ in self._decoded(run))
+        for key, run in zip(keys, runs, strict=True):
+            self._given.setdefault(key, []).append(run)
+        return 0
+
+    def fire(self, before: int, now: int, clock: int) -> Iterator[bytes]:
+        """Panes as encoded elements: of what has come, then of what the watermark and the clock have made due."""
+        self._clock.micros = clock
+        given, self._given = self._given, {}
+        due: dict[bytes, list[tuple[bytes, int]]] = {}
+        for domain, time in ((EVENT, now), (PROCESSING, clock)):
+            for key, micros in self._times.due(domain, time):
+                due.setdefault(key, []).append((domain, micros))
+        for key in {**given, **due}:
+            record = self._keys.get(key)
+            notes = Notes(record)
+            for note in due.get(key, ()):
+                notes.came(*note)
+            state = self._loaded(record[Notes.LAYOUT.size :] if record else b"")
+            elements = (element for run in given.get(key, ()) for element in self._decoded(run))
+            for pane in self._panes(state, elements, before, now):
+                yield self._encoded(key, pane)
+            self._note(notes, key, state)
+            kept = self._dumped(state)
+            self._keys.put(key, notes.head() + kept if kept else None)
+
+    def _panes(self, state: Any, elements: Iterable[Any], before: int, now: int) -> Iterator[WindowedValue]:
+        driver, watermark, shown = self._driver, Timestamp(micros=now), state.global_state.setdefault(_SHOWN, {})
+        driver.watermark = late = Timestamp(micros=before)
+        for pane in driver.process_elements(state, elements, late, late):
+            shown[pane.windows[0]] = len(pane.value)
+            yield pane
+        driver.watermark = watermark
+        while True:
+            clock = Timestamp(micros=self._clock.micros)
+            timers, _ = state.get_timers(clear=True, watermark=watermark, processing_time=clock)
+            if not timers:
+                break
+            for window_id, (name, domain, time, _) in sorted(timers, key=lambda each: each[1][2]):
+                if window_id not in _ids(state):
+                    continue  # merged away
+                for pane in driver.process_timer(window_id, name, domain, time, state, watermark):
+                    shown[pane.windows[0]] = len(pane.value)
+                    yield pane
+        of_windows = trigger.MergeableStateAdapter(state)
+        for window in of_windows.known_windows():
+            if int(window.max_timestamp().micros) + self._lateness < now:
+                yield from closing(driver, of_windows, window, shown.pop(window, 0))
+                for window_id in of_windows.window_ids.pop(window):
+                    state.state.pop(window_id, None)
+                    state.timers.pop(window_id, None)
+                of_windows._persist_window_ids()
+
+    def _note(self, notes: Notes, key: bytes, state: Any) -> None:
+        """When the key is to be asked next: at its next timer, or when a window is over."""
+        first = {EVENT: NEVER, PROCESSING: NEVER}
+        for timers in state.timers.values():
+            for (_, domain, _), time in timers.items():
+                where = EVENT if domain == TimeDomain.WATERMARK else PROCESSING
+                first[where] = min(first[where], int(time.micros))
+        for window in state.global_state.get("window_ids", ()):
+            # one microsecond later than its last one it is over
+            first[EVENT] = min(first[EVENT], int(window.max_timestamp().micros) + self._lateness + 1)
+        hold = int(state.get_earliest_hold().micros)
+        notes.update(self._times, EVENT, key, first[EVENT], hold)
+        notes.update(self._times, PROCESSING, key, first[PROCESSING], hold)
+
+    def hold(self) -> int:
+        """How far the output watermark may go."""
+        return self._times.hold()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something waits for the clock."""
+        return self._times.waits_for_the_clock()
+
+    def flush(self) -> None:
+        """Writes all to the bucket's store."""
+        self._keys.flush()
+        self._times.flush()
+
+    def _decoded(self, run: bytes) -> Iterator[Any]:
+        stream = create_InputStream(run)
+        while stream.size() > 0:
+            yield self._elements.decode_from_stream(stream, True)
+
+    def _encoded(self, key: bytes, pane: WindowedValue) -> bytes:
+        values = list(pane.value)
+        head = self._heads(pane.timestamp, pane.windows[0], pane.pane_info)
+        run = varint(len(values)) + b"".join(values) if values else b""
+        return b"".join([head, key, UNKNOWN_SIZE, run, END_OF_PARTS])
+
+    # ---- the driver's state as bytes -----------------------------------------------------------------------------
+
+    def _dumped(self, state: Any) -> bytes:
+        """Empty if there is nothing to keep."""
+        windows = state.global_state.get("window_ids", {})
+        if not windows and not state.timers:
+            return b""
+        shown = state.global_state.get(_SHOWN, {})
+        out = create_OutputStream()
+        out.write_var_int64(len(windows))
+        for window, ids in windows.items():
+            out.write(self._window_impl.encode_nested(window), True)
+            out.write_var_int64(shown.get(window, 0))
+            _write_numbers(out, ids)
+        out.write_var_int64(len(state.state))
+        for window_id, tags in state.state.items():
+            out.write_var_int64(window_id)
+            out.write_var_int64(len(tags))
+            for tag, values in tags.items():
+                out.write(tag.encode(), True)
+                _write_values(out, values)
+        out.write_var_int64(len(state.timers))
+        for window_id, timers in state.timers.items():
+            out.write_var_int64(window_id)
+            out.write_var_int64(len(timers))
+            for (name, domain, tag), time in timers.items():
+                out.write(name.encode(), True)
+                out.write_var_int64(_DOMAINS.index(domain))
+                out.write(tag.encode(), True)
+                out.write_var_int64(int(time.micros))
+        return bytes(out.get())
+
+    def _loaded(self, data: bytes) -> Any:
+        state = trigger.InMemoryUnmergedState()
+        if not data:
+            return state
+        stream = create_InputStream(data)
+        windows: dict[Any, list[int]] = {}
+        shown: dict[Any, int] = {}
+        for _ in range(stream.read_var_int64()):
+            window = self._window_impl.decode_nested(stream.read_all(True))
+            shown[window] = stream.read_var_int64()
+            windows[window] = _read_numbers(stream)
+        state.global_state = {"window_ids": windows, _SHOWN: shown}
+        for _ in range(stream.read_var_int64()):
+            tags = state.state[stream.read_var_int64()]
+            for _ in range(stream.read_var_int64()):
+                tag = stream.read_all(True).decode()
+                tags[tag] = _read_values(stream)
+        for _ in range(stream.read_var_int64()):
+            timers = state.timers[stream.read_var_int64()]
+            for _ in range(stream.read_var_int64()):
+                name = stream.read_all(True).decode()
+                domain = _DOMAINS[stream.read_var_int64()]
+                tag = stream.read_all(True).decode()
+                timers[name, domain, tag] = Timestamp(micros=stream.read_var_int64())
+        return state
+
+
+def _ids(state: Any) -> set[int]:
+    return {each for ids in state.global_state.get("window_ids", {}).values() for each in ids}
+
+
+def _write_values(out: Any, values: list[Any]) -> None:
+    if values and isinstance(values[0], bytes):
+        out.write_var_int64(_BYTES)
+        out.write_var_int64(len(values))
+        for value in values:
+            out.write(value, True)
+    elif values and isinstance(values[0], Timestamp):
+        out.write_var_int64(_MICROS)
+        _write_numbers(out, [int(value.micros) for value in values])
+    else:
+        out.write_var_int64(_NUMBERS)
+        _write_numbers(out, values)
+
+
+def _read_values(stream: Any) -> list[Any]:
+    kind = stream.read_var_int64()
+    if kind == _BYTES:
+        return [stream.read_all(True) for _ in range(stream.read_var_int64())]
+    numbers = _read_numbers(stream)
+    return [Timestamp(micros=number) for number in numbers] if kind == _MICROS else numbers
+
+
+def _write_numbers(out: Any, numbers: list[Any]) -> None:
+    """Equal neighbours once, with their count: counters are lists of ones."""
+    groups: list[list[int]] = []
+    for number in numbers:
+        if groups and groups[-1][0] == number:
+            groups[-1][1] += 1
+        else:
+            groups.append([int(number), 1])
+    out.write_var_int64(len(groups))
+    for number, count in groups:
+        out.write_var_int64(number)
+        out.write_var_int64(count)
+
+
+def _read_numbers(stream: Any) -> list[int]:
+    found: list[int] = []
+    for _ in range(stream.read_var_int64()):
+        number = stream.read_var_int64()
+        found += [number] * stream.read_var_int64()
+    return found
