@@ -25,18 +25,20 @@ demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show 
 
 test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m 'broker or slow or spark' $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
-		--editable . pytest pytest-timeout hypothesis fastavro
+		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
-	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners $(ARGS)
+	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners \
+		-n 2 --dist loadfile $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)

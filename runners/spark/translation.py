@@ -154,6 +154,7 @@ def translate(pipeline: Any, is_drain: bool = False, sources: Mapping[str, type[
             translations.pack_combiners,
             translations.lift_combiners,
             translations.expand_sdf,
+            *([_root_side_inputs] if PLANNED in sources else []),
             _mend_sdf_reshuffles,
             translations.fix_flatten_coders,
             _fix_redistribute_coders,
@@ -193,6 +194,14 @@ def _mend_sdf_reshuffles(stages: Iterable[Any], context: Any) -> Iterator[Any]:
                 # a residual of the stage is encoded as what Truncate puts out and read as what it takes in
                 for pcollection in [*transform.inputs.values(), *transform.outputs.values()]:
                     context.length_prefix_pcoll_coders(pcollection)
+        yield stage
+
+
+def _root_side_inputs(stages: Iterable[Any], context: Any) -> Iterator[Any]:
+    """In streaming what reads side inputs begins a stage: elements wait for them in state, before that stage."""
+    for stage in stages:
+        if any(translations.side_inputs(transform) for transform in stage.transforms):
+            stage.forced_root = True
         yield stage
 
 
@@ -240,7 +249,9 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
                 producer = producers.get(pcollection)
                 if pcollection in own or producer is None or not _only_read(producer):
                     continue
-                if not takes_written and pcollection not in sides:
+                # In streaming what reads side inputs runs where there is state, and sources only where there is none
+                moved = sides and PLANNED in context.known_runner_urns and not _is_grouped(producer)
+                if not (takes_written or moved or pcollection in sides):
                     continue
                 if pcollection not in copies:
                     identity, copy = _identity(pcollection, context)
@@ -253,6 +264,10 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
 
 def _only_read(stage: Any) -> bool:
     return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY, PLANNED)
+
+
+def _is_grouped(stage: Any) -> bool:
+    return bool(stage.transforms[0].spec.urn == GROUP_BY_KEY)
 
 
 def _identity(pcollection: str, context: Any) -> tuple[Any, str]:

@@ -14,4 +14,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
-_WITHOUT_SPARK = {"test_spark_worker.py", "test_spark_units.py", "test_spark_capabilities.py"}
+_WITHOUT_SPARK = {
+    "test_spark_worker.py",
+    "test_spark_units.py",
+    "test_spark_capabilities.py",
+    "test_spark_stream_keyed.py",
+    "test_spark_stream_keys.py",
+    "test_spark_stream_packing.py",
+    "test_spark_stream_triggered.py",
+    "test_spark_stream_windows.py",
+}

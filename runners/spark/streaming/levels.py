@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common, common_urns, pipeline_context
+from rmqio.runners.spark.beam_private import common, common_urns, pipeline_context
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
 from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
@@ -35,7 +35,6 @@ from rmqio.runners.spark.translation import (
 from rmqio.runners.spark.worker.writing import payload
 
 _SDF = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
-_UNBOUNDED = beam_runner_api_pb2.IsBounded.UNBOUNDED
 
 
 @dataclass(slots=True)
@@ -58,7 +57,9 @@ class _Placed:
     source: StreamSource | None = None
     pcollection: str = ""
     """Of the rows that it reads: before a GroupByKey, that one's input."""
+    sides: dict[str, list[tuple[_Placed, bool]]] = field(default_factory=dict)
     channels: list[int] = field(default_factory=list)
+    side_channels: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def sources(self) -> set[int]:
@@ -133,7 +134,6 @@ class Levels:
         self._sources[node.output] = source
 
     def _place(self, stage: Stage) -> None:
-        self._refuse(stage)
         producer = self._plan.producers.get(stage.input)
         source = self._sources.get(stage.input)
         form, pcollection = Form.PLAIN, stage.input
@@ -149,22 +149,14 @@ class Levels:
         origins = [] if source else self._origins(pcollection)
         shuffled = form is not Form.PLAIN
         level = max((origin.level + (shuffled or spread) for origin, spread in origins), default=0)
-        placed = _Placed(stage, len(self._all), level, form, origins, source, pcollection)
+        sides = {side: self._origins(side) for _, _, side, _ in stage.side_inputs}
+        level = max([level, *(origin.level + 1 for found in sides.values() for origin, _ in found)])
+        if sides:
+            level = max(level, 1)  # they are kept in state
+        placed = _Placed(stage, len(self._all), level, form, origins, source, pcollection, sides)
         self._all.append(placed)
         for output in stage.outputs:
             self._placed[output] = placed
-
-    def _refuse(self, stage: Stage) -> None:
-        if stage.side_inputs:
-            raise NotImplementedError(f"{stage.side_inputs[0][0]}: side inputs are not there in streaming yet")
-        pcollections = self._plan.components.pcollections
-        for transform in stage.transforms:
-            outputs = (pcollections[each].is_bounded for each in transform.outputs.values())
-            if transform.spec.urn == _SDF and _UNBOUNDED in outputs:
-                raise NotImplementedError(
-                    f"{transform.unique_name}: unbounded splittable DoFns are not there in streaming yet, but for "
-                    "ReadFromRocketMQ"
-                )
 
     def _origins(self, pcollection: str) -> list[tuple[_Placed, bool]]:
         producer = self._plan.producers.get(pcollection)
@@ -184,6 +176,11 @@ class Levels:
         return [pcollection]
 
     def _connect(self, placed: _Placed) -> None:
+        for side, origins in placed.sides.items():
+            pairs = zip(self._written(side), origins, strict=True)
+            placed.side_channels[side] = tuple(
+                self._channel(pcollection, Form.PLAIN, origin, placed.level) for pcollection, (origin, _) in pairs
+            )
         if placed.source:
             placed.channels.append(placed.source.channel)
             return
@@ -215,8 +212,10 @@ class Levels:
     def _task(self, placed: _Placed) -> StreamStage:
         group = self._plan.group_spec(placed.pcollection) if placed.form is not Form.PLAIN else None
         read = Input("read", placed.form, group)
-        task = stage_task(self._plan, placed.stage, placed.number, read, payload, {}, self._options)
-        return StreamStage(task, tuple(placed.channels))
+        names = {(transform_id, tag): side for transform_id, tag, side, _ in placed.stage.side_inputs}
+        task = stage_task(self._plan, placed.stage, placed.number, read, payload, names, self._options)
+        defers = any(transform.spec.urn == _SDF for transform in placed.stage.transforms)
+        return StreamStage(task, tuple(placed.channels), placed.side_channels, defers)
 
     def _level(self, number: int, tasks: Mapping[int, StreamStage]) -> LevelTask:
         here = [placed for placed in self._all if placed.level == number]
@@ -228,6 +227,11 @@ class Levels:
             stages=tuple(tasks[id(placed)] for placed in here),
             made=made,
             local=frozenset(channel for channel in made if number in self._read[channel]),
+            spread=frozenset(
+                output.channel
+                for (_, form, level), output in self._channels.items()
+                if form is Form.PLAIN and output.channel in made and level > number
+            ),
             later=tuple(
                 channel
                 for channel, origin in self._made.items()

@@ -6,7 +6,7 @@ Rows are those of bounded pipelines, (channel, bucket, key, value); the channels
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -24,6 +24,10 @@ class StreamStage:
 
     task: StageTask
     channels: tuple[int, ...]
+    sides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The channels of each side input."""
+    defers: bool = False
+    """Whether it begins with a splittable DoFn, whose remainders are kept in state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class LevelTask:
     """Channels that are written here, and by which of the stages."""
     local: frozenset[int]
     """Channels that are written and read here."""
+    spread: frozenset[int]
+    """Channels that are written here for every bucket of a later level: side inputs."""
     later: tuple[int, ...]
     """Channels that are known here and read by later levels."""
     sources: Mapping[int, tuple[int, ...]]

@@ -27,7 +27,9 @@ from rmqio.runners.spark.worker.grouping import chunks
 from rmqio.runners.spark.worker.keyed import KeyedState
 from rmqio.runners.spark.worker.keys import NEVER
 from rmqio.runners.spark.worker.packing import pack, parted, unpack
+from rmqio.runners.spark.worker.residuals import Residuals
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
+from rmqio.runners.spark.worker.side_state import Held, SideState
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.store import Entries, Store
 from rmqio.runners.spark.worker.task import prepared, recorded
@@ -49,7 +51,10 @@ class Outputs(RowWriter):
         self.kept: dict[int, list[tuple[bytes | None, bytes]]] = {}
 
     def write(self, channel: int, bucket: int, key: bytes | None, value: bytes) -> None:
-        if channel in self._task.local:
+        if channel in self._task.spread:
+            for each in self._task.buckets:
+                super().write(channel, each, key, value)
+        elif channel in self._task.local:
             self.kept.setdefault(channel, []).append((key, value))
         else:
             super().write(channel, self._task.buckets[bucket], key, value)
@@ -85,6 +90,8 @@ class Level:
     def __init__(self, task: LevelTask) -> None:
         self._task = task
         self._bundles: dict[int, Bundles] = {}
+        self.sides: dict[int, dict[str, Held]] = {}
+        """By stage, where its bundles find their side inputs."""
         self._outputs = Outputs(task, None)
         self.spool = Spool()
 
@@ -95,7 +102,8 @@ class Level:
             stage = self._task.stages[index].task
             report = TaskReport(os.getpid())
             # Finalizers run when the micro-batch is committed; what their bundle defers is part of the same one
-            found = Bundles(stage, {}, self._outputs, self.spool, report, waits_for_finalizers=False)
+            self.sides[index] = {spec.name: Held() for spec in stage.side_inputs}
+            found = Bundles(stage, self.sides[index], self._outputs, self.spool, report, waits_for_finalizers=False)
             self._bundles[index] = found
         return found
 
@@ -256,8 +264,10 @@ class _Bucket:
         self._late = 0
         self._clock = 0
         self._hold = NEVER
+        self._sides: SideState | None = None
 
     def run(self, bucket: int, rows: Iterable[Row], warnings: list[Any]) -> None:
+        self._bucket = bucket
         task, outputs = self._task, self._outputs
         given: dict[int, list[tuple[bytes | None, bytes]]] = {}
         watermarks = self._take(rows, given)
@@ -268,13 +278,17 @@ class _Bucket:
             before = known.get(name, MIN)
             now = max(before, min((watermarks.get(channel, MIN) for channel in stage.channels), default=MAX))
             self._hold = NEVER
+            self._sides = self._side_state(index, given, watermarks)
             if stage.task.input.form is Form.WINDOWS:
                 self._group(index, given, before, now)
             elif stage.task.input.form is Form.STATEFUL:
                 self._keyed(index, given, before, now)
+            elif stage.defers:
+                self._deferring(index, given)
             else:
-                values = {channel: [value for _, value in found] for channel, found in given.items()}
-                self._level.run_stage(index, _values(stage.channels, values, outputs.kept))
+                self._level.run_stage(index, self._ready(self._rows(index, given), before))
+            if self._sides is not None:
+                self._hold = min(self._hold, self._sides.hold())
             known[name] = now
             least = min(least, now)
             for channel, maker in task.made.items():
@@ -295,6 +309,7 @@ class _Bucket:
     def _take(self, rows: Iterable[Row], given: dict[int, list[tuple[bytes | None, bytes]]]) -> dict[int, int]:
         """Sorts the rows; returns the watermarks of the channels that come from earlier levels."""
         read = {channel for stage in self._task.stages for channel in stage.channels}
+        read |= {each for stage in self._task.stages for channels in stage.sides.values() for each in channels}
         watermarks: dict[int, int] = {}
         sources: dict[str, Any] = {}
         learned: list[tuple[str, dict[str, int]]] = []
@@ -339,9 +354,35 @@ class _Bucket:
         }
 
     def _rows(self, index: int, given: Mapping[int, list[Any]]) -> Iterator[tuple[bytes, bytes]]:
+        """The key, empty if there is none, and the value of each row of a stage's input."""
         for channel in self._task.stages[index].channels:
-            yield from given.get(channel, ())
-            yield from self._outputs.kept.pop(channel, ())  # type: ignore[misc]
+            for key, value in (*given.get(channel, ()), *self._outputs.kept.get(channel, ())):
+                yield key or b"", value
+
+    def _side_state(
+        self, index: int, given: Mapping[int, list[Any]], watermarks: Mapping[int, int]
+    ) -> SideState | None:
+        stage = self._task.stages[index]
+        if not stage.sides:
+            return None
+        bundles = self._level.at(index)
+        found = SideState(self._store, stage.task.stage_id, bundles, self._level.sides[index])
+        rows = {
+            name: [value for channel in channels for _, value in given.get(channel, ())]
+            for name, channels in stage.sides.items()
+        }
+        least = {
+            name: min((watermarks.get(channel, MIN) for channel in channels), default=MAX)
+            for name, channels in stage.sides.items()
+        }
+        found.take(self._bucket, rows, least)
+        return found
+
+    def _ready(self, rows: Iterable[tuple[bytes, bytes]], before: int) -> Iterator[bytes]:
+        """The encoded elements of rows, without those that wait for side inputs, with those that have waited."""
+        if self._sides is None:
+            return (value for _, value in rows)
+        return (value for _, value in self._sides.divide(rows, before))
 
     def _group(self, index: int, given: Mapping[int, list[Any]], before: int, now: int) -> None:
         task, windowing = self._task.stages[index].task, self._level.windowing(index)
@@ -349,32 +390,45 @@ class _Bucket:
             triggered = Triggered(self._store, task.stage_id, windowing)
             for window, packed in self._rows(index, given):
                 self._late += triggered.add(window, packed, before)
-            self._level.run_stage(index, chunks(triggered.fire(before, now, self._clock)))
+            panes = chunks(triggered.fire(before, now, self._clock))
+            self._level.run_stage(index, self._ready(((b"", chunk) for chunk in panes), before))
             triggered.flush()
             self._hold, self._pending = triggered.hold(), self._pending or triggered.is_pending
             return
         windows = Windows(self._store, task.stage_id, windowing)
         for window, packed in self._rows(index, given):
             self._late += windows.add(window, packed, before)
-        self._level.run_stage(index, chunks(windows.fire(now, self._level.spool)))
+        groups = chunks(windows.fire(now, self._level.spool))
+        self._level.run_stage(index, self._ready(((b"", chunk) for chunk in groups), before))
         windows.flush()
 
     def _keyed(self, index: int, given: Mapping[int, list[Any]], before: int, now: int) -> None:
         task, bundles = self._task.stages[index].task, self._level.at(index)
         windowing = self._level.windowing(index)
         state = KeyedState(self._store, task.stage_id, bundles.descriptor, windowing, bundles.timer_coders)
-        found = []
+        rows = []
         for window, packed in self._rows(index, given):
             _, runs = unpack(packed)
             if state.is_over(window, before):
                 self._late += self._level.count(index, runs)
             else:
-                found.append(b"".join(runs))
+                rows.append((b"", b"".join(runs)))
+        found = list(self._ready(rows, before))
         if state.wake(now, self._clock) or found:
             bundles.keep(state, state.timers)
             bundles.run(iter(found))
             state.flush(now)
         self._hold, self._pending = state.hold(), self._pending or state.is_pending
+
+    def _deferring(self, index: int, given: Mapping[int, list[Any]]) -> None:
+        """A stage that begins with a splittable DoFn: once over what has come and what is due of what it deferred."""
+        residuals = Residuals(self._store, self._task.stages[index].task.stage_id)
+        before = self._root["watermarks"].get(str(self._task.stages[index].task.stage_id), MIN)
+        elements = [*residuals.due(self._clock), *self._ready(self._rows(index, given), before)]
+        if elements:
+            residuals.add(self._level.at(index).run_once(iter(elements)), self._clock, MIN)
+            residuals.flush()
+        self._hold, self._pending = residuals.hold(), self._pending or not residuals.is_empty
 
 
 def _values(

@@ -54,8 +54,9 @@ class Query:
         self._folder = tempfile.mkdtemp(prefix="rmqio-query-")
         control = os.path.join(self._folder, "stop")
         self._control = control
+        self._pending = os.path.join(self._folder, "pending")
         buckets = len(plan.levels[0].buckets)
-        self._planning = Planning(tuple(plan.sources), max(2, buckets), limits, until_now, control)
+        self._planning = Planning(tuple(plan.sources), max(2, buckets), limits, until_now, control, self._pending)
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
         self._failure: BaseException | None = None
         self._is_done = threading.Event()
@@ -96,7 +97,13 @@ class Query:
     def _batch(self, frame: DataFrame, number: int) -> None:
         began = time.monotonic()
         reports = [pickle.loads(bytes(row.value)) for row in frame.collect()]
-        self._waiting.append(BatchReport(number, reports, time.monotonic() - began))
+        report = BatchReport(number, reports, time.monotonic() - began)
+        self._waiting.append(report)
+        with contextlib.suppress(FileNotFoundError):
+            if report.is_pending:
+                open(self._pending, "w").close()
+            else:
+                os.remove(self._pending)
 
     def _attend(self, running: Any) -> None:
         """Commits what Spark has committed, and stops the query when it is at its end."""
@@ -153,6 +160,11 @@ class BatchReport:
         return min((each.watermark for each in self.levels if each.level), default=MAX)
 
     @property
+    def is_pending(self) -> bool:
+        """Whether something waits for the clock alone."""
+        return any(each.pending for each in self.levels)
+
+    @property
     def is_last(self) -> bool:
         """Whether all sources are done; if they have ended for good, also nothing must be left to do."""
         if self.planned is None:
@@ -160,7 +172,7 @@ class BatchReport:
         sources = self.planned["sources"].values()
         if not all(each["ended"] for each in sources):
             return all(each["done"] for each in sources)
-        return self.watermark >= MAX and not any(each.pending for each in self.levels)
+        return self.watermark >= MAX and not self.is_pending
 
 
 def _first(task: LevelTask) -> Any:

@@ -22,6 +22,7 @@ from rmqio.runners.spark.worker import rows
 
 NAME: Final = "rmqio-planned"
 _TICK_S: Final = 1.0  # without data, how often the clock alone is worth a micro-batch
+_PENDING_TICK_S: Final = 0.1  # the same while timers or splittable DoFns wait for the clock
 _LOOK_S: Final = 0.05  # how often it is looked whether there is anything new
 
 
@@ -63,6 +64,8 @@ class Planning:
     until_now: bool
     control: str
     """A file of the driver. When it is there, nothing more is planned."""
+    pending: str
+    """Another. While it is there, something waits for the clock alone."""
 
 
 def data_source(planning: Planning) -> type[DataSource]:
@@ -115,7 +118,8 @@ class PlannedReader(DataSourceStreamReader):
             for source in planning.sources
         }
         clock = time.time()
-        if end == begin and clock - start["clock"] < _TICK_S:
+        tick_s = _PENDING_TICK_S if os.path.exists(planning.pending) else _TICK_S
+        if end == begin and clock - start.get("clock", 0.0) < tick_s:
             return start
         return {"number": start["number"] + 1, "clock": clock, "from": begin, "to": end}
 

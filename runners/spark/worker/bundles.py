@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from apache_beam.internal import pickler
@@ -20,7 +20,7 @@ from rmqio.runners.spark.beam_private import (
     pipeline_context,
 )
 from rmqio.runners.spark.metrics import consolidate
-from rmqio.runners.spark.model import RESIDUAL_CHANNEL, StageTask, TaskReport
+from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
 from rmqio.runners.spark.worker import writing  # noqa: F401  registers the write operations with Beam
 from rmqio.runners.spark.worker.keyed import KeyTimers
 from rmqio.runners.spark.worker.rows import RowWriter
@@ -115,6 +115,11 @@ class Bundles:
         self._used = False
 
     @property
+    def side_specs(self) -> Sequence[SideInput]:
+        """The side inputs of the stage."""
+        return self._task.side_inputs
+
+    @property
     def input_coder(self) -> Any:
         """Of the elements that a bundle is given."""
         read = self.descriptor.transforms[self._task.input.transform_id].spec.payload
@@ -124,6 +129,13 @@ class Bundles:
         """State and timers of the next bundles are kept there, beyond the bundle: in streaming, see keyed.py."""
         self.state.serve(user_state)
         self._kept_timers = timers
+
+    def run_once(self, chunks: Iterator[bytes]) -> list[Any]:
+        """One bundle over encoded elements; returns what it defers, as Beam's DelayedBundleApplications."""
+        residuals, finalizes = self._bundle(chunks)
+        if finalizes:
+            self._carry_finalizers()
+        return list(residuals)
 
     def run(self, chunks: Iterator[bytes]) -> None:
         """One bundle over encoded elements, and then the bundles of what it defers.
@@ -138,7 +150,7 @@ class Bundles:
             if not residuals:
                 return
             elements = [residual.application.element for residual in residuals]
-            delay_s = min(_delay_s(residual) for residual in residuals)
+            delay_s = min(delay_of(residual) for residual in residuals)
             if finalizes and self._waits_for_finalizers:
                 self._report.delay_s = min(delay_s, self._report.delay_s) if self._report.residuals else delay_s
                 self._report.residuals += len(elements)
@@ -193,7 +205,8 @@ def _in_event_time(descriptor: Any, transform_id: str, family: str) -> bool:
     return bool(domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME)
 
 
-def _delay_s(residual: Any) -> float:
+def delay_of(residual: Any) -> float:
+    """The seconds that a residual asks to wait."""
     if not residual.HasField("requested_time_delay"):
         return 0.0
     delay = residual.requested_time_delay

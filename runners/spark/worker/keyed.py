@@ -117,7 +117,11 @@ class KeyedState:
 
     def is_over(self, window: bytes, watermark: int) -> bool:
         """Whether what comes for a window now is too late."""
-        return self.end(window) + self._lateness < watermark
+        return self._last(window) < watermark
+
+    def _last(self, window: bytes) -> int:
+        """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
+        return min(self.end(window) + self._lateness, MAX - 1)
 
     def end(self, window: bytes) -> int:
         """The last microsecond of an encoded window."""
@@ -145,10 +149,10 @@ class KeyedState:
         for key, notes in self._notes.items():
             kept: dict[bytes, bytes] = {}
             first = {EVENT: NEVER, PROCESSING: NEVER}
-            hold = NEVER
+            hold = {EVENT: NEVER, PROCESSING: NEVER}
             for cell, state_key in self._cells[key].items():
                 _, _, length = _HEAD.unpack_from(cell)
-                over = self.end(cell[_HEAD.size : _HEAD.size + length]) + self._lateness + 1
+                over = self._last(cell[_HEAD.size : _HEAD.size + length]) + 1
                 if over <= watermark:
                     continue
                 data, _ = self._servicer.get_raw(state_key)
@@ -162,10 +166,10 @@ class KeyedState:
                 kept[cell] = _FIRES.pack(fires, holds) + encoded
                 domain = EVENT if self._event_time[family] else PROCESSING
                 first[domain] = min(first[domain], fires)
-                first[EVENT] = min(first[EVENT], self.end(window) + self._lateness + 1)
-                hold = min(hold, holds)
+                first[EVENT] = min(first[EVENT], self._last(window) + 1)
+                hold[domain] = min(hold[domain], holds)
             for domain in (EVENT, PROCESSING):
-                notes.update(self._times, domain, key, first[domain], hold)
+                notes.update(self._times, domain, key, first[domain], hold[domain])
             self._keys.put(key, notes.head() + _packed(kept) if kept else None)
         self._keys.flush()
         self._times.flush()

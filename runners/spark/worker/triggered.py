@@ -12,7 +12,7 @@ from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
 from apache_beam.transforms import trigger
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.worker.framing import END_OF_PARTS, UNKNOWN_SIZE, ElementHeads, varint
@@ -24,6 +24,7 @@ from rmqio.runners.spark.worker.store import Store
 _DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
 _BYTES, _MICROS, _NUMBERS = 0, 1, 2
 _SHOWN: Final = "shown"
+_END: Final = int(MAX_TIMESTAMP.micros)
 
 
 class Clock:
@@ -32,9 +33,9 @@ class Clock:
     def __init__(self) -> None:
         self.micros = 0
 
-    def time(self) -> float:
-        """Seconds."""
-        return self.micros / 1e6
+    def time(self) -> Timestamp:
+        """What triggers set timers by."""
+        return Timestamp(micros=self.micros)
 
 
 class _Driver(trigger.GeneralTriggerDriver):
@@ -66,9 +67,8 @@ class Triggered:
 
     def add(self, window: bytes, packed: bytes, watermark: int) -> int:
         """Takes elements of a window; returns how many were dropped since it is over."""
-        end = int(self._window_impl.decode_nested(window).max_timestamp().micros)
         keys, runs = unpack(packed)
-        if end + self._lateness < watermark:
+        if self._last(self._window_impl.decode(window)) < watermark:
             return sum(1 for run in runs for _ in self._decoded(run))
         for key, run in zip(keys, runs, strict=True):
             self._given.setdefault(key, []).append(run)
@@ -79,7 +79,8 @@ class Triggered:
         self._clock.micros = clock
         given, self._given = self._given, {}
         due: dict[bytes, list[tuple[bytes, int]]] = {}
-        for domain, time in ((EVENT, now), (PROCESSING, clock)):
+        # At the end of time all windows are over: nothing waits for the clock any more
+        for domain, time in ((EVENT, now), (PROCESSING, NEVER - 1 if now >= _END else clock)):
             for key, micros in self._times.due(domain, time):
                 due.setdefault(key, []).append((domain, micros))
         for key in {**given, **due}:
@@ -115,7 +116,7 @@ class Triggered:
                     yield pane
         of_windows = trigger.MergeableStateAdapter(state)
         for window in of_windows.known_windows():
-            if int(window.max_timestamp().micros) + self._lateness < now:
+            if self._last(window) < now:
                 yield from closing(driver, of_windows, window, shown.pop(window, 0))
                 for window_id in of_windows.window_ids.pop(window):
                     state.state.pop(window_id, None)
@@ -131,10 +132,14 @@ class Triggered:
                 first[where] = min(first[where], int(time.micros))
         for window in state.global_state.get("window_ids", ()):
             # one microsecond later than its last one it is over
-            first[EVENT] = min(first[EVENT], int(window.max_timestamp().micros) + self._lateness + 1)
+            first[EVENT] = min(first[EVENT], self._last(window) + 1)
         hold = int(state.get_earliest_hold().micros)
         notes.update(self._times, EVENT, key, first[EVENT], hold)
         notes.update(self._times, PROCESSING, key, first[PROCESSING], hold)
+
+    def _last(self, window: Any) -> int:
+        """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
+        return min(int(window.max_timestamp().micros) + self._lateness, _END - 1)
 
     def hold(self) -> int:
         """How far the output watermark may go."""

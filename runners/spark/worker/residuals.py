@@ -1,0 +1,57 @@
+"""What splittable DoFns defer in a streaming pipeline: kept in the bucket until it is due, in a later micro-batch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rmqio.runners.spark.worker.bundles import delay_of
+from rmqio.runners.spark.worker.keys import NEVER
+from rmqio.runners.spark.worker.packing import pack, unpack
+from rmqio.runners.spark.worker.store import Store
+
+_NAME: Final = struct.Struct(">cI")
+_HEAD: Final = struct.Struct("<qq")  # when it is due, and what it holds the output watermark back to
+
+
+class Residuals:
+    """Of one stage in one bucket. An entry of all: a splittable DoFn without end has few elements."""
+
+    def __init__(self, store: Store, stage: int) -> None:
+        self._store = store
+        self._name = _NAME.pack(b"r", stage)
+        found = store.get(self._name)
+        heads, elements = unpack(found) if found else ([], [])
+        self._kept = [(*_HEAD.unpack(head), element) for head, element in zip(heads, elements, strict=True)]
+
+    def due(self, clock: int) -> list[bytes]:
+        """Takes out the elements that are due."""
+        due = [element for time, _, element in self._kept if time <= clock]
+        self._kept = [each for each in self._kept if each[0] > clock]
+        return due
+
+    def add(self, deferred: Iterable[Any], clock: int, lowest: int) -> None:
+        """Takes Beam's DelayedBundleApplications. One that says nothing of its watermark holds at `lowest`."""
+        for each in deferred:
+            holds = [time.ToMicroseconds() for time in each.application.output_watermarks.values()]
+            time = clock + int(delay_of(each) * 1e6)
+            self._kept.append((time, min(holds, default=lowest), each.application.element))
+
+    def hold(self) -> int:
+        """How far the output watermark may go."""
+        return min((hold for _, hold, _ in self._kept), default=NEVER)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._kept
+
+    def flush(self) -> None:
+        """Writes all to the bucket's store."""
+        if not self._kept:
+            self._store.put(self._name, None)
+            return
+        heads = pa.array([_HEAD.pack(time, hold) for time, hold, _ in self._kept], pa.binary())
+        self._store.put(self._name, pack(heads, pa.array([element for _, _, element in self._kept], pa.binary())))

@@ -1,0 +1,237 @@
+"""State by key and the index of keys by time, over many micro-batches: against a dict and a list."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.worker.store import Store
+
+pytestmark = [pytest.mark.slow]
+
+SECOND = 1_000_000
+KEY = st.integers(0, 400).map(lambda number: b"key-%d" % number)
+
+
+class Entries(dict[bytes, bytes]):
+    """Entries in memory, as they stay between micro-batches."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self[key] = value
+
+    def remove(self, key: bytes) -> None:
+        self.pop(key, None)
+
+
+# ---- records by key -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.tuples(KEY, st.none() | st.binary(max_size=8)), max_size=30),
+            st.tuples(st.integers(0, 400), st.integers(0, 400)).map(
+                lambda ends: [(b"key-%d" % number, b"%d" % number) for number in range(min(ends), max(ends))]
+            ),
+            st.tuples(st.integers(0, 400), st.integers(0, 400)).map(
+                lambda ends: [(b"key-%d" % number, None) for number in range(min(ends), max(ends))]
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_keys_are_a_dict_that_outlives_micro_batches(batches: list[list[tuple[bytes, bytes | None]]]) -> None:
+    entries, expected = Entries(), dict[bytes, bytes]()
+    for batch in batches:
+        store = Store(entries)
+        keys = Keys(store, 7)
+        for key, record in batch:
+            assert keys.get(key) == expected.get(key)
+            keys.put(key, record)
+            if record is None:
+                expected.pop(key, None)
+            else:
+                expected[key] = record
+            assert keys.get(key) == record
+        keys.flush()
+        store.flush()
+        after = Keys(Store(entries), 7)
+        names = {key for each in batches for key, _ in each}
+        assert {key: found for key in names if (found := after.get(key)) is not None} == expected
+
+
+def pages(entries: Entries) -> int:
+    return sum(name[:1] == b"p" for name in entries)
+
+
+def test_pages_divide_as_keys_become_many_and_an_access_reads_one_of_them() -> None:
+    entries, found = Entries(), []
+    for batch in range(12):
+        store = Store(entries)
+        keys = Keys(store, 1)
+        for number in range(batch * 50, batch * 50 + 50):
+            keys.put(b"key-%d" % number, b"%d" % number)
+        keys.flush()
+        store.flush()
+        found.append(pages(entries))
+    assert found == [1, 4, 4, 4, 4, 16, 16, 16, 16, 16, 16, 16]
+    asked: list[bytes] = []
+
+    class Watched(Entries):
+        def get(self, key: bytes) -> bytes | None:  # type: ignore[override]
+            asked.append(key)
+            return entries.get(key)
+
+    keys = Keys(Store(Watched()), 1)
+    assert [keys.get(b"key-17"), keys.get(b"key-17"), keys.get(b"nothing")] == [b"17", b"17", None]
+    assert 2 <= len(asked) <= 3, "the count, and the page of each key"
+    largest = max(len(value) for name, value in entries.items() if name[:1] == b"p")
+    assert largest < sum(map(len, entries.values())) / 4, "keys are spread over the pages"
+
+
+def test_keys_that_are_written_again_divide_nothing() -> None:
+    entries = Entries()
+    for batch in range(5):
+        store = Store(entries)
+        keys = Keys(store, 1)
+        for number in range(50):
+            keys.put(b"key-%d" % number, b"%d" % batch)
+        keys.put(b"never there", None)
+        keys.flush()
+        store.flush()
+    assert pages(entries) == 1
+
+
+def test_pages_without_keys_are_removed_and_stages_stay_apart() -> None:
+    entries = Entries()
+    store = Store(entries)
+    first, second = Keys(store, 1), Keys(store, 2)
+    for number in range(300):
+        first.put(b"%d" % number, b"x")
+    second.put(b"0", b"y")
+    first.flush()
+    second.flush()
+    store.flush()
+    assert pages(entries) > 4
+    store = Store(entries)
+    first = Keys(store, 1)
+    for number in range(300):
+        first.put(b"%d" % number, None)
+    first.flush()
+    store.flush()
+    assert pages(entries) == 1
+    assert [Keys(Store(entries), 1).get(b"0"), Keys(Store(entries), 2).get(b"0")] == [None, b"y"]
+
+
+# ---- keys by time ---------------------------------------------------------------------------------------------------
+
+MICROS = st.integers(-3 * SECOND, 20 * SECOND)
+NOTE = st.tuples(st.sampled_from([EVENT, PROCESSING]), MICROS, st.integers(-5 * SECOND, 20 * SECOND), KEY)
+BATCH = st.tuples(st.lists(NOTE, max_size=12), st.sampled_from([EVENT, PROCESSING]), MICROS)
+
+
+@settings(max_examples=200)
+@given(st.lists(BATCH, max_size=8))
+def test_what_is_due_comes_once_and_nothing_before_its_time(
+    batches: list[tuple[list[tuple[bytes, int, int, bytes]], bytes, int]],
+) -> None:
+    entries, left = Entries(), list[tuple[bytes, int, int, bytes]]()
+    for notes, domain, now in [*batches, ([], EVENT, 21 * SECOND), ([], PROCESSING, 21 * SECOND)]:
+        store = Store(entries)
+        times = Times(store, 3)
+        for note in notes:
+            times.note(*note)
+            left.append(note)
+        found = sorted(times.due(domain, now))
+        assert found == sorted((key, at) for of, at, _, key in left if of == domain and at <= now)
+        left = [each for each in left if each[0] != domain or each[1] > now]
+        times.flush()
+        store.flush()
+        for each in (times, Times(Store(entries), 3)):
+            assert each.hold() <= min((hold for _, _, hold, _ in left), default=NEVER)
+            assert each.waits_for_the_clock() == any(of == PROCESSING for of, _, _, _ in left)
+    assert times.hold() == NEVER, "nothing is left to hold anything"
+    assert entries == {}
+
+
+def test_a_hold_ends_with_the_span_of_times_that_it_was_noted_in() -> None:
+    times = Times(Store(Entries()), 3)
+    times.note(EVENT, 100 * SECOND, 50, b"a")
+    times.note(EVENT, 200 * SECOND, 70, b"b")
+    assert times.hold() == 50
+    assert list(times.due(EVENT, 150 * SECOND)) == [(b"a", 100 * SECOND)]
+    assert times.hold() == 70
+    times.note(PROCESSING, 5 * SECOND, 60, b"c")
+    assert times.hold() == 60
+    assert list(times.due(EVENT, NEVER - 1)) == [(b"b", 200 * SECOND)]
+    assert times.hold() == 60, "the clock has not come to it"
+
+
+def test_stages_have_their_own_times() -> None:
+    store = Store(Entries())
+    first, second = Times(store, 1), Times(store, 2)
+    first.note(EVENT, 5, 1, b"a")
+    second.note(EVENT, 5, 2, b"b")
+    first.flush()
+    second.flush()
+    assert list(Times(store, 1).due(EVENT, 5)) == [(b"a", 5)]
+    assert list(Times(store, 2).due(EVENT, 5)) == [(b"b", 5)]
+
+
+# ---- notes ----------------------------------------------------------------------------------------------------------
+
+
+class Noted(Times):
+    """Times that remember what was noted."""
+
+    def __init__(self) -> None:
+        super().__init__(Store(Entries()), 1)
+        self.found: list[tuple[bytes, int, int, bytes]] = []
+
+    def note(self, domain: bytes, micros: int, hold: int, key: bytes) -> None:
+        self.found.append((domain, micros, hold, key))
+
+
+# what the key wants, one after the other: time and hold; what of it is noted
+UPDATES = [
+    ([(100, 50)], [(100, 50)]),
+    ([(100, 50), (100, 50)], [(100, 50)]),
+    ([(100, 50), (200, 60)], [(100, 50)]),
+    ([(100, 50), (90, 60)], [(100, 50), (90, 50)]),
+    ([(100, 50), (200, 40)], [(100, 50), (100, 40)]),
+    ([(100, 50), (NEVER, 40), (NEVER, NEVER)], [(100, 50)]),
+    ([(NEVER, NEVER)], []),
+]
+
+
+@pytest.mark.parametrize("domain", [EVENT, PROCESSING])
+@pytest.mark.parametrize(("wanted", "expected"), UPDATES)
+def test_a_key_is_noted_only_when_that_changes_something(
+    domain: bytes, wanted: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    times, head = Noted(), None
+    for micros, hold in wanted:
+        notes = Notes(head)
+        notes.update(times, domain, b"k", micros, hold)
+        head = notes.head() + b"what follows in the record"
+    assert times.found == [(domain, micros, hold, b"k") for micros, hold in expected]
+
+
+def test_a_note_that_came_is_made_anew_but_not_for_an_older_one() -> None:
+    times, notes = Noted(), Notes()
+    notes.update(times, EVENT, b"k", 100, 50)
+    notes.update(times, EVENT, b"k", 80, 50)
+    notes.came(EVENT, 100)
+    notes.came(PROCESSING, 80)
+    notes.update(times, EVENT, b"k", 80, 50)
+    assert len(times.found) == 2
+    notes.came(EVENT, 80)
+    notes.update(times, EVENT, b"k", 300, 250)
+    assert times.found[2:] == [(EVENT, 300, 250, b"k")]
+    assert Notes(notes.head()).head() == notes.head() != Notes().head()

@@ -1,0 +1,263 @@
+"""Pipelines without end on Structured Streaming: windows, triggers, state, timers, side inputs, restarts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+import apache_beam as beam
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms import trigger, window
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, TimerSpec, on_timer
+
+from rmqio.errors import LocalError
+from rmqio.runners.spark import PipelineFailed, SparkRunner
+
+pytestmark = [pytest.mark.slow]
+
+
+class ToFile(beam.DoFn):
+    """Writes each element as JSON to a file of the bundle's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def start_bundle(self) -> None:
+        self._found: list[Any] = []
+
+    def process(self, element: Any) -> None:
+        self._found.append(element)
+
+    def finish_bundle(self) -> None:
+        Path(self._folder, uuid.uuid4().hex).write_text(json.dumps(self._found))
+
+
+def written(folder: Path) -> list[Any]:
+    return [element for file in folder.iterdir() for element in json.loads(file.read_text())]
+
+
+def streaming(*arguments: str) -> beam.Pipeline:
+    return beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(["--streaming", *arguments]))
+
+
+def timed(pipeline: Any, values: Iterable[tuple[str, int]]) -> Any:
+    """Pairs whose timestamp is their number."""
+    return (
+        pipeline
+        | beam.Create(list(values), reshuffle=False)
+        | "Stamp" >> beam.Map(lambda kv: window.TimestampedValue(kv, kv[1]))
+    )
+
+
+def windowed_list(kv: Any, bounds: Any = beam.DoFn.WindowParam) -> Any:
+    return [kv[0], sorted(kv[1]), float(bounds.start), float(bounds.end)]
+
+
+def test_fixed_windows_and_sessions_in_one_pipeline(tmp_path: Path) -> None:
+    fixed, sessions = tmp_path / "fixed", tmp_path / "sessions"
+    fixed.mkdir()
+    sessions.mkdir()
+    values = [("a", n) for n in (0, 1, 9, 10, 25)] + [("b", n) for n in (3, 4, 19)]
+    with streaming() as p:
+        pairs = timed(p, values)
+        _ = (
+            pairs
+            | "F" >> beam.WindowInto(window.FixedWindows(10))
+            | "GF" >> beam.GroupByKey()
+            | "LF" >> beam.Map(windowed_list)
+            | "WF" >> beam.ParDo(ToFile(fixed))
+        )
+        _ = (
+            pairs
+            | "S" >> beam.WindowInto(window.Sessions(5), allowed_lateness=3)
+            | "GS" >> beam.GroupByKey()
+            | ("LS" >> beam.Map(windowed_list))
+            | "WS" >> beam.ParDo(ToFile(sessions))
+        )
+    assert sorted(written(fixed)) == [
+        ["a", [0, 1, 9], 0.0, 10.0],
+        ["a", [10], 10.0, 20.0],
+        ["a", [25], 20.0, 30.0],
+        ["b", [3, 4], 0.0, 10.0],
+        ["b", [19], 10.0, 20.0],
+    ]
+    assert sorted(written(sessions)) == [
+        ["a", [0, 1], 0.0, 6.0],
+        ["a", [9, 10], 9.0, 15.0],
+        ["a", [25], 25.0, 30.0],
+        ["b", [3, 4], 3.0, 9.0],
+        ["b", [19], 19.0, 24.0],
+    ]
+
+
+def test_panes_of_a_trigger_are_numbered_and_accumulate(tmp_path: Path) -> None:
+    early = trigger.AfterWatermark(early=trigger.AfterCount(2))
+    accumulating = trigger.AccumulationMode.ACCUMULATING
+
+    def pane(kv: Any, info: Any = beam.DoFn.PaneInfoParam) -> Any:
+        return [kv[0], len(list(kv[1])), info.index, info.is_first, info.is_last, info.timing]
+
+    with streaming() as p:
+        _ = (
+            timed(p, [("a", n) for n in range(3)])
+            | beam.WindowInto(window.FixedWindows(10), trigger=early, accumulation_mode=accumulating)
+            | beam.GroupByKey()
+            | "Pane" >> beam.Map(pane)
+            | beam.ParDo(ToFile(tmp_path))
+        )
+    assert sorted(written(tmp_path), key=lambda each: each[2]) == [
+        ["a", 3, 0, True, False, beam.utils.windowed_value.PaneInfoTiming.EARLY],
+        ["a", 3, 1, False, True, beam.utils.windowed_value.PaneInfoTiming.ON_TIME],
+    ]
+
+
+class Totals(beam.DoFn):
+    """Sums a key's numbers in state until the end of their window, and tells them all."""
+
+    NUMBERS = BagStateSpec("numbers", VarIntCoder())
+    COUNT = CombiningValueStateSpec("count", sum)
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+    SOON = TimerSpec("soon", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        element: tuple[str, int],
+        bounds: Any = beam.DoFn.WindowParam,
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
+        count: Any = beam.DoFn.StateParam(COUNT),
+        end: Any = beam.DoFn.TimerParam(END),
+        soon: Any = beam.DoFn.TimerParam(SOON),
+    ) -> None:
+        numbers.add(element[1])
+        count.add(1)
+        end.set(bounds.end)
+        soon.set(time.time())
+
+    @on_timer(END)
+    def tell(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        bounds: Any = beam.DoFn.WindowParam,
+        numbers: Any = beam.DoFn.StateParam(NUMBERS),
+        count: Any = beam.DoFn.StateParam(COUNT),
+    ) -> Iterator[Any]:
+        yield ["end", key, sorted(numbers.read()), count.read(), float(bounds.start)]
+
+    @on_timer(SOON)
+    def tell_soon(self, key: Any = beam.DoFn.KeyParam) -> Iterator[Any]:
+        yield ["soon", key]
+
+
+def test_state_and_timers_of_both_kinds(tmp_path: Path) -> None:
+    values = [(f"k{n % 3}", n) for n in range(30)]
+    with streaming() as p:
+        _ = (
+            timed(p, values)
+            | beam.WindowInto(window.FixedWindows(15))
+            | beam.ParDo(Totals())
+            | beam.ParDo(ToFile(tmp_path))
+        )
+    found = written(tmp_path)
+    assert sorted(each for each in found if each[0] == "end") == [
+        ["end", f"k{key}", [n for n in range(start, start + 15) if n % 3 == key], 5, float(start)]
+        for key in range(3)
+        for start in (0, 15)
+    ]
+    assert Counter(each[1] for each in found if each[0] == "soon") == {"k0": 2, "k1": 2, "k2": 2}
+
+
+def test_side_inputs_of_the_global_window_and_of_windows(tmp_path: Path) -> None:
+    plain, by_window = tmp_path / "plain", tmp_path / "windows"
+    plain.mkdir()
+    by_window.mkdir()
+    with streaming() as p:
+        names = p | "Names" >> beam.Create([("a", "Anna"), ("b", "Ben")], reshuffle=False)
+        pairs = timed(p, [("a", 1), ("b", 2), ("a", 11)])
+        _ = (
+            pairs
+            | "Look up" >> beam.Map(lambda kv, of: [of[kv[0]], kv[1]], beam.pvalue.AsDict(names))
+            | "WP" >> beam.ParDo(ToFile(plain))
+        )
+        windowed = pairs | beam.WindowInto(window.FixedWindows(10))
+        total = windowed | beam.Values() | beam.CombineGlobally(sum).without_defaults()
+        _ = (
+            windowed
+            | "Share" >> beam.Map(lambda kv, total: [kv[0], kv[1], total], beam.pvalue.AsSingleton(total))
+            | "WW" >> beam.ParDo(ToFile(by_window))
+        )
+    assert sorted(written(plain)) == [["Anna", 1], ["Anna", 11], ["Ben", 2]]
+    assert sorted(written(by_window)) == [["a", 1, 3], ["a", 11, 11], ["b", 2, 3]]
+
+
+def test_an_unbounded_splittable_dofn_runs_by_its_own_clock(tmp_path: Path) -> None:
+    begin = time.time()
+    with streaming() as p:
+        _ = (
+            p
+            | PeriodicImpulse(begin, begin + 1.5, 0.5, apply_windowing=True)
+            | "Text" >> beam.Map(lambda each: round(float(each) - begin, 3))
+            | beam.ParDo(ToFile(tmp_path))
+        )
+    assert sorted(written(tmp_path)) == [0.0, 0.5, 1.0]
+
+
+def test_a_failure_is_told_once_with_its_transform() -> None:
+    with pytest.raises(PipelineFailed, match=r"Divide.*ZeroDivisionError") as caught, streaming() as p:
+        _ = p | beam.Create([0], reshuffle=False) | "Divide" >> beam.Map(lambda n: 1 // n)
+    assert str(caught.value).count("ZeroDivisionError: ") <= 2
+    assert "at org.apache.spark" not in str(caught.value)
+
+
+def test_metrics_are_those_of_all_micro_batches() -> None:
+    def noted(kv: Any) -> None:
+        beam.metrics.Metrics.counter("test", "groups").inc()
+
+    p = streaming()
+    _ = (
+        timed(p, [("a", n) for n in range(40)])
+        | beam.WindowInto(window.FixedWindows(10))
+        | beam.GroupByKey()
+        | ("Note" >> beam.Map(noted))
+    )
+    result = p.run()
+    assert result.wait_until_finish() == "DONE"
+    (counter,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("groups"))["counters"]
+    assert counter.committed == 4
+
+
+def test_another_pipeline_does_not_take_over_a_checkpoint(tmp_path: Path) -> None:
+    folder = f"--checkpoint_dir={tmp_path}"
+    with streaming(folder) as p:
+        _ = p | beam.Create([1], reshuffle=False) | "First" >> beam.Map(lambda n: n)
+    p = streaming(folder)
+    _ = p | beam.Create([1], reshuffle=False) | "Second" >> beam.Map(lambda n: n)
+    with pytest.raises(LocalError, match=r"holds the state of another pipeline.*First.*Second.*--checkpoint_dir"):
+        p.run().wait_until_finish()
+
+
+def test_a_pipeline_that_has_ended_has_nothing_to_do_when_started_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for _ in range(2):
+        with streaming(f"--checkpoint_dir={tmp_path / 'checkpoint'}") as p:
+            _ = p | beam.Create([1, 2], reshuffle=False) | beam.ParDo(ToFile(out))
+    assert sorted(written(out)) == [1, 2]
+
+
+def test_without_a_checkpoint_folder_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), streaming() as p:
+        _ = p | beam.Create([1], reshuffle=False)
+    assert "no --checkpoint_dir: a restart begins anew" in caplog.text

@@ -1,0 +1,395 @@
+"""What a runner that plans is told to read, and the DoFn that reads it, on a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
+from rmqio.errors import OffsetOutOfRange, TopicNotExist, TransportError
+from rmqio.model import MessageFilter
+from rmqio.subscription import Subscription
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.transforms import planned
+from rmqio.transforms.discovery import DiscoveryConfig
+from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn, name_of, queue_of
+from rmqio.transforms.read_fn import ReadConfig
+from rmqio.transforms.shared import shared_client
+from rmqio.transforms.watermark import born_time
+from tests.helpers.reading import T0, append, bodies, clocked_cluster, fill
+
+Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+N0, N1 = "t/broker-a/0", "t/broker-a/1"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """As the runner's, which this package does not import."""
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+
+
+ALL = Limits()
+
+
+@pytest.fixture
+def clocked() -> Iterator[InMemoryCluster]:
+    with clocked_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    made = ManualClock()
+    monkeypatch.setattr(planned, "time", SimpleNamespace(time=made.time, monotonic=made.monotonic))
+    return made
+
+
+def config_of(cluster: InMemoryCluster, topic: Any = "t", **given: Any) -> ReadConfig:
+    fields: dict[str, Any] = {
+        "factory": InMemoryClientFactory(cluster.name),
+        "group": None,
+        "start": StartFrom.earliest(),
+        "stop": None,
+        "message_filter": MessageFilter("*"),
+        "deserializer": None,
+        "timestamp_of": born_time,
+        "options": ReadOptions(poll_timeout_ms=1, max_out_of_orderness_ms=0),
+    }
+    return ReadConfig(**fields | given)
+
+
+def planner_of(
+    cluster: InMemoryCluster,
+    topic: Any = "t",
+    new_queue_start: str = "earliest",
+    interval_ms: int = 30_000,
+    **given: Any,
+) -> QueuePlanner:
+    config = config_of(cluster, **given)
+    discovery = DiscoveryConfig(
+        Subscription.of(topic), config.factory, config.group, config.start, config.stop,
+        interval_ms=interval_ms, new_queue_start=new_queue_start,
+    )  # fmt: skip
+    planner: QueuePlanner = pickle.loads(pickle.dumps(QueuePlanner(config, discovery)))
+    return planner
+
+
+def advance(planner: QueuePlanner, position: Any, limits: Limits = ALL, until_now: bool = False) -> Any:
+    """The next position, as it comes out of a checkpoint."""
+    before = json.dumps(position)
+    found = planner.advance(position, limits, until_now)
+    assert json.dumps(position) == before, "the position that was given is as it was"
+    assert json.loads(json.dumps(found)) == found
+    return json.loads(json.dumps(found))
+
+
+def ranges(planner: QueuePlanner, begin: Any, end: Any) -> dict[str, tuple[int, int]]:
+    found = planner.elements(begin, end)
+    assert all(weight == last - first for (_, _, _, first, last), weight in found)
+    return {name_of(MessageQueue(*each[:3])): each[3:] for each, _ in found}
+
+
+# ---- where it begins ------------------------------------------------------------------------------------------------
+
+STARTS = [
+    (StartFrom.earliest(), {N0: (2, 10), N1: (0, 4)}),
+    (StartFrom.latest(), {}),
+    (StartFrom.timestamp(T0 + 3000), {N0: (3, 10), N1: (3, 4)}),
+    (StartFrom.group_offsets("earliest"), {N0: (6, 10), N1: (0, 4)}),
+    (StartFrom.specific_offsets({Q1: 1}, "latest"), {N0: (6, 10), N1: (1, 4)}),
+]
+
+
+@pytest.mark.parametrize(("start", "expected"), STARTS, ids=lambda each: getattr(each, "kind", ""))
+def test_a_new_stream_begins_where_the_strategy_says(
+    start: StartFrom, expected: dict[str, tuple[int, int]], clocked: InMemoryCluster
+) -> None:
+    fill(clocked, 10, 4)
+    clocked.delete_before(Q0, 2)
+    shared_client(InMemoryClientFactory(clocked.name)).commit_offset("g", Q0, 6)
+    planner = planner_of(clocked, start=start, group="g")
+    first = advance(planner, None)
+    assert ranges(planner, None, first) == expected
+    append(clocked, Q0, 5)
+    second = advance(planner, first)
+    assert ranges(planner, first, second) == {N0: (10, 15)}
+    assert ranges(planner, None, first) == expected, "however often it is asked"
+    assert ranges(planner, second, advance(planner, second)) == {}
+
+
+def test_another_planner_goes_on_at_a_position_and_ignores_the_start(clocked: InMemoryCluster) -> None:
+    fill(clocked, 10)
+    first = advance(planner_of(clocked), None)
+    append(clocked, Q0, 3)
+    planner = planner_of(clocked, start=StartFrom.latest())
+    assert ranges(planner, first, advance(planner, first)) == {N0: (10, 13)}
+
+
+def test_a_topic_that_is_not_there_is_an_error(clocked: InMemoryCluster) -> None:
+    with pytest.raises(TopicNotExist):
+        planner_of(clocked).advance(None, ALL, False)
+
+
+# ---- how far --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 200))
+def test_a_limit_is_shared_by_what_queues_have_and_used_up(counts: list[int], most: int) -> None:
+    left = {f"t/b/{number}": count for number, count in enumerate(counts) if count}
+    shares = planned._shares(left, most)
+    assert sum(shares.values()) == min(most, sum(left.values()))
+    for name, share in shares.items():
+        assert 0 <= share <= left[name]
+        assert abs(share - min(1, most / sum(left.values())) * left[name]) <= 1
+
+
+def test_micro_batches_of_a_limit_read_everything_once(clocked: InMemoryCluster) -> None:
+    fill(clocked, 90, 10)
+    planner = planner_of(clocked)
+    position, found = None, []
+    for _ in range(5):
+        following = advance(planner, position, Limits(max_records=30))
+        found.append(ranges(planner, position, following))
+        position = following
+    assert found[0] == {N0: (0, 27), N1: (0, 3)}
+    assert [sum(end - begin for begin, end in each.values()) for each in found] == [30, 30, 30, 10, 0]
+    assert planner.lag(position) == {"t": 0}
+
+
+def test_a_limit_of_bytes_counts_by_the_size_of_what_comes_next(clocked: InMemoryCluster) -> None:
+    clocked.create_topic("t", 1)
+    for _ in range(100):
+        clocked.append("t", bytes(1000))
+    size = clocked.records("t")[0].stored_size
+    planner = planner_of(clocked)
+    position = advance(planner, None, Limits(max_bytes=10 * size))
+    assert ranges(planner, None, position) == {N0: (0, 10)}
+    assert ranges(planner, None, advance(planner, None, Limits(max_bytes=1))) == {N0: (0, 1)}, "never nothing"
+    assert ranges(planner, None, advance(planner, None, Limits(3, 10 * size))) == {N0: (0, 3)}
+
+
+def test_lag_is_what_is_left_by_topic(clocked: InMemoryCluster) -> None:
+    fill(clocked, 10, 5)
+    fill(clocked, 7, topic="u")
+    planner = planner_of(clocked, ["t", "u"])
+    assert planner.lag(None) == {}
+    position = advance(planner, None, Limits(max_records=11))
+    lag = planner.lag(position)
+    assert set(lag) == {"t", "u"}
+    assert sum(lag.values()) == 11
+    assert planner.lag(advance(planner, position)) == {"t": 0, "u": 0}
+
+
+# ---- the clock, new queues, brokers that are away -------------------------------------------------------------------
+
+
+def test_a_queue_that_is_idle_for_long_enough_follows_the_clock(clocked: InMemoryCluster, clock: ManualClock) -> None:
+    fill(clocked, 3, 0)
+    options = ReadOptions(idle_timeout_ms=10_000, max_out_of_orderness_ms=2_000)
+    planner = planner_of(clocked, options=options)
+    first = advance(planner, None)
+    assert planner.partitions(first) == {N0: None, N1: None}
+    assert planner.partitions(None) == {}
+    clock.advance(9)
+    second = advance(planner, first)
+    assert planner.partitions(second) == {N0: None, N1: None}
+    clock.advance(2)
+    third = advance(planner, second)
+    behind = (clock.time_ms() - 2_000) * 1000
+    assert planner.partitions(third) == {N0: None, N1: behind}, "the other one has been idle for two seconds only"
+    append(clocked, Q1, 1)
+    clock.advance(9)
+    fourth = advance(planner, third)
+    assert planner.partitions(fourth) == {N0: (clock.time_ms() - 2_000) * 1000, N1: behind}, "what has come is not idle"
+    assert ranges(planner, third, fourth) == {N1: (0, 1)}
+    assert planner.partitions(advance(planner, fourth))[N1] == behind, "its time counts from when it was read"
+
+
+@pytest.mark.parametrize(("new_queue_start", "begin"), [("earliest", 0), ("latest", 4)])
+def test_a_new_queue_is_found_after_the_interval(
+    new_queue_start: str, begin: int, clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 3)
+    planner = planner_of(clocked, new_queue_start=new_queue_start, interval_ms=5_000, start=StartFrom.latest())
+    first = advance(planner, None)
+    clocked.add_queues("t", 1)
+    append(clocked, Q1, 4)
+    clock.advance(4.9)
+    second = advance(planner, first)
+    assert set(second) == {N0}
+    clock.advance(0.2)
+    third = advance(planner, second)
+    append(clocked, Q1, 2)
+    fourth = advance(planner, third)
+    assert set(third) == {N0, N1}
+    assert ranges(planner, second, fourth) == {N1: (begin, 6)}
+    clocked.add_queues("t", 1)
+    clock.advance(100)
+    assert set(advance(planner_of(clocked, interval_ms=0), fourth)) == {N0, N1}, "0: never looked for"
+
+
+def test_a_queue_whose_broker_is_away_stands_still_and_the_others_go_on(
+    clocked: InMemoryCluster, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(clocked, 3, 3)
+    planner = planner_of(clocked, options=ReadOptions(idle_timeout_ms=1_000))
+    first = advance(planner, None)
+    append(clocked, Q0, 2)
+    append(clocked, Q1, 2)
+    clocked.fail_next("max_offset", TransportError("away"), queue=Q0, times=2)
+    second = advance(planner, first)
+    assert second[N0] == first[N0]
+    assert ranges(planner, first, second) == {N1: (3, 5)}
+    clock.advance(30)
+    third = advance(planner, second)
+    assert third[N0] == first[N0], "nor does the clock move its watermark"
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "said once, not each time"
+    assert ranges(planner, third, advance(planner, third)) == {N0: (3, 5)}
+
+
+def test_nothing_begins_before_a_broker_answers(clocked: InMemoryCluster) -> None:
+    fill(clocked, 3)
+    planner = planner_of(clocked)
+    clocked.fail_next("queues", TransportError("away"))
+    assert planner.advance(None, ALL, False) is None
+    assert (planner.is_done(None), planner.has_ended(None), list(planner.elements(None, None))) == (False, False, [])
+    assert ranges(planner, None, advance(planner, None)) == {N0: (0, 3)}
+
+
+def test_a_topic_that_was_made_anew_is_an_error(clocked: InMemoryCluster) -> None:
+    fill(clocked, 10)
+    planner = planner_of(clocked)
+    position = advance(planner, None)
+    clocked.delete_topic("t")
+    fill(clocked, 4)
+    with pytest.raises(OffsetOutOfRange, match=r"10.*\[0, 4"):
+        planner.advance(position, ALL, False)
+
+
+# ---- ends -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_with_a_stop_ends_there(clocked: InMemoryCluster) -> None:
+    fill(clocked, 10, 5)
+    planner = planner_of(clocked, stop=StopAt.offsets({Q0: 12}))
+    first = advance(planner, None, Limits(max_records=4))
+    assert ranges(planner, None, first) == {N0: (0, 4)}, "the other queue is not to be read"
+    second = advance(planner, first)
+    assert ranges(planner, first, second) == {N0: (4, 10)}
+    assert (planner.has_ended(second), planner.is_done(second), set(planner.partitions(second))) == (False, False, {N0})
+    append(clocked, Q0, 7)
+    third = advance(planner, second)
+    assert ranges(planner, second, third) == {N0: (10, 12)}
+    assert (planner.has_ended(third), planner.is_done(third), planner.partitions(third)) == (True, True, {})
+    assert advance(planner, third) == third
+
+
+def test_a_run_until_now_ends_and_the_next_goes_on(clocked: InMemoryCluster) -> None:
+    fill(clocked, 10)
+    planner = planner_of(clocked)
+    first = advance(planner, None, Limits(max_records=6), until_now=True)
+    append(clocked, Q0, 5)
+    assert not planner.is_done(first)
+    second = advance(planner, first, until_now=True)
+    assert ranges(planner, first, second) == {N0: (6, 10)}
+    assert planner.is_done(second)
+    assert not planner.has_ended(second), "more may come, in another run"
+    assert set(planner.partitions(second)) == {N0}
+    following = planner_of(clocked)
+    third = advance(following, second, until_now=True)
+    append(clocked, Q0, 1)
+    assert ranges(following, second, third) == {N0: (10, 15)}
+    assert following.is_done(third)
+    endless = planner_of(clocked)
+    fourth = advance(endless, third)
+    assert ranges(endless, third, fourth) == {N0: (15, 16)}
+    assert not endless.is_done(fourth)
+
+
+# ---- commits --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "commit", "expected"), [("g", True, 7), ("g", False, None), (None, True, None)])
+def test_offsets_are_committed_for_a_group_that_wants_it(
+    group: str | None, commit: bool, expected: int | None, clocked: InMemoryCluster
+) -> None:
+    fill(clocked, 7)
+    planner = planner_of(clocked, group=group, options=ReadOptions(commit_offsets=commit))
+    planner.committed(None)
+    position = advance(planner, None)
+    assert clocked.committed("g", Q0) is None
+    planner.committed(position)
+    assert clocked.committed("g", Q0) == expected
+
+
+def test_names_of_queues_are_read_back() -> None:
+    queue = MessageQueue("%RETRY%g", "broker/with/slashes", 12)
+    assert queue_of(name_of(queue)) == queue
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reading(clocked: InMemoryCluster) -> Iterator[Callable[..., tuple[list[bytes], list[Any]]]]:
+    made: list[ReadRangesFn] = []
+
+    def read(*elements: Any, **given: Any) -> tuple[list[bytes], list[Any]]:
+        """Bodies, and what is told of watermarks."""
+        fn = ReadRangesFn(config_of(clocked, **given))
+        made.append(fn)
+        fn.setup()
+        fn.start_bundle()
+        found, told = list[bytes](), []
+        for element in elements:
+            for each in fn.process(element, beam.window.GlobalWindow()):
+                if isinstance(each, beam.pvalue.TaggedOutput):
+                    assert each.tag == WATERMARKS_TAG
+                    told.append(each.value)
+                else:
+                    found += [record.body for record in each.value.records]
+        return found, told
+
+    yield read
+    for fn in made:
+        fn.teardown()
+
+
+def test_a_range_is_read_exactly_and_tells_its_watermark(clocked: InMemoryCluster, reading: Any) -> None:
+    q0, q1 = fill(clocked, 200, 10)
+    options = ReadOptions(poll_timeout_ms=1, max_out_of_orderness_ms=500, max_records_per_bundle=20)
+    elements = ("t", "broker-a", 0, 7, 150), ("t", "broker-a", 1, 3, 4)
+    for _ in range(2):
+        found, told = reading(*elements, options=options, group="g")
+        assert found == bodies(q0, range(7, 150)) + bodies(q1, [3])
+        assert told == [(N0, (T0 + 149_000 - 500) * 1000), (N1, (T0 + 3_000 - 500) * 1000)]
+    assert clocked.committed("g", q0) is None, "the planner commits"
+
+
+def test_a_range_is_read_around_what_is_filtered_out(clocked: InMemoryCluster, reading: Any) -> None:
+    (queue,) = clocked.create_topic("t", 1)
+    for number in range(40):
+        append(clocked, queue, 1, tags="odd" if number % 2 else "even")
+    found, _ = reading(("t", "broker-a", 0, 5, 30), message_filter=MessageFilter("odd"))
+    assert found == bodies(queue, range(5, 30, 2))
+
+
+@pytest.mark.timeout(60)
+def test_what_was_planned_and_is_lost_is_an_error(clocked: InMemoryCluster, reading: Any) -> None:
+    fill(clocked, 10)
+    with pytest.raises(OffsetOutOfRange):
+        reading(("t", "broker-a", 0, 5, 30))
+    clocked.delete_before(Q0, 8)
+    with pytest.raises(OffsetOutOfRange):
+        reading(("t", "broker-a", 0, 5, 10))
