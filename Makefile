@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-fast coverage bench bench-spark lint clean
+.PHONY: help demo test test-oldest test-streaming test-fast coverage bench bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,7 +26,7 @@ demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show 
 test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
-	@$(PY) -m pytest -m 'broker or slow or spark' $(ARGS)
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive' $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
@@ -39,6 +39,9 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
 	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners \
 		-n 2 --dist loadfile $(ARGS)
+
+test-streaming: $(STAMP)  ## Beam's own suite for runners, with --streaming on Spark; a quarter of an hour
+	@$(PY) -m pytest tests/runners/test_spark_streaming_beam_suite.py $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
