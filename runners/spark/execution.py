@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SCHEMA, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
-from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task
+from rmqio.runners.spark.translation import Plan, Stage
+from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
 from rmqio.runners.spark.worker.writing import payload

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import functools
 import importlib
 import pathlib
+import signal
 import tempfile
 import threading
 import uuid
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
@@ -225,12 +228,41 @@ class SparkResult(runner.PipelineResult):
 class StreamResult(SparkResult):
     """A pipeline on Structured Streaming."""
 
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        """As for bounded pipelines. While the main thread waits, SIGTERM does what Ctrl-C does."""
+        with _terminable():
+            return super().wait_until_finish(duration)
+
     def cancel(self) -> str:
-        """Ends the planning, lets the running micro-batch finish and commit, then stops."""
-        self._cancelled = True
-        self._execution.stop()
-        self._thread.join()
+        """Ends the planning, lets the running micro-batch finish and commit, then stops.
+
+        Called again, also by a second Ctrl-C, it stops at once: the micro-batch is run again at the next start.
+        """
+        again, self._cancelled = self._cancelled, True
+        try:
+            self._execution.stop_at_once() if again else self._execution.stop()
+            self._thread.join()
+        except KeyboardInterrupt:
+            self._execution.stop_at_once()
+            self._thread.join()
+            raise
         return self.state
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from apache_beam.internal import pickler
 from apache_beam.transforms import environments
 
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
-from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task, translate
+from rmqio.runners.spark.translation import Plan, Stage, translate
+from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.rows import SCHEMA
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage

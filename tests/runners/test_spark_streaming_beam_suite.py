@@ -1,4 +1,4 @@
-"""Beam's own suite for portable runners, with `--streaming`: `make test-streaming`, since it takes a quarter of an hour."""
+"""Beam's own suite for portable runners, with `--streaming`; `make test-streaming`, a quarter of an hour."""
 
 from __future__ import annotations
 

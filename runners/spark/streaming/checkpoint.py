@@ -69,11 +69,15 @@ class Checkpoint:
         return found
 
     def _write(self, values: dict[str, Any]) -> None:
-        stream = self._files.create(self._at(_FILE), True)
+        # Under another name first: a process that is killed here must not leave half of it
+        part = self._at(f".{_FILE}.part")
+        stream = self._files.create(part, True)
         try:
             stream.write(bytearray(json.dumps(values, indent=1).encode()))
         finally:
             stream.close()
+        if not self._files.rename(part, self._at(_FILE)):
+            raise LocalError(f"{self.folder}: {_FILE} cannot be written")
 
 
 def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> list[str]:

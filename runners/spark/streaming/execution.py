@@ -69,6 +69,10 @@ class StreamExecution:
         """Ends the planning; what is under way is finished and committed."""
         self._query.stop()
 
+    def stop_at_once(self) -> None:
+        """Leaves what is under way to the next start."""
+        self._query.stop_at_once()
+
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
         """Of each stage, all that its committed micro-batches have reported."""

@@ -30,8 +30,8 @@ from rmqio.runners.spark.translation import (
     Source,
     Stage,
     Watermarks,
-    stage_task,
 )
+from rmqio.runners.spark.wiring import stage_task
 from rmqio.runners.spark.worker.writing import payload
 
 _SDF = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn

@@ -60,6 +60,8 @@ class Query:
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
         self._failure: BaseException | None = None
         self._is_done = threading.Event()
+        self.running: Any = None
+        """Spark's query, once it runs."""
 
     def run(self) -> None:
         """Blocks. Raises what the query fails with."""
@@ -84,6 +86,12 @@ class Query:
         """Ends the planning: the micro-batch that runs ends and is committed, then the query stops."""
         with contextlib.suppress(FileNotFoundError), open(self._control, "w"):
             pass
+
+    def stop_at_once(self) -> None:
+        """Leaves the micro-batch that runs undone; the next start runs it again."""
+        self.stop()
+        if self.running is not None:
+            self.running.stop()
 
     def _frame(self) -> DataFrame:
         first, *later = self._plan.levels
