@@ -9,7 +9,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.worker.keys import EVENT, HOLD, NEVER, PROCESSING, Keys, Notes, Times
 from rmqio.runners.spark.worker.store import Store
 
 pytestmark = [pytest.mark.slow]
@@ -132,16 +132,16 @@ def test_pages_without_keys_are_removed_and_stages_stay_apart() -> None:
 # ---- keys by time ---------------------------------------------------------------------------------------------------
 
 MICROS = st.integers(-3 * SECOND, 20 * SECOND)
-NOTE = st.tuples(st.sampled_from([EVENT, PROCESSING]), MICROS, st.integers(-5 * SECOND, 20 * SECOND), KEY)
+NOTE = st.tuples(st.sampled_from([EVENT, PROCESSING]), MICROS, KEY)
 BATCH = st.tuples(st.lists(NOTE, max_size=12), st.sampled_from([EVENT, PROCESSING]), MICROS)
 
 
 @settings(max_examples=200)
 @given(st.lists(BATCH, max_size=8))
 def test_what_is_due_comes_once_and_nothing_before_its_time(
-    batches: list[tuple[list[tuple[bytes, int, int, bytes]], bytes, int]],
+    batches: list[tuple[list[tuple[bytes, int, bytes]], bytes, int]],
 ) -> None:
-    entries, left = Entries(), list[tuple[bytes, int, int, bytes]]()
+    entries, left = Entries(), list[tuple[bytes, int, bytes]]()
     for notes, domain, now in [*batches, ([], EVENT, 21 * SECOND), ([], PROCESSING, 21 * SECOND)]:
         store = Store(entries)
         times = Times(store, 3)
@@ -149,35 +149,61 @@ def test_what_is_due_comes_once_and_nothing_before_its_time(
             times.note(*note)
             left.append(note)
         found = sorted(times.due(domain, now))
-        assert found == sorted((key, at) for of, at, _, key in left if of == domain and at <= now)
+        assert found == sorted((key, at) for of, at, key in left if of == domain and at <= now)
         left = [each for each in left if each[0] != domain or each[1] > now]
         times.flush()
         store.flush()
         for each in (times, Times(Store(entries), 3)):
-            assert each.hold() <= min((hold for _, _, hold, _ in left), default=NEVER)
-            assert each.waits_for_the_clock() == any(of == PROCESSING for of, _, _, _ in left)
-    assert times.hold() == NEVER, "nothing is left to hold anything"
+            assert each.waits_for_the_clock() == any(of == PROCESSING for of, _, _ in left)
     assert entries == {}
 
 
-def test_a_hold_ends_with_the_span_of_times_that_it_was_noted_in() -> None:
-    times = Times(Store(Entries()), 3)
-    times.note(EVENT, 100 * SECOND, 50, b"a")
-    times.note(EVENT, 200 * SECOND, 70, b"b")
-    assert times.hold() == 50
-    assert list(times.due(EVENT, 150 * SECOND)) == [(b"a", 100 * SECOND)]
-    assert times.hold() == 70
-    times.note(PROCESSING, 5 * SECOND, 60, b"c")
-    assert times.hold() == 60
-    assert list(times.due(EVENT, NEVER - 1)) == [(b"b", 200 * SECOND)]
-    assert times.hold() == 60, "the clock has not come to it"
+HOLDS = st.lists(st.tuples(st.dictionaries(KEY, st.one_of(MICROS, st.just(NEVER)), max_size=6), MICROS), max_size=8)
+
+
+@settings(max_examples=200)
+@given(HOLDS)
+def test_the_least_hold_is_that_of_what_the_keys_hold_now(batches: list[tuple[dict[bytes, int], int]]) -> None:
+    entries, heads = Entries(), dict[bytes, bytes]()
+    holds: dict[bytes, int] = {}
+    for changes, watermark in [*batches, (dict.fromkeys(holds, NEVER), 21 * SECOND)]:
+        store = Store(entries)
+        times = Times(store, 3)
+        for key, hold in changes.items():
+            notes = Notes(heads.get(key))
+            notes.update(times, key, NEVER, NEVER, hold)
+            heads[key], holds[key] = notes.head(), hold
+        found = times.least_hold(watermark, lambda key, hold: Notes(heads[key]).hold == hold)
+        times.flush()
+        store.flush()
+        wanted = min(holds.values(), default=NEVER)
+        if wanted <= watermark:
+            assert found == wanted
+        else:
+            assert found > watermark
+
+
+def test_a_hold_that_was_given_up_is_forgotten() -> None:
+    entries = Entries()
+    store = Store(entries)
+    times = Times(store, 3)
+    times.note(HOLD, 50, b"a")
+    times.flush()
+    store.flush()
+    assert entries
+    store = Store(entries)
+    times = Times(store, 3)
+    assert times.least_hold(100 * SECOND, lambda key, hold: False) == NEVER
+    times.flush()
+    store.flush()
+    assert entries == {}
 
 
 def test_stages_have_their_own_times() -> None:
     store = Store(Entries())
     first, second = Times(store, 1), Times(store, 2)
-    first.note(EVENT, 5, 1, b"a")
-    second.note(EVENT, 5, 2, b"b")
+    first.note(EVENT, 5, b"a")
+    second.note(EVENT, 5, b"b")
     first.flush()
     second.flush()
     assert list(Times(store, 1).due(EVENT, 5)) == [(b"a", 5)]
@@ -192,46 +218,47 @@ class Noted(Times):
 
     def __init__(self) -> None:
         super().__init__(Store(Entries()), 1)
-        self.found: list[tuple[bytes, int, int, bytes]] = []
+        self.found: list[tuple[bytes, int]] = []
 
-    def note(self, domain: bytes, micros: int, hold: int, key: bytes) -> None:
-        self.found.append((domain, micros, hold, key))
+    def note(self, domain: bytes, micros: int, key: bytes) -> None:
+        assert key == b"k"
+        self.found.append((domain, micros))
 
 
-# what the key wants, one after the other: time and hold; what of it is noted
+# what the key wants, one after the other: in event time, by the clock, and its hold; what of it is noted
 UPDATES = [
-    ([(100, 50)], [(100, 50)]),
-    ([(100, 50), (100, 50)], [(100, 50)]),
-    ([(100, 50), (200, 60)], [(100, 50)]),
-    ([(100, 50), (90, 60)], [(100, 50), (90, 50)]),
-    ([(100, 50), (200, 40)], [(100, 50), (100, 40)]),
-    ([(100, 50), (NEVER, 40), (NEVER, NEVER)], [(100, 50)]),
-    ([(NEVER, NEVER)], []),
+    ([(100, NEVER, NEVER)] * 2, [(EVENT, 100)]),
+    ([(NEVER, 100, NEVER)] * 2, [(PROCESSING, 100)]),
+    ([(100, 70, 50)] * 2, [(EVENT, 100), (PROCESSING, 70), (HOLD, 50)]),
+    ([(100, NEVER, NEVER), (200, NEVER, NEVER)], [(EVENT, 100)]),
+    ([(100, NEVER, NEVER), (90, NEVER, NEVER)], [(EVENT, 100), (EVENT, 90)]),
+    ([(NEVER, NEVER, 50), (NEVER, NEVER, 60), (NEVER, NEVER, 40)], [(HOLD, 50), (HOLD, 60), (HOLD, 40)]),
+    ([(NEVER, NEVER, 50), (NEVER, NEVER, NEVER), (NEVER, NEVER, 50)], [(HOLD, 50), (HOLD, 50)]),
+    ([(NEVER, NEVER, NEVER)], []),
 ]
 
 
-@pytest.mark.parametrize("domain", [EVENT, PROCESSING])
 @pytest.mark.parametrize(("wanted", "expected"), UPDATES)
 def test_a_key_is_noted_only_when_that_changes_something(
-    domain: bytes, wanted: list[tuple[int, int]], expected: list[tuple[int, int]]
+    wanted: list[tuple[int, int, int]], expected: list[tuple[bytes, int]]
 ) -> None:
     times, head = Noted(), None
-    for micros, hold in wanted:
+    for each in wanted:
         notes = Notes(head)
-        notes.update(times, domain, b"k", micros, hold)
+        notes.update(times, b"k", *each)
         head = notes.head() + b"what follows in the record"
-    assert times.found == [(domain, micros, hold, b"k") for micros, hold in expected]
+    assert times.found == expected
 
 
 def test_a_note_that_came_is_made_anew_but_not_for_an_older_one() -> None:
     times, notes = Noted(), Notes()
-    notes.update(times, EVENT, b"k", 100, 50)
-    notes.update(times, EVENT, b"k", 80, 50)
+    notes.update(times, b"k", 100, NEVER, NEVER)
+    notes.update(times, b"k", 80, NEVER, NEVER)
     notes.came(EVENT, 100)
     notes.came(PROCESSING, 80)
-    notes.update(times, EVENT, b"k", 80, 50)
+    notes.update(times, b"k", 80, NEVER, NEVER)
     assert len(times.found) == 2
     notes.came(EVENT, 80)
-    notes.update(times, EVENT, b"k", 300, 250)
-    assert times.found[2:] == [(EVENT, 300, 250, b"k")]
+    notes.update(times, b"k", 300, NEVER, NEVER)
+    assert times.found[2:] == [(EVENT, 300)]
     assert Notes(notes.head()).head() == notes.head() != Notes().head()

@@ -392,7 +392,7 @@ class _Bucket:
                 self._late += triggered.add(window, packed, before)
             panes = chunks(triggered.fire(before, now, self._clock))
             self._level.run_stage(index, self._ready(((b"", chunk) for chunk in panes), before))
-            triggered.flush()
+            triggered.flush(now)
             self._hold, self._pending = triggered.hold(), self._pending or triggered.is_pending
             return
         windows = Windows(self._store, task.stage_id, windowing)
@@ -417,7 +417,7 @@ class _Bucket:
         if state.wake(now, self._clock) or found:
             bundles.keep(state, state.timers)
             bundles.run(iter(found))
-            state.flush(now)
+        state.flush(now)
         self._hold, self._pending = state.hold(), self._pending or state.is_pending
 
     def _deferring(self, index: int, given: Mapping[int, list[Any]]) -> None:

@@ -45,6 +45,7 @@ class KeyedState:
         self._ends: dict[bytes, int] = {}
         self._names, self._event_time = _families(descriptor)
         self._timer_coders = timer_coders
+        self._least = NEVER
         self._notes: dict[bytes, Notes] = {}  # of the keys that are loaded
         self._cells: dict[bytes, dict[bytes, Any]] = {}  # the state keys that each key has used, by cell
         self._servicer = StateServicer()
@@ -149,7 +150,7 @@ class KeyedState:
         for key, notes in self._notes.items():
             kept: dict[bytes, bytes] = {}
             first = {EVENT: NEVER, PROCESSING: NEVER}
-            hold = {EVENT: NEVER, PROCESSING: NEVER}
+            hold = NEVER
             for cell, state_key in self._cells[key].items():
                 _, _, length = _HEAD.unpack_from(cell)
                 over = self._last(cell[_HEAD.size : _HEAD.size + length]) + 1
@@ -167,16 +168,20 @@ class KeyedState:
                 domain = EVENT if self._event_time[family] else PROCESSING
                 first[domain] = min(first[domain], fires)
                 first[EVENT] = min(first[EVENT], self._last(window) + 1)
-                hold[domain] = min(hold[domain], holds)
-            for domain in (EVENT, PROCESSING):
-                notes.update(self._times, domain, key, first[domain], hold[domain])
+                hold = min(hold, holds)
+            notes.update(self._times, key, first[EVENT], first[PROCESSING], hold)
             self._keys.put(key, notes.head() + _packed(kept) if kept else None)
+        self._least = self._times.least_hold(watermark, self._counts)
         self._keys.flush()
         self._times.flush()
 
+    def _counts(self, key: bytes, hold: int) -> bool:
+        record = self._keys.get(key)
+        return record is not None and Notes(record).hold == hold
+
     def hold(self) -> int:
-        """How far the output watermark may go."""
-        return self._times.hold()
+        """How far the output watermark may go. Known after `flush`."""
+        return self._least
 
     @property
     def is_pending(self) -> bool:

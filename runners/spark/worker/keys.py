@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ _PAGE: Final = struct.Struct(">cII")
 _KEYS_A_PAGE: Final = 64
 
 _SPAN: Final = struct.Struct(">cq")  # domain, span of time
-_SEGMENTS: Final = struct.Struct("<IIq")  # the first segment, how many there are, the least hold
+_SEGMENTS: Final = struct.Struct("<II")  # the first segment, and how many there are
 _SEGMENT: Final = struct.Struct(">cIcqI")
 _TIME: Final = struct.Struct("<q")
 _SPAN_BITS: Final = 20  # times that share their upper bits share an entry: about a second of microseconds
@@ -30,6 +30,7 @@ _SPAN_BITS: Final = 20  # times that share their upper bits share an entry: abou
 NEVER: Final = (1 << 63) - 1
 EVENT: Final = b"e"
 PROCESSING: Final = b"p"
+HOLD: Final = b"h"
 
 
 class Keys:
@@ -97,9 +98,9 @@ class Keys:
 
 
 class Times:
-    """Which keys have something to do when, and the least time that they hold the output watermark back to.
+    """Which keys have something to do when, in event time and by the clock, and what they hold the watermark back to.
 
-    Notes are never taken back: a key that is asked at its time decides whether there is still something to do.
+    Notes are not taken back: when a note comes up, the key's record says whether it still counts.
     """
 
     def __init__(self, store: Store, stage: int) -> None:
@@ -113,35 +114,33 @@ class Times:
             for span, segments in zip(*unpack(found), strict=True):
                 self._spans[_SPAN.unpack(span)] = list(_SEGMENTS.unpack(segments))
 
-    def note(self, domain: bytes, micros: int, hold: int, key: bytes) -> None:
-        """The key is to be asked when the domain's time has come to `micros`; until then `hold` holds."""
+    def note(self, domain: bytes, micros: int, key: bytes) -> None:
+        """The key is to be asked when the domain's time has come to `micros`; of a hold: it holds at that time."""
         span = domain, micros >> _SPAN_BITS
         self._notes.setdefault(span, []).append((key, micros))
-        segments = self._spans.setdefault(span, [0, 0, NEVER])
-        segments[2] = min(segments[2], hold)
+        self._spans.setdefault(span, [0, 0])
         self._changed = True
 
     def due(self, domain: bytes, now: int) -> Iterator[tuple[bytes, int]]:
         """Takes out the notes up to `now`: keys, and the time of each note."""
         last = now >> _SPAN_BITS
         for span in sorted(span for span in self._spans if span[0] == domain and span[1] <= last):
-            first, count, hold = self._spans.pop(span)
-            notes = self._notes.pop(span, [])
-            self._changed = True
-            for number in range(first, first + count):
-                name = self._name(span, number)
-                for key, time in zip(*unpack(self._store.get(name) or _EMPTY), strict=True):
-                    notes.append((key, _TIME.unpack(time)[0]))
-                self._store.put(name, None)
-            for key, micros in notes:
+            for key, micros in self._taken(span):
                 if micros <= now:
                     yield key, micros
                 else:
-                    self.note(domain, micros, hold, key)
+                    self.note(domain, micros, key)
 
-    def hold(self) -> int:
-        """The least of all holds."""
-        return min((segments[2] for segments in self._spans.values()), default=NEVER)
+    def least_hold(self, watermark: int, counts: Callable[[bytes, int], bool]) -> int:
+        """The least time before the watermark that a key holds; NEVER: none. `counts`: whether a note still does."""
+        last = watermark >> _SPAN_BITS
+        for span in sorted(span for span in self._spans if span[0] == HOLD and span[1] <= last):
+            held = [note for note in self._taken(span) if counts(*note)]
+            for key, micros in held:
+                self.note(HOLD, micros, key)
+            if held:
+                return min(micros for _, micros in held)
+        return NEVER
 
     def waits_for_the_clock(self) -> bool:
         """Whether something is noted in processing time."""
@@ -161,6 +160,18 @@ class Times:
             self._store.put(self._index, _packed(spans) if spans else None)
             self._changed = False
 
+    def _taken(self, span: tuple[bytes, int]) -> list[tuple[bytes, int]]:
+        """Takes out all notes of a span."""
+        first, count = self._spans.pop(span)
+        notes = self._notes.pop(span, [])
+        self._changed = True
+        for number in range(first, first + count):
+            name = self._name(span, number)
+            for key, time in zip(*unpack(self._store.get(name) or _EMPTY), strict=True):
+                notes.append((key, _TIME.unpack(time)[0]))
+            self._store.put(name, None)
+        return notes
+
     def _name(self, span: tuple[bytes, int], number: int) -> bytes:
         return _SEGMENT.pack(b"u", self._stage, span[0], span[1], number)
 
@@ -168,29 +179,38 @@ class Times:
 class Notes:
     """What is noted of a key, kept in its record: so that it is noted again only when that changes something."""
 
-    LAYOUT: Final = struct.Struct("<qqqq")
+    LAYOUT: Final = struct.Struct("<qqq")
     __slots__ = ("_noted",)
 
     def __init__(self, head: bytes | None = None) -> None:
-        event, event_hold, clock, clock_hold = (NEVER,) * 4 if head is None else self.LAYOUT.unpack_from(head)
-        self._noted = {EVENT: (event, event_hold), PROCESSING: (clock, clock_hold)}
+        noted = (NEVER,) * 3 if head is None else self.LAYOUT.unpack_from(head)
+        self._noted = dict(zip((EVENT, PROCESSING, HOLD), noted, strict=True))
 
     def head(self) -> bytes:
         """What stands before the key's record."""
-        return self.LAYOUT.pack(*self._noted[EVENT], *self._noted[PROCESSING])
+        return self.LAYOUT.pack(*self._noted.values())
+
+    @property
+    def hold(self) -> int:
+        """What the key holds the output watermark back to."""
+        hold: int = self._noted[HOLD]
+        return hold
 
     def came(self, domain: bytes, micros: int) -> None:
         """A note was taken out."""
-        if self._noted[domain][0] == micros:
-            self._noted[domain] = (NEVER, NEVER)
+        if self._noted[domain] == micros:
+            self._noted[domain] = NEVER
 
-    def update(self, times: Times, domain: bytes, key: bytes, micros: int, hold: int) -> None:
-        """The key's earliest time and its least hold are these now; NEVER: none."""
-        noted, held = self._noted[domain]
-        if micros < noted or (micros != NEVER and hold < held):
-            micros, hold = min(micros, noted), min(hold, held)
-            times.note(domain, micros, hold, key)
-            self._noted[domain] = (micros, hold)
+    def update(self, times: Times, key: bytes, event: int, clock: int, hold: int) -> None:
+        """The key's earliest times are these now, and this is what it holds; NEVER: none."""
+        for domain, micros in ((EVENT, event), (PROCESSING, clock)):
+            if micros < self._noted[domain]:
+                times.note(domain, micros, key)
+                self._noted[domain] = micros
+        if hold != self._noted[HOLD]:
+            self._noted[HOLD] = hold
+            if hold != NEVER:
+                times.note(HOLD, hold, key)
 
 
 def _packed(entries: dict[bytes, bytes]) -> bytes:

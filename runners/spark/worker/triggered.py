@@ -55,6 +55,7 @@ class Triggered:
     def __init__(self, store: Store, stage: int, windowing: Any) -> None:
         self._keys = Keys(store, stage)
         self._times = Times(store, stage)
+        self._least = NEVER
         self._windowing = windowing
         window_coder = windowing.windowfn.get_window_coder()
         self._window_impl = window_coder.get_impl()
@@ -133,27 +134,32 @@ class Triggered:
         for window in state.global_state.get("window_ids", ()):
             # one microsecond later than its last one it is over
             first[EVENT] = min(first[EVENT], self._last(window) + 1)
-        hold = int(state.get_earliest_hold().micros)
-        notes.update(self._times, EVENT, key, first[EVENT], hold)
-        notes.update(self._times, PROCESSING, key, first[PROCESSING], hold)
+        held = int(state.get_earliest_hold().micros)
+        hold = NEVER if held >= _END else held
+        notes.update(self._times, key, first[EVENT], first[PROCESSING], hold)
 
     def _last(self, window: Any) -> int:
         """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
         return min(int(window.max_timestamp().micros) + self._lateness, _END - 1)
 
     def hold(self) -> int:
-        """How far the output watermark may go."""
-        return self._times.hold()
+        """How far the output watermark may go. Known after `flush`."""
+        return self._least
 
     @property
     def is_pending(self) -> bool:
         """Whether something waits for the clock."""
         return self._times.waits_for_the_clock()
 
-    def flush(self) -> None:
+    def flush(self, watermark: int) -> None:
         """Writes all to the bucket's store."""
+        self._least = self._times.least_hold(watermark, self._counts)
         self._keys.flush()
         self._times.flush()
+
+    def _counts(self, key: bytes, hold: int) -> bool:
+        record = self._keys.get(key)
+        return record is not None and Notes(record).hold == hold
 
     def _decoded(self, run: bytes) -> Iterator[Any]:
         stream = create_InputStream(run)
