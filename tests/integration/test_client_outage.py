@@ -126,15 +126,17 @@ def test_a_dead_broker_does_not_hold_up_the_readers_of_another(
     dead = client.open_reader(dead_queue, 0, message_filter=MessageFilter())
     assert not client.wait([alive, dead], 300)
     own_broker.kill()
+    slow = 0
     try:
         for n in range(20):
             send_one(rocketmq.broker, alive_queue, b"%d" % n)
             begin = time.monotonic()
             while (part := alive.poll()) is None:
                 assert dead.poll() is None
-                assert time.monotonic() - begin < 1
                 client.wait([alive, dead], 1_000)
+            slow += time.monotonic() - begin > 1
             assert [record.body for record in part.records] == [b"%d" % n]
+        assert slow < 10, "of 20; a busy machine may take its time with some, but not the dead broker with each"
     finally:
         own_broker.restart()
         other.close()
