@@ -13,11 +13,11 @@ from typing import Any
 
 import apache_beam as beam
 
-from rmqio.errors import OffsetOutOfRange, RmqioError, TransportError
+from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import QueueClient
 from rmqio.start import StopAt
-from rmqio.transforms.commits import commit_position
+from rmqio.transforms.commits import commit_position, raise_reset
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoveryConfig
 from rmqio.transforms.read_fn import ReadConfig, ReadQueueFn
@@ -27,6 +27,7 @@ from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks
 
 _LOGGER = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
+_CLOCK_STEP_MS = 1_000
 _SAMPLE_EVERY_S = 30.0
 _SAMPLE_WAIT_MS = 1_000
 _UNKNOWN_BYTES = 1_024.0
@@ -51,6 +52,7 @@ class QueuePlanner:
         self._discovered_at = float("-inf")
         self._warned_at = float("-inf")
         self._has_begun = False
+        self._until_now = False
         self._sizes: dict[str, tuple[float, float]] = {}
 
     def advance(self, position: Position | None, limits: Any, until_now: bool) -> Position | None:
@@ -59,27 +61,31 @@ class QueuePlanner:
         Raises `OffsetOutOfRange` where a queue ends before what has been read of it: the topic was made anew.
         """
         client = shared_client(self._config.factory)
+        self._until_now = until_now
         try:
             found = self._known(client, position, until_now)
-        except TransportError as error:
-            self._warn(error)
+        except RmqioError as error:
+            if position is None and isinstance(error, TopicNotExist):
+                raise
+            self._pass_over(error)
             return position
         left: dict[str, int] = {}
         for name, each in found.items():
             stop, queue = each["stop"], queue_of(name)
             if stop is not None and each["at"] >= stop:
                 continue
+            now_ms = int(time.time() * 1000)  # before it is asked: what comes meanwhile is not older
             try:
                 each["end"] = client.max_offset(queue)
-            except TransportError as error:
-                self._warn(error)  # it stands still: nothing is planned of it, nor does the clock move it on
+            except RmqioError as error:
+                self._pass_over(error)  # it stands still: nothing is planned of it, nor does the clock move it on
                 continue
             target = each["end"] if stop is None else min(stop, each["end"])
-            if target < each["at"] and stop is None:
+            if target < each["at"]:
                 raise OffsetOutOfRange(queue, each["at"], client.min_offset(queue), target)
             if each["at"] < target:
                 left[name] = target - each["at"]
-            self._follow_clock(each, is_busy=name in left)
+            self._follow_clock(each, now_ms, is_busy=name in left)
         for name, share in _shares(left, self._most(client, left, found, limits)).items():
             found[name]["at"] += share
         return found
@@ -111,17 +117,21 @@ class QueuePlanner:
 
     def is_done(self, position: Position | None) -> bool:
         """Whether all queues have been read to where this run ends."""
-        if position is None or (not position and self._config.stop is None):
+        if position is None or (not position and self._config.stop is None and not self._until_now):
             return False
         return all(each["stop"] is not None and each["at"] >= each["stop"] for each in position.values())
 
     def committed(self, position: Position | None) -> None:
-        """Commits the group's offsets, forward only. A failure is logged and made good by the next one."""
+        """Commits the group's offsets, forward only. A failure is logged and made good by the next one.
+
+        Raises `GroupOffsetReset` where an operator has reset them and the options say that this is to be honoured.
+        """
         config = self._config
         if config.group is None or not config.options.commit_offsets:
             return
         for name, each in (position or {}).items():
             commit_position(config.factory, config.group, queue_of(name), each["at"], config.options.on_group_reset)
+        raise_reset(config.factory, config.group)
 
     def lag(self, position: Position | None) -> Mapping[str, int]:
         """Messages that are left, by topic."""
@@ -145,12 +155,16 @@ class QueuePlanner:
             return found
         if (time.monotonic() - self._discovered_at) * 1000 < interval_ms:
             return found
-        queues = self._discovery.subscription.find_queues(client, missing_ok=True)
-        self._discovered_at = time.monotonic()
-        for queue in queues:
-            if name_of(queue) not in found:
-                earliest = self._discovery.new_queue_start == "earliest"
-                found[name_of(queue)] = _entry(client.min_offset(queue) if earliest else client.max_offset(queue), None)
+        try:
+            queues = self._discovery.subscription.find_queues(client, missing_ok=True)
+            self._discovered_at = time.monotonic()
+            for queue in queues:
+                if name_of(queue) not in found:
+                    earliest = self._discovery.new_queue_start == "earliest"
+                    begin = client.min_offset(queue) if earliest else client.max_offset(queue)
+                    found[name_of(queue)] = _entry(begin, None)
+        except RmqioError as error:
+            self._pass_over(error)  # the queues that are known go on
         return found
 
     def _begin(self, client: QueueClient, until_now: bool) -> dict[str, dict[str, Any]]:
@@ -173,9 +187,8 @@ class QueuePlanner:
         self._has_begun = True
         return found
 
-    def _follow_clock(self, each: dict[str, Any], is_busy: bool) -> None:
-        """A queue that has been idle for long enough follows the clock."""
-        now_ms = int(time.time() * 1000)
+    def _follow_clock(self, each: dict[str, Any], now_ms: int, is_busy: bool) -> None:
+        """A queue that has been idle for long enough follows the clock, in seconds: each step takes a micro-batch."""
         options = self._config.options
         if is_busy:
             each["idle_since_ms"] = None
@@ -183,7 +196,9 @@ class QueuePlanner:
         if each["idle_since_ms"] is None:
             each["idle_since_ms"] = now_ms
         if now_ms - each["idle_since_ms"] >= options.idle_timeout_ms:
-            each["clock_ms"] = now_ms - options.max_out_of_orderness_ms
+            clock_ms = now_ms - options.max_out_of_orderness_ms
+            if each["clock_ms"] is None or clock_ms - each["clock_ms"] >= _CLOCK_STEP_MS:
+                each["clock_ms"] = clock_ms
 
     def _most(self, client: QueueClient, left: Mapping[str, int], found: Mapping[str, Any], limits: Any) -> int | None:
         """The most messages that limits allow. Bytes count by the size of messages that are sampled now and then."""
@@ -212,7 +227,10 @@ class QueuePlanner:
         self._sizes[name] = (time.monotonic(), size)
         return size
 
-    def _warn(self, error: TransportError) -> None:
+    def _pass_over(self, error: RmqioError) -> None:
+        """Raises what does not pass by itself. A broker that is restarted takes its topics off the routes, too."""
+        if not (isinstance(error, TransportError | TopicNotExist) or getattr(error, "retriable", False)):
+            raise error
         if time.monotonic() - self._warned_at > _WARN_EVERY_S:
             self._warned_at = time.monotonic()
             _LOGGER.warning("the read waits: %s", error)
@@ -267,10 +285,16 @@ class ReadRangesFn(ReadQueueFn):
         tracker, estimator = _Range(QueueRange(begin, end)), QueueWatermarks().new()
         while not tracker.current_restriction().is_done:
             before = tracker.current_restriction().start
-            yield from self._read(QueueDescriptor(queue), None, tracker, estimator, window)
-            if not tracker._left().is_done and tracker._left().start == before:
-                self._check_end(queue, before, end)
+            try:
+                yield from self._read(QueueDescriptor(queue), None, tracker, estimator, window)
+            except TransportError as error:
+                _LOGGER.warning("%s: the read waits: %s", queue, error)
             tracker.defer_remainder()
+            left = tracker.current_restriction()
+            if not left.is_done and left.start == before:
+                self._check_end(queue, before, end)
+                assert self._readers is not None
+                self._readers.start_bundle()  # or it would not wait again
         yield beam.pvalue.TaggedOutput(WATERMARKS_TAG, (name_of(queue), estimator.milliseconds * 1000))
 
     def _follow_clock(self, slot: Any, estimator: QueueWatermark) -> None:

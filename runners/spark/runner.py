@@ -201,7 +201,7 @@ class SparkResult(runner.PipelineResult):
                 self._execution.run(progress)
             self._state = runner.PipelineState.CANCELLED if self._cancelled else runner.PipelineState.DONE
         except BaseException as error:  # noqa: BLE001  raised again where the pipeline is waited for
-            if self._cancelled:
+            if self._is_given_up:
                 self._state = runner.PipelineState.CANCELLED
                 return
             trace = failure_in(str(error))
@@ -209,6 +209,11 @@ class SparkResult(runner.PipelineResult):
             self._error = PipelineFailed(trace) if trace else own
             self._state = runner.PipelineState.FAILED
             atexit.register(self._tell)
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether a failure is that of something which nobody wants any more."""
+        return self._cancelled
 
     def _tell(self) -> None:
         """At the end of a process that has not waited for the pipeline: nobody else says why it failed."""
@@ -228,6 +233,8 @@ class SparkResult(runner.PipelineResult):
 class StreamResult(SparkResult):
     """A pipeline on Structured Streaming."""
 
+    _stopped_at_once = False
+
     def wait_until_finish(self, duration: int | None = None) -> str:
         """As for bounded pipelines. While the main thread waits, SIGTERM does what Ctrl-C does."""
         with _terminable():
@@ -240,13 +247,21 @@ class StreamResult(SparkResult):
         """
         again, self._cancelled = self._cancelled, True
         try:
-            self._execution.stop_at_once() if again else self._execution.stop()
+            self._stop_at_once() if again else self._execution.stop()
             self._thread.join()
         except KeyboardInterrupt:
-            self._execution.stop_at_once()
+            self._stop_at_once()
             self._thread.join()
             raise
         return self.state
+
+    @property
+    def _is_given_up(self) -> bool:
+        return self._stopped_at_once  # else the last micro-batch is to be finished, and its failure is one
+
+    def _stop_at_once(self) -> None:
+        self._stopped_at_once = True
+        self._execution.stop_at_once()
 
 
 @contextlib.contextmanager

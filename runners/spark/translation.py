@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindows
@@ -20,6 +21,8 @@ from rmqio.runners.spark.beam_private import (
     translations,
 )
 from rmqio.runners.spark.model import Grouping, GroupSpec, Output
+
+T = TypeVar("T")
 
 IMPULSE: Final = common_urns.primitives.IMPULSE.urn
 FLATTEN: Final = common_urns.primitives.FLATTEN.urn
@@ -169,7 +172,7 @@ def translate(pipeline: Any, is_drain: bool = False, sources: Mapping[str, type[
         known_runner_urns=frozenset({IMPULSE, FLATTEN, GROUP_BY_KEY, EMPTY, *REDISTRIBUTE, *sources}),
         is_drain=is_drain,
     )
-    nodes = [_node(stage, sources) for stage in stages]
+    nodes = _ordered([_node(stage, sources) for stage in stages], _reads, _writes, _full_name)
     producers: dict[str, Node | Stage] = {}
     for node in nodes:
         for pcollection in node.outputs if isinstance(node, Stage) else [node.output]:
@@ -317,7 +320,13 @@ def _node(stage: Any, sources: Mapping[str, type[Node]]) -> Node | Stage:
         inputs += [pcollection for tag, pcollection in each.inputs.items() if tag not in side_tags]
         outputs += each.outputs.values()
     (main,) = set(inputs) - set(outputs)
-    return Stage(_label(stage.transforms), stage.transforms, main, outputs, sides, stage.is_stateful(), finalizes)
+    transforms = _ordered(
+        stage.transforms,
+        lambda each: list(each.inputs.values()),
+        lambda each: list(each.outputs.values()),
+        lambda each: str(each.unique_name),
+    )
+    return Stage(_label(transforms), transforms, main, sorted(outputs), sides, stage.is_stateful(), finalizes)
 
 
 def _label(transforms: Iterable[Any]) -> str:
@@ -333,6 +342,40 @@ def _drop_unread(plan: Plan) -> None:
         if len(kept) == len(plan.nodes):
             return
         plan.nodes[:] = kept
+
+
+def _ordered(
+    items: Iterable[T], reads: Callable[[T], list[str]], writes: Callable[[T], list[str]], name: Callable[[T], str]
+) -> list[T]:
+    """Topologically, and where that leaves a choice by name: Beam's sets leave another one in each process.
+
+    State in checkpoints goes by the numbers that stages have in this order.
+    """
+    items = sorted(items, key=name)
+    makers = {pcollection: at for at, item in enumerate(items) for pcollection in writes(item)}
+    missing = [{makers[p] for p in reads(item) if p in makers} - {at} for at, item in enumerate(items)]
+    readers: dict[int, list[int]] = {}
+    for at, makers_of in enumerate(missing):
+        for maker in makers_of:
+            readers.setdefault(maker, []).append(at)
+    ready = [at for at, makers_of in enumerate(missing) if not makers_of]
+    found = []
+    while ready:
+        at = heapq.heappop(ready)
+        found.append(items[at])
+        for reader in readers.get(at, ()):
+            missing[reader].discard(at)
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    return found
+
+
+def _writes(node: Node | Stage) -> list[str]:
+    return node.outputs if isinstance(node, Stage) else [node.output]
+
+
+def _full_name(node: Node | Stage) -> str:
+    return min(each.unique_name for each in node.transforms) if isinstance(node, Stage) else node.name
 
 
 def _reads(node: Node | Stage) -> list[str]:

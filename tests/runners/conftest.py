@@ -20,6 +20,7 @@ _WITHOUT_SPARK = {
     "test_spark_capabilities.py",
     "test_spark_stream_keyed.py",
     "test_spark_stream_keys.py",
+    "test_spark_stream_levels.py",
     "test_spark_stream_packing.py",
     "test_spark_stream_triggered.py",
     "test_spark_stream_windows.py",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.runners.spark.beam_private import beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
+from rmqio.runners.spark.model import WRITE_URN, StageTask
 from rmqio.runners.spark.streaming.model import LevelTask
 from rmqio.runners.spark.streaming.source import StreamSource
 
@@ -85,15 +88,34 @@ def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> li
     lines = [f"source {source.number}: {source.name}" for source in sources]
     for level in levels:
         for stage in level.stages:
-            task = stage.task
-            group = task.input.group
-            keeps = "" if group is None else f", {group.grouping.value}, {_digest(group.windowing_id)}"
-            lines.append(f"level {level.number}, stage {task.stage_id}: {task.name}, {task.input.form.value}{keeps}")
+            what = f"{stage.task.name}, {stage.task.input.form.value}, {_digest(stage.task)}"
+            lines.append(f"level {level.number}, stage {stage.task.stage_id}: {what}")
     return lines
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def _digest(task: StageTask) -> str:
+    """Of the full names of a stage's transforms, of their states and timers, and of how its input is grouped."""
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
+    parts: list[Any] = []
+    for name, transform in sorted(descriptor.transforms.items()):
+        if transform.spec.urn == WRITE_URN:
+            continue
+        parts.append(name)
+        if transform.spec.urn.startswith("beam:transform:pardo"):
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            timers = payload.timer_family_specs
+            parts.append(sorted(payload.state_specs))
+            parts.append(sorted((family, timers[family].time_domain) for family in timers))
+            parts.append(sorted(payload.side_inputs))
+    if task.input.group is not None:
+        context = pipeline_context.PipelineContext(descriptor)
+        windowing = context.windowing_strategies.get_by_id(task.input.group.windowing_id)
+        parts.append([task.input.group.grouping.value, context.coders.get_by_id(task.input.group.kv_coder_id)])
+        parts.append([type(windowing.windowfn).__qualname__, sorted(vars(windowing.windowfn).items())])
+        parts.append([windowing.triggerfn, windowing.accumulation_mode, windowing.timestamp_combiner])
+        parts.append(windowing.allowed_lateness)
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(parts))  # of what has no text of its own
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _difference(theirs: list[str], ours: list[str]) -> str:

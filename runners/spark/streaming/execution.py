@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from pyspark.sql import SparkSession
@@ -25,7 +26,9 @@ from rmqio.runners.spark.streaming.query import BatchReport, Query, even_buckets
 from rmqio.runners.spark.streaming.source import Limits
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
 
-NODES = {PLANNED: Source, WATERMARKS: Watermarks}
+_MOST_WARNINGS: Final = 1_000
+_LATE_EVERY_S: Final = 60.0
+NODES: Final = {PLANNED: Source, WATERMARKS: Watermarks}
 
 
 class StreamExecution:
@@ -40,24 +43,24 @@ class StreamExecution:
         bootstrap: Any,
     ) -> None:
         stream = options.view_as(StreamOptions)
+        _check(stream)
         folder = stream.checkpoint_dir
         if not folder:
             folder = tempfile.mkdtemp(prefix="rmqio-checkpoint-")
             LOGGER.warning("no --checkpoint_dir: a restart begins anew. This run's checkpoint is %s", folder)
         checkpoint = Checkpoint(session, folder)
         buckets = checkpoint.buckets() or stream.spark_buckets or partitions(session)
-        if buckets < 1:
-            raise LocalError(f"--spark_buckets={buckets}: it must be at least 1")
         session.conf.set("spark.sql.shuffle.partitions", str(buckets))
         run = uuid.uuid4().hex
         levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
         limits = Limits(stream.max_records_per_trigger, stream.max_bytes_per_trigger)
         interval_s = stream.trigger_interval_ms / 1000
-        name = f"beam {run[:8]}"
-        self._query = Query(session, levels, checkpoint, limits, interval_s, stream.available_now, name, self._take)
+        self._query = Query(session, levels, checkpoint, limits, interval_s, stream.available_now, run, self._take)
         self._lock = threading.Lock()
         self._metrics: dict[int, list[Any]] = {}
         self._warnings: list[Any] = []
+        self._late = 0
+        self._told_late_at = float("-inf")
         self.running = ""
 
     def run(self, progress: Callable[[str], None]) -> None:
@@ -91,7 +94,28 @@ class StreamExecution:
                 for stage, report in level.tasks.items():
                     infos = [metrics_pb2.MonitoringInfo.FromString(info) for info in report.metrics]
                     self._metrics[stage] = consolidate([*self._metrics.get(stage, []), *infos])
-                    self._warnings += [each for each in report.warnings if each not in self._warnings]
+                    if len(self._warnings) < _MOST_WARNINGS:
+                        self._warnings += [each for each in report.warnings if each not in self._warnings]
+        self._tell_late(sum(level.late for level in batch.levels))
+
+    def _tell_late(self, late: int) -> None:
+        self._late += late
+        if self._late and time.monotonic() - self._told_late_at > _LATE_EVERY_S:
+            self._told_late_at = time.monotonic()
+            LOGGER.warning("%d elements came too late for their windows and were dropped", self._late)
+            self._late = 0
+
+
+def _check(stream: StreamOptions) -> None:
+    for name, least in (
+        ("trigger_interval_ms", 0),
+        ("max_records_per_trigger", 1),
+        ("max_bytes_per_trigger", 1),
+        ("spark_buckets", 1),
+    ):
+        value = getattr(stream, name)
+        if value is not None and value < least:
+            raise LocalError(f"--{name}={value}: it must be at least {least}")
 
 
 def stream_plan(proto: Any, is_drain: bool) -> Plan:

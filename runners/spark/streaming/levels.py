@@ -11,7 +11,7 @@ from typing import Any
 
 from apache_beam.internal import pickler
 from apache_beam.transforms import trigger
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindow, TimestampCombiner
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -72,7 +72,10 @@ def grouping_in_streams(windowing: Any) -> Grouping:
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn == (
         trigger.AfterWatermark()
     )
-    simple = fires_once and not windowing.allowed_lateness.micros and not windowing.windowfn.is_merging()
+    # Groups whose timestamps lie before the end of their window hold the watermark back
+    at_the_end = windowing.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW
+    lateness = windowing.allowed_lateness.micros
+    simple = fires_once and at_the_end and not lateness and not windowing.windowfn.is_merging()
     return Grouping.WINDOWED if simple else Grouping.TRIGGERED
 
 

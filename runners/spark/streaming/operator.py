@@ -26,7 +26,7 @@ from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.grouping import chunks
 from rmqio.runners.spark.worker.keyed import KeyedState
 from rmqio.runners.spark.worker.keys import NEVER
-from rmqio.runners.spark.worker.packing import pack, parted, unpack
+from rmqio.runners.spark.worker.packing import unpack
 from rmqio.runners.spark.worker.residuals import Residuals
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.side_state import Held, SideState
@@ -58,12 +58,6 @@ class Outputs(RowWriter):
             self.kept.setdefault(channel, []).append((key, value))
         else:
             super().write(channel, self._task.buckets[bucket], key, value)
-
-    def put(self, batch: pa.RecordBatch) -> None:
-        """Rows with keys: those of a bucket in one."""
-        channel = batch.column("channel")[0].as_py()
-        for bucket, keys, runs in parted(batch.column("bucket").to_numpy(), batch.column("key"), batch.column("value")):
-            self.write(channel, bucket, None, pack(keys, runs))
 
     def send(self, channel: int, bucket: int, key: bytes | None, value: bytes) -> None:
         """A row of the runner's own, or one that only passes."""
@@ -327,6 +321,9 @@ class _Bucket:
                 learned.append(((key or b"").decode(), json.loads(value)))
             else:
                 self._outputs.send(channel, bucket, key, value)
+        for found in given.values():
+            # Spark gives them in any order; what a task that is run again makes of them must be the same
+            found.sort(key=lambda row: (row[0] or b"", row[1]))
         if self._task.number == 1:
             return self._watermarks(sources, learned)
         return watermarks
@@ -380,9 +377,8 @@ class _Bucket:
 
     def _ready(self, rows: Iterable[tuple[bytes, bytes]], before: int) -> Iterator[bytes]:
         """The encoded elements of rows, without those that wait for side inputs, with those that have waited."""
-        if self._sides is None:
-            return (value for _, value in rows)
-        return (value for _, value in self._sides.divide(rows, before))
+        values = (value for _, value in rows)
+        return values if self._sides is None else iter(self._sides.divide(values, before))
 
     def _group(self, index: int, given: Mapping[int, list[Any]], before: int, now: int) -> None:
         task, windowing = self._task.stages[index].task, self._level.windowing(index)
@@ -398,7 +394,9 @@ class _Bucket:
         windows = Windows(self._store, task.stage_id, windowing)
         for window, packed in self._rows(index, given):
             self._late += windows.add(window, packed, before)
-        groups = chunks(windows.fire(now, self._level.spool))
+        # What waits for a side input goes to state: it must not hold what is in a file of this task
+        spool = self._level.spool if self._sides is None else None
+        groups = chunks(windows.fire(now, spool))
         self._level.run_stage(index, self._ready(((b"", chunk) for chunk in groups), before))
         windows.flush()
 

@@ -24,7 +24,7 @@ from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
 from rmqio.runners.spark.streaming.levels import StreamPlan
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
-from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, data_source
+from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, data_source, seen
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
 
 _PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -42,45 +42,48 @@ class Query:
         limits: Limits,
         trigger_s: float,
         until_now: bool,
-        name: str,
+        run: str,
         told: Callable[[BatchReport], None],
     ) -> None:
         self._session = session
         self._plan = plan
         self._checkpoint = checkpoint
         self._trigger_s = trigger_s
-        self._name = name
+        self._run = run
+        self._until_now = until_now
         self._told = told
         self._folder = tempfile.mkdtemp(prefix="rmqio-query-")
         control = os.path.join(self._folder, "stop")
         self._control = control
         self._pending = os.path.join(self._folder, "pending")
         buckets = len(plan.levels[0].buckets)
-        self._planning = Planning(tuple(plan.sources), max(2, buckets), limits, until_now, control, self._pending)
+        self._planning = Planning(tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._pending)
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
-        self._failure: BaseException | None = None
         self._is_done = threading.Event()
         self.running: Any = None
         """Spark's query, once it runs."""
 
     def run(self) -> None:
         """Blocks. Raises what the query fails with."""
+        try:
+            self._start_and_attend()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_and_attend(self) -> None:
         self._checkpoint.take(shape_of(self._plan.sources, self._plan.levels), len(self._plan.levels[0].buckets))
         conf = self._session.conf
         conf.set("spark.sql.streaming.stateStore.providerClass", _PROVIDER)
         self._session.dataSource.register(data_source(self._planning))
         frame = self._frame()
-        writer = frame.writeStream.foreachBatch(self._batch).outputMode("append").queryName(self._name)
+        writer = frame.writeStream.foreachBatch(self._batch).outputMode("append").queryName(f"beam {self._run[:8]}")
         query = writer.option("checkpointLocation", self._checkpoint.folder)
         query = query.trigger(processingTime=f"{int(self._trigger_s * 1000)} milliseconds")
+        self.running = running = query.start()
         try:
-            self.running = running = query.start()
-            try:
-                self._attend(running)
-            finally:
-                running.stop()
+            self._attend(running)
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            running.stop()
 
     def stop(self) -> None:
         """Ends the planning: the micro-batch that runs ends and is committed, then the query stops."""
@@ -114,19 +117,13 @@ class Query:
                 os.remove(self._pending)
 
     def _attend(self, running: Any) -> None:
-        """Commits what Spark has committed, and stops the query when it is at its end."""
-        stopping = False
+        """Does what waits for Spark's commits, and stops the query when it is at its end."""
         while running.isActive:
             self._settle()
             if self._is_done.is_set():
                 self.stop()
-            if os.path.exists(self._control):
-                # Idle: it has asked for something new, found nothing, and nothing is under way
-                status = running.status
-                idle = not status["isTriggerActive"] and not self._waiting
-                if idle and stopping:
-                    break
-                stopping = idle
+            if os.path.exists(seen(self._control)) and not self._waiting:
+                break
             time.sleep(_LOOK_S)
         error = running.exception()
         self._settle()
@@ -134,18 +131,22 @@ class Query:
             raise error
 
     def _settle(self) -> None:
-        while self._waiting and self._checkpoint.is_committed(self._waiting[0].number):
-            report = self._waiting[0]
+        """Does what waits for Spark's commits: it has committed a micro-batch when it begins another one, too."""
+        done: list[BatchReport] = []
+        waiting = list(self._waiting)
+        while waiting and (len(waiting) > 1 or self._checkpoint.is_committed(waiting[0].number)):
+            done.append(waiting.pop(0))
+        for report in done:
             for task in report.tasks:
                 _finalize(task)
-            for source in self._plan.sources:
-                if report.planned is not None:
-                    position = report.planned["to"][str(source.number)]
-                    source.planner.committed(position)
-            self._waiting.pop(0)
             self._told(report)
-            if report.is_last:
+            if report.is_last(self._run, self._until_now):
                 self._is_done.set()
+        planned = next((report.planned for report in reversed(done) if report.planned is not None), None)
+        if planned is not None:
+            for source in self._plan.sources:
+                source.planner.committed(planned["to"][str(source.number)])
+        del self._waiting[: len(done)]
 
 
 class BatchReport:
@@ -172,15 +173,17 @@ class BatchReport:
         """Whether something waits for the clock alone."""
         return any(each.pending for each in self.levels)
 
-    @property
-    def is_last(self) -> bool:
-        """Whether all sources are done; if they have ended for good, also nothing must be left to do."""
-        if self.planned is None:
+    def is_last(self, run: str, until_now: bool) -> bool:
+        """Whether it is the last of a run: its sources are done, and unless that is for now only, all is done.
+
+        What an earlier run has planned and this one only repeats is not the last.
+        """
+        if self.planned is None or self.planned["run"] != run:
             return False
         sources = self.planned["sources"].values()
-        if not all(each["ended"] for each in sources):
+        if until_now:
             return all(each["done"] for each in sources)
-        return self.watermark >= MAX and not self.is_pending
+        return all(each["ended"] for each in sources) and self.watermark >= MAX and not self.is_pending
 
 
 def _first(task: LevelTask) -> Any:

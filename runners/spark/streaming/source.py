@@ -23,6 +23,7 @@ from rmqio.runners.spark.worker import rows
 NAME: Final = "rmqio-planned"
 _TICK_S: Final = 1.0  # without data, how often the clock alone is worth a micro-batch
 _PENDING_TICK_S: Final = 0.1  # the same while timers or splittable DoFns wait for the clock
+_LONGEST_LOOK_S: Final = 0.2  # while there is nothing, so that brokers of many queues are not asked all the time
 _LOOK_S: Final = 0.05  # how often it is looked whether there is anything new
 
 
@@ -62,6 +63,8 @@ class Planning:
     parallelism: int
     limits: Limits
     until_now: bool
+    run: str
+    """Of the query; an offset says which run has planned it."""
     control: str
     """A file of the driver. When it is there, nothing more is planned."""
     pending: str
@@ -85,6 +88,11 @@ def data_source(planning: Planning) -> type[DataSource]:
     return PlannedStream
 
 
+def seen(control: str) -> str:
+    """The file by which the planning says that it has ended: Spark asks only when all that was planned is committed."""
+    return f"{control}-seen"
+
+
 class Part(InputPartition):
     """Rows of one task of level 0."""
 
@@ -99,16 +107,18 @@ class PlannedReader(DataSourceStreamReader):
     def __init__(self, planning: Planning) -> None:
         self._planning = planning
         self._looked = 0.0
+        self._look_s = _LOOK_S
 
     def initialOffset(self) -> dict[str, Any]:
         return {"number": 0, "to": {}}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        # Spark asks again at once where there is nothing new
-        time.sleep(max(0.0, self._looked + _LOOK_S - time.monotonic()))
-        self._looked = time.monotonic()
         planning = self._planning
+        # Spark asks again at once where there is nothing new
+        time.sleep(max(0.0, self._looked + self._look_s - time.monotonic()))
+        self._looked = time.monotonic()
         if os.path.exists(planning.control):
+            open(seen(planning.control), "w").close()
             return start
         begin = start["to"]
         end = {
@@ -120,8 +130,10 @@ class PlannedReader(DataSourceStreamReader):
         clock = time.time()
         tick_s = _PENDING_TICK_S if os.path.exists(planning.pending) else _TICK_S
         if end == begin and clock - start.get("clock", 0.0) < tick_s:
+            self._look_s = min(self._look_s * 2, _LONGEST_LOOK_S)
             return start
-        return {"number": start["number"] + 1, "clock": clock, "from": begin, "to": end}
+        self._look_s = _LOOK_S
+        return {"number": start["number"] + 1, "clock": clock, "run": planning.run, "from": begin, "to": end}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if "from" not in end:
@@ -140,7 +152,7 @@ class PlannedReader(DataSourceStreamReader):
                 "done": source.planner.is_done(after),
                 "lag": dict(source.planner.lag(after)),
             }
-        tick = {"number": end["number"], "clock": end["clock"], "to": end["to"], "sources": planned}
+        tick = {"number": end["number"], "clock": end["clock"], "run": end["run"], "to": end["to"], "sources": planned}
         parts: list[list[tuple[int, bytes]]] = [
             [] for _ in range(max(1, min(self._planning.parallelism, len(weighed))))
         ]

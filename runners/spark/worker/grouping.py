@@ -71,8 +71,8 @@ def _globally(rows: Iterable[Row], spool: Spool) -> Iterator[bytes]:
         yield b"".join([head, key, *_iterable(runs, spool)])
 
 
-def windowed(rows: Iterable[Row], windowing: Any, spool: Spool) -> Iterator[bytes]:
-    """The same for a GroupByKey that fires once a window."""
+def windowed(rows: Iterable[Row], windowing: Any, spool: Spool | None) -> Iterator[bytes]:
+    """The same for a GroupByKey that fires once a window. Without a spool all of a group stays in memory."""
     window_coder = windowing.windowfn.get_window_coder()
     decode = window_coder.decode
     heads = ElementHeads(window_coder)
@@ -172,7 +172,7 @@ class Runs:
 
     __slots__ = ("_held", "_size", "_spool", "_tokens", "time")
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool | None) -> None:
         self._spool = spool
         self._held: list[bytes] = []
         self._size = 0
@@ -182,12 +182,13 @@ class Runs:
     def append(self, run: bytes) -> None:
         self._held.append(run)
         self._size += len(run)
-        if self._size > _IN_MEMORY_BYTES:
+        if self._size > _IN_MEMORY_BYTES and self._spool is not None:
             self._tokens.append(self._spool.store(iter(self._held)))
             self._held, self._size = [], 0
 
     def __iter__(self) -> Iterator[bytes]:
         for token in self._tokens:
+            assert self._spool is not None
             yield from self._spool.runs(token)
         yield from self._held
 
@@ -211,7 +212,7 @@ def _merged(runs: dict[Any, Runs], windowfn: WindowFn) -> Iterator[tuple[Any, li
     yield from parts.items()
 
 
-def _iterable(runs: Iterable[bytes], spool: Spool) -> list[bytes]:
+def _iterable(runs: Iterable[bytes], spool: Spool | None) -> list[bytes]:
     """The encoding of an iterable whose values come in counted runs."""
     parts = [UNKNOWN_SIZE]
     size = 0
@@ -219,7 +220,7 @@ def _iterable(runs: Iterable[bytes], spool: Spool) -> list[bytes]:
     for run in runs:
         parts.append(run)
         size += len(run)
-        if size > _IN_MEMORY_BYTES:
+        if size > _IN_MEMORY_BYTES and spool is not None:
             token = spool.store(runs)
             return [*parts, REST_IN_STATE, varint(len(token)), token]
     parts.append(END_OF_PARTS)

@@ -210,7 +210,7 @@ class KeyTimers:
         self.limits: Mapping[bool, int] = {True: 0, False: 0}
         """Up to when timers fire, by whether they are in event time."""
         self._set: dict[Name, tuple[int, int, bytes]] = {}
-        self._expired: set[Name] = set()  # timers that fired behind their window's end
+        self._expired: set[Name] = set()  # timers that have fired for the last time
         self._streams: dict[Family, Any] = {}
 
     def put(self, name: Name, fires: int, holds: int, encoded: bytes) -> None:
@@ -243,7 +243,7 @@ class KeyTimers:
             streams: dict[Family, Any] = {}
             for _, _, name in sorted(first.values()):
                 fires, _, encoded = self._set.pop(name)
-                if self._is_behind(name, fires):
+                if self._is_last(name, fires):
                     self._expired.add(name)
                 streams.setdefault(name[0], create_OutputStream()).write(encoded)
             for family, out in streams.items():
@@ -273,15 +273,18 @@ class KeyTimers:
                 if timer.clear_bit:
                     continue
                 fires, holds = int(timer.fire_timestamp.micros), int(timer.hold_timestamp.micros)
-                if self._is_behind(name, fires) and name in self._expired:
-                    continue  # one that sets itself anew behind the end of its window would never stop
+                if self._is_last(name, fires) and name in self._expired:
+                    continue  # one that sets itself anew from there would never stop
                 out = create_OutputStream()
                 coder.encode_to_stream(timer, out, True)
                 self._set[name] = (fires, holds, out.get())
 
-    def _is_behind(self, name: Name, fires: int) -> bool:
+    def _is_last(self, name: Name, fires: int) -> bool:
+        """Whether a timer fires behind the end of its window, or by a clock that has run out with the input."""
         family, _, window, _ = name
-        return self._state.in_event_time(family) and fires > self._state.end(window)
+        if self._state.in_event_time(family):
+            return fires > self._state.end(window)
+        return self.limits[True] >= MAX
 
 
 def _families(descriptor: Any) -> tuple[dict[int, Family], dict[Family, bool]]:

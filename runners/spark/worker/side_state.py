@@ -28,8 +28,6 @@ _COUNT: Final = struct.Struct("<I")
 _SEGMENT: Final = struct.Struct(">cIII")
 _HOLD: Final = struct.Struct("<q")
 
-Waiting = tuple[bytes, bytes]  # window, or nothing, and encoded elements
-
 
 class Held:
     """Where a bundle finds a side input: what a broadcast is to bounded pipelines."""
@@ -99,37 +97,38 @@ class SideState:
         view = self._held[name].value.view(spec.multimap, coder)
         return coder.window_coder.encode(window) in view
 
-    def divide(self, found: Iterable[Waiting], watermark: int) -> list[Waiting]:
-        """What is ready of all that has come and waited; the rest waits on and holds the output watermark back."""
-        before, hold = self._load()
-        ready: list[Waiting] = []
-        waiting: list[Waiting] = []
+    def divide(self, found: Iterable[bytes], watermark: int) -> list[bytes]:
+        """What is ready of all that has come and waited; the rest waits on and holds the output watermark back.
+
+        What waits holds it at where the watermark was when it came.
+        """
+        before = self._load()
+        ready: list[bytes] = []
+        waiting: list[tuple[int, bytes]] = []
         everything = self.only_global and self.is_ready(GlobalWindow())
-        for window, encoded in [*before, *found]:
+        for hold, encoded in [*before, *((watermark, each) for each in found)]:
             if self.only_global:
-                (ready if everything else waiting).append((window, encoded))
+                now, later = (encoded, b"") if everything else (b"", encoded)
             else:
                 now, later = self._parted(encoded)
-                ready += [(window, now)] if now else []
-                waiting += [(window, later)] if later else []
+            ready += [now] if now else []
+            waiting += [(hold, later)] if later else []
         if waiting:
-            hold = min(hold, watermark)
-            windows = pa.array([window for window, _ in waiting], pa.binary())
-            packed = pack(windows, pa.array([encoded for _, encoded in waiting], pa.binary()))
-            self._store.put(self._waiting, _HOLD.pack(hold) + packed)
+            holds = pa.array([_HOLD.pack(hold) for hold, _ in waiting], pa.binary())
+            self._store.put(self._waiting, pack(holds, pa.array([encoded for _, encoded in waiting], pa.binary())))
         elif before:
             self._store.put(self._waiting, None)
         return ready
 
     def hold(self) -> int:
         """How far the output watermark may go."""
-        return self._load()[1]
+        return min((hold for hold, _ in self._load()), default=NEVER)
 
-    def _load(self) -> tuple[list[Waiting], int]:
+    def _load(self) -> list[tuple[int, bytes]]:
         found = self._store.get(self._waiting)
         if found is None:
-            return [], NEVER
-        return list(zip(*unpack(found[_HOLD.size :]), strict=True)), _HOLD.unpack_from(found)[0]
+            return []
+        return [(_HOLD.unpack(hold)[0], encoded) for hold, encoded in zip(*unpack(found), strict=True)]
 
     def _parted(self, encoded: bytes) -> tuple[bytes, bytes]:
         """Elements that are ready, and those that are not."""

@@ -51,7 +51,7 @@ class Windows:
         self._changed = True
         return 0
 
-    def fire(self, watermark: int, spool: Spool) -> Iterator[bytes]:
+    def fire(self, watermark: int, spool: Spool | None) -> Iterator[bytes]:
         """The groups of the windows that the watermark has passed, as encoded elements, in the order of windows."""
         due = sorted((numbers[0], window) for window, numbers in self._pending.items() if numbers[0] < watermark)
         for _, window in due:

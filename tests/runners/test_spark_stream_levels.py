@@ -1,0 +1,106 @@
+"""The levels of a pipeline without end: the same in every process, and refused where a checkpoint is another one's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.transforms import environments, trigger, window
+from apache_beam.transforms.userstate import BagStateSpec
+
+from rmqio.runners.spark.streaming.checkpoint import shape_of
+from rmqio.runners.spark.streaming.execution import stream_plan
+from rmqio.runners.spark.streaming.levels import Levels
+
+pytestmark = [pytest.mark.slow]
+
+
+def shape(build: Any) -> list[str]:
+    pipeline = beam.Pipeline()
+    build(pipeline)
+    environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
+    plan = stream_plan(pipeline.to_runner_api(default_environment=environment), False)
+    made = Levels(plan, "run", [0, 1], {}, None).make()
+    return shape_of(made.sources, made.levels)
+
+
+class Several(beam.PTransform):
+    """Groups that are alike but for their names."""
+
+    def expand(self, pcoll: Any) -> Any:
+        for name in "DBCA":
+            _ = pcoll | f"{name}" >> beam.GroupByKey() | f"Show {name}" >> beam.Map(str)
+        return pcoll
+
+
+def several(pipeline: Any) -> None:
+    for number in range(3):
+        _ = pipeline | f"Make {number}" >> beam.Create([("a", 1)]) | f"Group {number}" >> Several()
+
+
+def test_stages_have_the_same_numbers_in_every_process() -> None:
+    found = set()
+    for seed in "123":
+        command = [sys.executable, "-c", f"from {__name__} import *; print(shape(several))"]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
+    assert found.pop() == f"{shape(several)}\n"
+
+
+class Kept(beam.DoFn):
+    STATE = BagStateSpec("kept", VarIntCoder())
+
+    def process(self, element: Any, state: Any = beam.DoFn.StateParam(STATE)) -> None:
+        state.add(1)
+
+
+class KeptElsewhere(beam.DoFn):
+    STATE = BagStateSpec("elsewhere", VarIntCoder())
+
+    def process(self, element: Any, state: Any = beam.DoFn.StateParam(STATE)) -> None:
+        state.add(1)
+
+
+def windowed(**windowing: Any) -> Any:
+    def build(pipeline: Any) -> None:
+        _ = (
+            pipeline
+            | beam.Create([("a", 1)])
+            | beam.WindowInto(**{"windowfn": window.FixedWindows(10), **windowing})
+            | beam.GroupByKey()
+            | beam.Map(str)
+        )
+
+    return build
+
+
+def stateful(fn: beam.DoFn, label: str = "Keep") -> Any:
+    def build(pipeline: Any) -> None:
+        _ = pipeline | beam.Create([("a", 1)]) | label >> beam.ParDo(fn)
+
+    return build
+
+
+early = {"trigger": trigger.AfterWatermark(early=trigger.AfterCount(2)), "accumulation_mode": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (windowed(), windowed(windowfn=window.FixedWindows(20))),
+        (windowed(), windowed(allowed_lateness=5)),
+        (windowed(**early), windowed(**early | {"accumulation_mode": 2})),
+        (stateful(Kept()), stateful(KeptElsewhere())),
+        (stateful(Kept()), stateful(Kept(), "Keep more")),
+    ],
+)
+def test_what_state_depends_on_shows_in_the_shape(one: Any, other: Any) -> None:
+    assert shape(one) == shape(one)
+    assert shape(one) != shape(other)
