@@ -13,9 +13,9 @@ if TYPE_CHECKING:  # Beam in functions only: Spark's workers import this package
     from apache_beam.options.pipeline_options import PipelineOptions
 
 # Beam 2.77's own DirectRunner tries Prism first, which downloads a binary, and falls back to other runners depending
-# on what the pipeline holds. The in-process FnApiRunner is one runner, here, without a network.
-IN_PROCESS_RUNNER: Final = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
-FLINK_RUNNER: Final = "apache_beam.runners.portability.flink_runner.FlinkRunner"
+# on what the pipeline holds. Ours is one runner, the in-process FnApiRunner, here, without a network.
+IN_PROCESS_RUNNER: Final = "rmqio.runners.direct.DirectRunner"
+FLINK_RUNNER: Final = "rmqio.runners.flink.FlinkRunner"
 PORTABLE_SPARK_RUNNER: Final = "apache_beam.runners.portability.spark_runner.SparkRunner"
 SPARK_RUNNER: Final = "rmqio.runners.spark.SparkRunner"
 
@@ -32,9 +32,10 @@ _PORTABLE: Final = ("FlinkRunner", "PortableRunner", "KafkaStreamsRunner", "runn
 def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions:
     """Beam's `PipelineOptions` with `--runner` resolved; what it does not name is left to Beam.
 
-    `DirectRunner` (also the default) is Beam's in-process FnApiRunner, `FlinkRunner` is Beam's, `SparkRunner` is ours,
-    executed by PySpark; Beam's own one, behind a Java job server, is `PortableSparkRunner`. Names count without regard
-    to case and with or without "Runner", as Beam has it. Other runners of Beam and names with dots pass through.
+    `DirectRunner` (also the default) is Beam's in-process FnApiRunner; `FlinkRunner` is Beam's with a job server of
+    ours; `SparkRunner` is ours, executed by PySpark. They check a pipeline before they run it, and `--report` shows
+    what they find. Beam's own Spark runner, behind a Java job server, is `PortableSparkRunner`. Names count without
+    regard to case and with or without "Runner", as Beam has it. Other runners of Beam and names with dots pass through.
 
     Args:
       argv: arguments of a command line; None: this process's.
@@ -44,6 +45,9 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
       LocalError: the runner is unknown, or not available here.
     """
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+    import rmqio.runners.checkpointing
+    import rmqio.runners.report  # noqa: F401 - the flags of both are known with every runner
 
     found = PipelineOptions(argv, **kwargs)
     standard = found.view_as(StandardOptions)

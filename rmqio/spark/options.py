@@ -12,7 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import OffsetLookup
 from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
-from rmqio.start import StartFrom, clamp_offset
+from rmqio.start import StartFrom, StartOffsetError, clamp_offset
 from rmqio.subscription import Subscription
 
 EARLIEST: Final = -2
@@ -73,9 +73,13 @@ class Start:
             return lookup.max_offset(queue)
         if named is not None:
             return clamp_offset(queue, named, lookup, policy)
-        return self.strategy.resolve(
-            queue, lookup, group=self.group, on_out_of_range=policy, on_timestamp_after_end=self.after_end
-        )
+        try:
+            return self.strategy.resolve(
+                queue, lookup, group=self.group, on_out_of_range=policy, on_timestamp_after_end=self.after_end
+            )
+        except StartOffsetError as error:  # it speaks of the Beam read's argument
+            told = str(error).replace("on_timestamp_after_end='latest'", "startingOffsetsByTimestampStrategy=latest")
+            raise StartOffsetError(told) from error
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,9 @@ class Stop:
 def _check_named(named: Iterable[tuple[MessageQueue, int]], queues: Collection[MessageQueue], option: str) -> None:
     unknown = [queue for queue, _ in named if queue not in queues]
     if unknown:
-        raise LocalError(f"{option} has an offset for {unknown[0]}, which is not read; that is {sorted(queues)}")
+        raise LocalError(
+            f"{option} has an offset for {unknown[0]}, which is not read; that is {', '.join(map(str, sorted(queues)))}"
+        )
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,8 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
                 raise LocalError(f"assign is {given['assign']!r:.200}; it must look like {example}")
             queues += [MessageQueue(topic, broker, each) for each in ids]
+    if not queues:
+        raise LocalError(f"assign is {given['assign']!r:.200}, which names no queue; it must look like {example}")
     return Subscription.of(queues)
 
 
@@ -226,6 +234,8 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
 
 
 def _stop(given: Mapping[str, str]) -> Stop:
+    if "endingTimestamp" in given and "endingOffsets" in given:
+        raise LocalError("endingTimestamp and endingOffsets are both given: say with one of them where to end")
     if "endingTimestamp" in given:
         return Stop(number(given, "endingTimestamp", least=0), ())
     if given.get("endingOffsets", "latest").strip().lower() == "latest":

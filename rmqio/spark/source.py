@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqio.chatter import quiet
 from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
@@ -37,6 +38,7 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        quiet()  # here, since each of Spark's processes asks for the name, and some for nothing else
         return "rocketmq"
 
     def schema(self) -> StructType:
@@ -49,6 +51,7 @@ class RocketMQDataSource(DataSource):
         return reader(settings, checked_names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        quiet()
         try:
             from rmqio.spark.stream import RocketMQStreamReader
         except ImportError as error:

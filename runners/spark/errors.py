@@ -21,10 +21,14 @@ _CONTEXT: Final = "\nDuring handling of the above exception, another exception o
 
 
 class TaskFailure(Exception):
-    """Raised in a worker; its text carries the user's traceback through Spark's to the driver, between marks."""
+    """Raised in a worker; its text carries the user's traceback through Spark's to the driver, between marks.
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{_MARK}<{described(error)}>{_MARK}")
+    `where` names the transform, or those of which it is one, if the error does not: what is raised when a bundle is
+    over, as state is encoded, has no name in it.
+    """
+
+    def __init__(self, error: BaseException, where: str = "") -> None:
+        super().__init__(f"{_MARK}<{described(error, where)}>{_MARK}")
 
 
 class PipelineFailed(RuntimeError):
@@ -49,9 +53,12 @@ def without_java_frames(error: BaseException, running: str = "") -> BaseExceptio
     return PipelineFailed(f"Spark failed{where}: " + "\n".join(list(dict.fromkeys(lines))[:_LINES]))
 
 
-def described(error: BaseException) -> str:
-    """The transform's name and the error, then the traceback from the user's first frame on."""
-    where = next((found[1] for each in _chain(error) if (found := _WHERE.search(str(each)))), None)
+def described(error: BaseException, otherwise: str = "") -> str:
+    """The transform's name and the error, then the traceback from the user's first frame on.
+
+    `otherwise` is where it was if the error does not say so.
+    """
+    where = next((found[1] for each in _chain(error) if (found := _WHERE.search(str(each)))), otherwise)
     text = _WHERE.sub("", "".join(traceback.format_exception_only(error))).strip()
     head = f"{where}: {text}" if where else text
     parts: list[str] = []

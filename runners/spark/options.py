@@ -61,11 +61,6 @@ class StreamOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--checkpoint_dir",
-            metavar="PATH",
-            help="Where a streaming pipeline keeps offsets and state; started again with it, it goes on from there.",
-        )
-        parser.add_argument(
             "--trigger_interval_ms",
             type=int,
             default=0,
@@ -77,8 +72,28 @@ class StreamOptions(PipelineOptions):
             default=False,
             help="Read what is there when the pipeline starts, in as many micro-batches as limits ask for, then end.",
         )
-        parser.add_argument("--max_records_per_trigger", type=int, help="Most records of a source in a micro-batch.")
-        parser.add_argument("--max_bytes_per_trigger", type=int, help="Most bytes, as far as sizes are known.")
+        parser.add_argument(
+            "--drain",
+            action="store_true",
+            default=False,
+            help="Before it stops, let the watermark go to the end of time, so that all windows fire.",
+        )
+        parser.add_argument(
+            "--progress", action="store_true", default=False, help="A line on stderr for each micro-batch."
+        )
+        # A bucket's rows of a micro-batch are in memory, so that a backlog must not come all at once.
+        parser.add_argument(
+            "--max_records_per_trigger",
+            type=int,
+            default=500_000,
+            help="Most records of a source in a micro-batch; 0: no limit. Default: %(default)s.",
+        )
+        parser.add_argument(
+            "--max_bytes_per_trigger",
+            type=int,
+            default=256 * 2**20,
+            help="Most bytes of a source in a micro-batch, by sampled sizes; 0: no limit. Default: %(default)s.",
+        )
         parser.add_argument(
             "--spark_buckets",
             type=int,

@@ -20,10 +20,13 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import runner
 from apache_beam.transforms import environments
+from pyspark.sql.streaming.query import StreamingQuery
 
+from rmqio.runners.capabilities import Mode
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
 from rmqio.runners.spark.beam_private import (
     FnApiMetrics,
-    beam_runner_api_pb2,
     common_urns,
     group_by_key_input_visitor,
     metrics_pb2,
@@ -40,6 +43,7 @@ from rmqio.runners.spark.progress import Progress, tasks_of
 from rmqio.runners.spark.session import partitions, session_for, unfit_workers
 from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
 from rmqio.runners.spark.streaming.planned import PlannedSource
+from rmqio.runners.spark.streaming.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
 
 _SUPPORTED = frozenset(
@@ -52,10 +56,11 @@ _SUPPORTED = frozenset(
 
 
 class SparkRunner(runner.PipelineRunner):
-    """Runs a pipeline that ends on Spark, through PySpark: no job server, no containers.
+    """Runs pipelines on Spark, through PySpark: no job server, no containers.
 
-    Spark schedules, shuffles, spills and retries; Beam's own worker code runs the fused stages in Spark's Python
-    workers. At least once: what a failed task had already done to the outside is done again when Spark retries it.
+    Those that end run as Spark's jobs, those without end, with `--streaming`, on Structured Streaming. Spark schedules,
+    shuffles, spills and retries; Beam's own worker code runs the fused stages in Spark's Python workers. At least once:
+    what a failed task had already done to the outside is done again when Spark retries it.
 
     Args:
       is_drain: truncates restrictions of splittable DoFns, as a drained pipeline does.
@@ -71,13 +76,15 @@ class SparkRunner(runner.PipelineRunner):
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
         environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
+        streaming = options.view_as(StandardOptions).streaming
+        if streaming:
+            plan_test_streams(proto)
         self._check(proto)
         refuse_unsupported(options)
-        streaming = options.view_as(StandardOptions).streaming
+        self.report(proto, options).check()
         if streaming:
             plan = stream_plan(copy.deepcopy(proto), self._is_drain)
         else:
-            _warn_of_endless(proto.components)
             plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
@@ -95,14 +102,29 @@ class SparkRunner(runner.PipelineRunner):
         result.start()
         return result
 
+    def report(self, pipeline: Any, options: PipelineOptions) -> Report:
+        """What comes of the needs of a pipeline in Beam's portable form."""
+        if not options.view_as(StandardOptions).streaming:
+            return compare(pipeline, Mode.SPARK)
+        kept = options.view_as(CheckpointOptions).checkpoint_dir
+        return compare(pipeline, Mode.SPARK_STREAMING, of_options=[] if kept else [NO_CHECKPOINT_DIR])
+
     def planned_source(self, options: PipelineOptions) -> Any:
         """For transforms that can plan their reads: what they build on; None in bounded pipelines."""
         return PlannedSource if options.view_as(StandardOptions).streaming else None
 
     def _check(self, proto: Any) -> None:
         for transform in proto.components.transforms.values():
-            if transform.spec.urn == common_urns.primitives.TEST_STREAM.urn:
-                raise NotImplementedError(f"{transform.unique_name}: TestStream needs a streaming runner")
+            if transform.spec.urn == TEST_STREAM:
+                raise NotImplementedError(f"{transform.unique_name}: TestStream needs --streaming")
+            is_leaf = not transform.subtransforms and not set(transform.outputs.values()) <= {
+                *transform.inputs.values()
+            }
+            if is_leaf and transform.spec.urn == python_urns.PICKLED_TRANSFORM:
+                raise NotImplementedError(
+                    f"{transform.unique_name}: neither made of other transforms nor one of Beam's model: only the "
+                    "runner that it was made for can run it"
+                )
             if transform.environment_id:
                 environment = proto.components.environments[transform.environment_id]
                 if environment.urn != python_urns.EMBEDDED_PYTHON:
@@ -111,21 +133,6 @@ class SparkRunner(runner.PipelineRunner):
                         f"{environment.urn}"
                     )
         self.check_requirements(proto, _SUPPORTED)
-
-
-def _warn_of_endless(components: Any) -> None:
-    """Names the transforms that make unbounded collections of bounded ones."""
-    endless = beam_runner_api_pb2.IsBounded.UNBOUNDED
-    unbounded = {name for name, each in components.pcollections.items() if each.is_bounded == endless}
-    for each in components.transforms.values():
-        if each.subtransforms or unbounded.isdisjoint(each.outputs.values()):
-            continue
-        if unbounded.isdisjoint(each.inputs.values()):
-            LOGGER.warning(
-                "%s is unbounded. It is run until it comes to an end by itself, and what follows a shuffle gets its "
-                "elements only then. ReadFromRocketMQ ends where it is given a stop, e.g. stop=StopAt.latest()",
-                each.unique_name,
-            )
 
 
 class SparkResult(runner.PipelineResult):
@@ -140,6 +147,9 @@ class SparkResult(runner.PipelineResult):
         self._warned = False
         self._cancelled = False
         self._thread = threading.Thread(target=self._run, name="beam-on-spark")
+        # Waited for in the thread's place: a `Thread.join` that Ctrl-C interrupts takes the thread for ended, since
+        # Python 3.11 then releases the lock that says so
+        self._ended = threading.Event()
 
     def start(self) -> None:
         """Starts the pipeline."""
@@ -156,11 +166,11 @@ class SparkResult(runner.PipelineResult):
           PipelineFailed: user code failed; the message is its traceback.
         """
         try:
-            self._thread.join(None if duration is None else duration / 1000)
+            self._ended.wait(None if duration is None else duration / 1000)
         except KeyboardInterrupt:
             self.cancel()
             raise
-        if self._thread.is_alive():
+        if not self._ended.is_set():
             return self.state
         self._warn()
         if self._error is not None:
@@ -171,9 +181,9 @@ class SparkResult(runner.PipelineResult):
     def cancel(self) -> str:
         """Stops the pipeline's Spark jobs and waits until they have ended."""
         self._cancelled = True
-        while self._thread.is_alive():
+        while not self._ended.is_set():
             self._context.cancelJobsWithTag(self._tag)
-            self._thread.join(0.5)  # between two jobs there was none to stop: then the next one is
+            self._ended.wait(0.5)  # between two jobs there was none to stop: then the next one is
         return self.state
 
     def metrics(self) -> FnApiMetrics:
@@ -209,6 +219,8 @@ class SparkResult(runner.PipelineResult):
             self._error = PipelineFailed(trace) if trace else own
             self._state = runner.PipelineState.FAILED
             atexit.register(self._tell)
+        finally:
+            self._ended.set()
 
     @property
     def _is_given_up(self) -> bool:
@@ -235,6 +247,12 @@ class StreamResult(SparkResult):
 
     _stopped_at_once = False
 
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's query, for its progress; None before it runs. To stop it, `cancel` the result."""
+        found: StreamingQuery | None = self._execution.query
+        return found
+
     def wait_until_finish(self, duration: int | None = None) -> str:
         """As for bounded pipelines. While the main thread waits, SIGTERM does what Ctrl-C does."""
         with _terminable():
@@ -248,10 +266,10 @@ class StreamResult(SparkResult):
         again, self._cancelled = self._cancelled, True
         try:
             self._stop_at_once() if again else self._execution.stop()
-            self._thread.join()
+            self._ended.wait()
         except KeyboardInterrupt:
             self._stop_at_once()
-            self._thread.join()
+            self._ended.wait()
             raise
         return self.state
 
@@ -273,11 +291,13 @@ def _terminable() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # Ctrl-C, too: PySpark has a handler of its own for it, which cancels all jobs and so the running micro-batch
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

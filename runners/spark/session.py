@@ -7,14 +7,16 @@ import contextlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
@@ -106,6 +108,7 @@ def unfit_workers(text: str) -> LocalError | None:
     )
 
 
+_PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 _NO_CONNECT: Final = (
     "SparkRunner does not work over Spark Connect yet: it needs broadcasts and accumulators, which Connect has not. "
     "Unset SPARK_REMOTE and spark.api.mode, and run the driver beside the cluster: by spark-submit, or with "
@@ -173,12 +176,41 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= {**given, "spark.master": master, "spark.pyspark.python": python}
+    paths = (str(pathlib.Path(__file__).with_name("site")), given.get(_PYTHONPATH) or elsewhere.get(_PYTHONPATH))
+    settings[_PYTHONPATH] = os.pathsep.join(filter(None, paths))  # see site/sitecustomize.py
     if name := options.view_as(SparkOptions).spark_app_name:
         settings["spark.app.name"] = name
-    with _environment(environment):
+    with _environment(environment), _sheltered():
         session = SparkSession.builder.config(map=settings).getOrCreate()
     atexit.register(_stop, session)
     return session
+
+
+@contextlib.contextmanager
+def _sheltered() -> Iterator[None]:
+    """What starts Spark's virtual machine has it ignore SIGTERM, as PySpark does with SIGINT.
+
+    Whoever stops a service, or `timeout`, signals all of its processes. The driver then lets the running micro-batch
+    finish, for which it needs its virtual machine; that ends when its standard input does, with the driver.
+    """
+    if threading.current_thread() is not threading.main_thread():  # others may not touch signals
+        yield
+        return
+    module: Any = java_gateway
+    start = module.Popen
+
+    def started(*arguments: Any, **options: Any) -> Any:
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            return start(*arguments, **options)  # returns when the program runs, which has inherited it by then
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    module.Popen = started
+    try:
+        yield
+    finally:
+        module.Popen = start
 
 
 def _submitted() -> bool:

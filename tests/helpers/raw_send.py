@@ -26,26 +26,33 @@ def send_one(broker: str, queue: MessageQueue, body: bytes, *, properties: str =
 
 
 def send_all(broker: str, queue: MessageQueue, messages: Iterable[Message]) -> None:
-    """Send messages in batches, in order."""
+    """Send messages in batches, in order. Returns when they can be read, which is after they are acknowledged."""
     connection = Connection(broker)
+    end = 0
     try:
-        for body in _batches(messages):
+        for body, count in _batches(messages):
             command = requests.send("raw", queue, body, born_ms=int(time.time() * 1000), batch=True)
-            requests.parse_send(connection.request(command, 10_000), "send")
+            end = requests.parse_send(connection.request(command, 10_000), "send")[2] + count
+        deadline = time.monotonic() + 30
+        while requests.parse_offset(connection.request(requests.get_max_offset(queue), 10_000), "end") < end:
+            assert time.monotonic() < deadline, f"{queue} has not got {end} messages"
+            time.sleep(0.005)
     finally:
         connection.close()
 
 
-def _batches(messages: Iterable[Message]) -> Iterator[bytes]:
-    builder = BatchBuilder(max_messages=1000)
+def _batches(messages: Iterable[Message]) -> Iterator[tuple[bytes, int]]:
+    """Encoded, and how many messages each holds."""
+    builder, count = BatchBuilder(max_messages=1000), 0
     for message in messages:
         message_id = f"{next(_numbers):032x}"
         if not builder.add(message, message_id):
-            yield builder.encode()
-            builder = BatchBuilder(max_messages=1000)
+            yield builder.encode(), count
+            builder, count = BatchBuilder(max_messages=1000), 0
             assert builder.add(message, message_id)
-    if not builder.is_empty:
-        yield builder.encode()
+        count += 1
+    if count:
+        yield builder.encode(), count
 
 
 def read_to(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,17 @@ def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None =
             pytest.fail(f"the process ended with {process.returncode}")
         time.sleep(0.1)
     return pytest.fail("it does not come true")
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """The last ones first, each with all that it has started."""
+    for process in reversed(processes):
+        everything = below(process.pid)
+        process.kill()
+        for pid in everything:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 class Cluster:
@@ -114,13 +125,7 @@ class Cluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def close(self) -> None:
-        for process in reversed(self.processes):
-            everything = below(process.pid)
-            process.kill()
-            for pid in everything:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
+        end(self.processes)
 
 
 class Program:

@@ -6,7 +6,7 @@ Shuffles are sorted lists. For tests of what a worker does; what Spark does is t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -14,6 +14,8 @@ import pyarrow as pa
 from apache_beam.internal import pickler
 from apache_beam.transforms import environments
 
+from rmqio.runners.spark.beam_private import metrics_pb2
+from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
 from rmqio.runners.spark.translation import Plan, Stage, translate
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
@@ -126,3 +128,19 @@ class _Collect(beam.DoFn):
         from tests.helpers import spark_plan  # the module, not a pickled copy of it
 
         spark_plan._FOUND.append((element, timestamp.micros, str(window)))
+
+
+def outcome(build: Callable[[Any], Any], elements: int) -> tuple[list[Any], dict[Any, Any]]:
+    """What comes out, and what Beam counted: elements of each PCollection and user counters of each step."""
+    pipeline = beam.Pipeline()
+    found = build(pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(elements)))
+    _ = found | "collect" >> beam.ParDo(_Collect())
+    _FOUND.clear()
+    run = LocalRun(pipeline)
+    infos = [metrics_pb2.MonitoringInfo.FromString(each) for report in run.reports for each in report.metrics]
+    counted = {
+        (info.urn, *sorted(info.labels.items())): info.payload
+        for info in consolidate(infos)
+        if info.urn in ("beam:metric:element_count:v1", "beam:metric:user:sum_int64:v1")
+    }
+    return sorted(_FOUND, key=repr), counted

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import re
-import unittest
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,9 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
-HERE: Final = Path(__file__).parent
-PAGE: Final = HERE.parents[1] / "docs" / "spark-runner.md"
+from tests.helpers.named_tests import ROOT, problem
+
+PAGE: Final = ROOT / "docs" / "spark-runner.md"
 
 # Of Beam's matrix: website/www/site/data/capability_matrix.yaml in apache/beam at 06f56f5. The last group is ours.
 ROWS: Final = {
@@ -137,46 +136,9 @@ def disagreements(rows: list[Row], expected: dict[str, list[str]]) -> list[str]:
             found.append(f"{where}: {row.ours!r} is not 'yes', 'partly: reason' or 'no: reason'")
         if answer != "no" and not row.tests:
             found.append(f"{where}: no test")
-        problems = ((test, problem(test, may_fail=answer == "no")) for test in row.tests)
+        problems = ((test, problem(f"tests/runners/{test}", may_fail=answer == "no")) for test in row.tests)
         found += [f"{where}: {test} {wrong}" for test, wrong in problems if wrong]
     return found
-
-
-def problem(test: str, may_fail: bool = False) -> str | None:
-    """Why a test (`file::Class::name` or `file::name`) shows nothing; None: it is collected and has no way to skip."""
-    file, *names = test.split("::")
-    if not (HERE / file).is_file() or not file.startswith("test_") or not names:
-        return "is in no test file here"
-    module: Any = importlib.import_module(f"tests.runners.{file.removesuffix('.py')}")
-    path = [module]
-    for name in names:
-        if not hasattr(path[-1], name):
-            return "does not exist"
-        path.append(getattr(path[-1], name))
-    classes, function = path[1:-1], path[-1]
-    if not names[-1].startswith("test") or not inspect.isfunction(function):
-        return "is not a test"
-    if not all(each.__name__.startswith("Test") or issubclass(each, unittest.TestCase) for each in classes):
-        return "is in a class that pytest does not collect"
-    if may_fail:
-        return None
-    marks = [mark for each in path for mark in _marks(each)]
-    if any(mark.name in ("skip", "xfail") for mark in marks) or any(_unittest_skips(each) for each in path[1:]):
-        return "is skipped or expected to fail"
-    if any(mark.name == "skipif" and (isinstance(mark.args[0], str) or mark.args[0]) for mark in marks):
-        return "is skipped here"
-    if re.search(r"skipTest\(|SkipTest|pytest\.(skip|xfail|importorskip)", inspect.getsource(function)):
-        return "may skip itself"
-    return None
-
-
-def _marks(where: Any) -> list[pytest.Mark]:
-    marks = getattr(where, "pytestmark", [])
-    return [getattr(mark, "mark", mark) for mark in (marks if isinstance(marks, list) else [marks])]
-
-
-def _unittest_skips(where: Any) -> bool:
-    return bool(getattr(where, "__unittest_skip__", False) or getattr(where, "__unittest_expecting_failure__", False))
 
 
 def test_the_table_and_the_tests_agree() -> None:

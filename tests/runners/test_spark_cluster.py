@@ -19,6 +19,7 @@ from tests.helpers.spark_cluster import Cluster, Program, below, eventually
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.cluster,
     pytest.mark.timeout(900),  # several minutes where the machine is busy
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc"),
 ]
@@ -168,7 +169,13 @@ def noted(folder: Path, what: str) -> dict[int, list[str]]:
     return {int(each.name.split("-")[1]): each.read_text().split() for each in folder.glob(f"{what}-*")}
 
 
-@pytest.mark.parametrize("source", [SLOW, DEALT], ids=["behind a GroupByKey", "behind a GroupByKey and a Reshuffle"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(SLOW, id="behind a GroupByKey", marks=pytest.mark.exhaustive),
+        pytest.param(DEALT, id="behind a GroupByKey and a Reshuffle"),
+    ],
+)
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
     source: str, cluster: Cluster, program: Callable[..., Program], tmp_path: Path
 ) -> None:

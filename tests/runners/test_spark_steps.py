@@ -17,14 +17,12 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import window
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
-from rmqio.runners.spark.beam_private import metrics_pb2
 from rmqio.runners.spark.errors import TaskFailure
-from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.worker import steps
 from tests.helpers import spark_plan
-from tests.helpers.spark_plan import LocalRun
+from tests.helpers.spark_plan import LocalRun, outcome
 
 Build = Callable[[Any], Any]
 
@@ -50,10 +48,10 @@ class Noting(beam.DoFn):
 
 
 class NotingByBeam(Noting):
-    """The same, and no step, since it asks for a parameter."""
+    """The same, and no step, since there is something to set up."""
 
-    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        yield from super().process(element)
+    def setup(self) -> None:
+        pass
 
 
 class Returning(beam.DoFn):
@@ -76,8 +74,37 @@ class Numbering(beam.DoFn):
 
 
 class Passing(beam.DoFn):
-    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Any:
+    """No step, either."""
+
+    def setup(self) -> None:
+        pass
+
+    def process(self, element: Any) -> Any:
         yield element
+
+
+class Asking(beam.DoFn):
+    """A step that says what it is told of its elements."""
+
+    def process(
+        self,
+        element: Any,
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
+        more: Any = "more",
+    ) -> Iterator[Any]:
+        for number in range(2):
+            count("asked")
+            yield element, window, more, timestamp, pane, number
+
+
+def at_time(element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Any:
+    return element, timestamp
+
+
+def is_in_window(element: Any, window: Any = beam.DoFn.WindowParam) -> bool:
+    return bool(window.start % 4 == 0)
 
 
 class Numbered:
@@ -132,7 +159,8 @@ def at_times(element: Any, given: Any = None) -> Any:
     if number % 3 == 0:
         return [window.TimestampedValue(element, 5), beam.pvalue.TaggedOutput("nobody reads it", element), element]
     if number % 3 == 1:
-        return [WindowedValue(element, 7, (given or window.GlobalWindow(),)), None]
+        pane = PaneInfo(False, True, PaneInfoTiming.LATE, 3, 2)
+        return [WindowedValue(element, 7, (given or window.GlobalWindow(),), pane), None]
     return None
 
 
@@ -303,6 +331,47 @@ BUILD: dict[str, Build] = {
         | "2" >> beam.Filter(is_wanted)
         | "3" >> beam.Map(keyed)
     ),
+    **{
+        f"parameters, {name}": lambda p, windowing=windowing: (
+            p
+            | "1" >> beam.Map(with_time)
+            | beam.WindowInto(windowing)
+            | "2" >> beam.Map(at_time)
+            | "3" >> beam.ParDo(Asking())
+            | "4" >> beam.Map(lambda x, pane=beam.DoFn.PaneInfoParam: (x, pane))
+            | "5" >> beam.FlatMap(lambda x, w=beam.DoFn.WindowParam: [x, w])
+        )
+        for name, windowing in {
+            "one window": window.GlobalWindows(),
+            "several windows": window.SlidingWindows(6, 2),
+        }.items()
+    },
+    "a filter by window": lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | beam.WindowInto(window.SlidingWindows(6, 2))
+        | "2" >> beam.Filter(is_in_window)
+        | "3" >> beam.Map(keyed)
+        | beam.CombinePerKey(sum)
+    ),
+    "parameters and times": lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | beam.WindowInto(window.SlidingWindows(6, 2))
+        | "2" >> beam.FlatMap(lambda x, w=beam.DoFn.WindowParam: at_times(x, w))
+        | "3" >> beam.ParDo(Asking())
+    ),
+    "parameters and arguments": lambda p: (
+        p
+        | "1" >> beam.Map(lambda x, y, t=beam.DoFn.TimestampParam: (x, y, t), 5)
+        | "2" >> beam.Map(lambda x, t=beam.DoFn.TimestampParam, y=3: (x, y, t))
+        | "3" >> beam.Map(lambda x, t=beam.DoFn.TimestampParam, y=3: (x, y, t), y=4)
+        | "4" >> beam.Map(lambda x, side, w=beam.DoFn.WindowParam: (x, w, sorted(side)), beam.pvalue.AsList(side(p)))
+        | "5" >> beam.Map(noted)
+    ),
+    "parameters, nothing returned": lambda p: (
+        p | "1" >> beam.FlatMap(lambda x, t=beam.DoFn.TimestampParam: None) | "2" >> beam.Map(noted)
+    ),
     "a generator before a combine": lambda p: (
         p
         | "noting" >> beam.ParDo(Noting())
@@ -318,29 +387,13 @@ BUILD: dict[str, Build] = {
 }
 
 
-def outcome(build: Build, elements: int) -> tuple[list[Any], dict[Any, Any]]:
-    """What comes out, and what Beam counted: elements of each PCollection and user counters of each step."""
-    pipeline = beam.Pipeline()
-    found = build(pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(elements)))
-    _ = found | "collect" >> beam.ParDo(spark_plan._Collect())
-    spark_plan._FOUND.clear()
-    run = LocalRun(pipeline)
-    infos = [metrics_pb2.MonitoringInfo.FromString(each) for report in run.reports for each in report.metrics]
-    counted = {
-        (info.urn, *sorted(info.labels.items())): info.payload
-        for info in consolidate(infos)
-        if info.urn in ("beam:metric:element_count:v1", "beam:metric:user:sum_int64:v1")
-    }
-    return sorted(spark_plan._FOUND, key=repr), counted
-
-
 @pytest.mark.parametrize("elements", [1, 9, 700])
 @pytest.mark.parametrize("name", BUILD)
 def test_a_chain_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = outcome(BUILD[name], elements)
-    monkeypatch.setattr(steps, "is_function", lambda dofn: False)
+    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
     assert ours == outcome(BUILD[name], elements)
 
 
@@ -429,7 +482,12 @@ class YieldsBatches(beam.DoFn):
         (beam.Map(lambda x, y=1: x).fn, True),
         (beam.Map(lambda x, k=beam.DoFn.KeyParam: x).fn, False),
         (beam.Map(lambda x, f=beam.DoFn.BundleFinalizerParam: x).fn, False),
-        (beam.Map(lambda x, t=beam.DoFn.TimestampParam: x).fn, False),
+        (beam.Map(lambda x, t=beam.DoFn.TimestampParam: x).fn, True),
+        (beam.Map(lambda x, w=beam.DoFn.WindowParam, p=beam.DoFn.PaneInfoParam, n=1: x).fn, True),
+        (beam.Map(lambda x, y, t=beam.DoFn.TimestampParam: x, 1).fn, False),
+        (beam.Map(lambda t=beam.DoFn.TimestampParam, x=beam.DoFn.ElementParam: x).fn, False),
+        (beam.Map(lambda x, n=1, t=beam.DoFn.TimestampParam: x).fn, False),
+        (Asking(), True),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -516,7 +574,7 @@ def test_a_failure_has_the_name_of_its_step(name: str, at: int, monkeypatch: pyt
 
     ours = text()
     assert "<it: " in ours, ours
-    monkeypatch.setattr(steps, "is_function", lambda dofn: False)
+    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
     assert ours == text()
 
 

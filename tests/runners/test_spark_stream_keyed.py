@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import json
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,94 +11,16 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder, VarIntCoder, WindowedValueCoder
-from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.coders import VarIntCoder
 from apache_beam.transforms import userstate, window
 from apache_beam.utils.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.streaming.channels import FIRST_SOURCE, REPORT, TICK
-from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
-from rmqio.runners.spark.streaming.model import MAX, MIN, LevelReport
-from rmqio.runners.spark.streaming.operator import Row, run_bucket, run_first
-from tests.helpers import spark_plan
+from rmqio.runners.spark.streaming.model import MIN
+from tests.helpers.spark_stream import BUCKETS, SECOND, Stream
 
 pytestmark = [pytest.mark.slow]
-
-SECOND = 1_000_000
-BUCKETS = (3, 11)
-_RUNS = itertools.count()
-Element = tuple[str, Any, int]  # key, value, seconds
-
-
-class Entries(dict[bytes, bytes]):
-    """Entries in memory, as they stay between micro-batches."""
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self[key] = value
-
-    def remove(self, key: bytes) -> None:
-        self.pop(key, None)
-
-
-class Stream:
-    """Micro-batches of a pipeline whose one source gives keys, values and seconds."""
-
-    def __init__(self, transform: Any) -> None:
-        pipeline = beam.Pipeline()
-        _ = (
-            pipeline
-            | beam.Impulse()
-            | beam.Map(json.loads)
-            | beam.Map(lambda e: window.TimestampedValue((e[0], e[1]), e[2])).with_output_types(tuple[str, Any])
-            | transform
-            | beam.ParDo(spark_plan._Collect())
-        )
-        plan = spark_plan.plan_of(pipeline)
-        self.levels = Levels(plan, f"test-{next(_RUNS)}", BUCKETS, {}, None).make().levels
-        self.entries = {(level.number, bucket): Entries() for level in self.levels for bucket in BUCKETS}
-        self.reports: list[LevelReport] = []
-        self.rows: list[Row] = []
-
-    def run(self, elements: list[Element], watermark: int, clock: int = 0) -> list[Any]:
-        """(value, microseconds, window) of what has come out, sorted; all times are in seconds."""
-        spark_plan._FOUND.clear()
-        source = {"parts": {"a": watermark * SECOND, "b": MAX}, "ended": False}
-        tick = {"sources": {"0": source}, "clock": clock}
-        rows: list[Row] = [(FIRST_SOURCE, 0, None, self.encoded(element)) for element in elements]
-        rows.append((TICK, 0, None, json.dumps(tick).encode()))
-        found = run_first(self.levels[0], spark_plan.batches(rows))
-        rows = [row for batch in found for row in zip(*batch.to_pydict().values(), strict=True)]
-        for level in self.levels[1:]:
-            parts = {bucket: [row for row in rows if row[1] == bucket] for bucket in BUCKETS}
-            assert sum(map(len, parts.values())) == len(rows)
-            rows = []
-            for bucket in BUCKETS:
-                rows += run_bucket(level, bucket, parts[bucket], self.entries[level.number, bucket])
-        self.rows = rows
-        self.reports = [pickle.loads(value) for channel, _, _, value in rows if channel == REPORT]
-        return sorted(spark_plan._FOUND, key=repr)
-
-    def values(self, elements: list[Element], watermark: int, clock: int = 0) -> list[Any]:
-        return [value for value, _, _ in self.run(elements, watermark, clock)]
-
-    @staticmethod
-    def encoded(element: Element) -> bytes:
-        return ElementCoder(WindowedValueCoder(BytesCoder(), GlobalWindowCoder())).encode(json.dumps(element).encode())
-
-    @property
-    def late(self) -> int:
-        return sum(report.late for report in self.reports)
-
-    @property
-    def is_pending(self) -> bool:
-        return any(report.pending for report in self.reports)
-
-    def kept(self) -> int:
-        """Entries, without what each bucket keeps of its watermarks and of the number of its keys."""
-        return sum(name != b"root" and name[:1] != b"k" for each in self.entries.values() for name in each)
-
 
 # ---- state and timers -----------------------------------------------------------------------------------------------
 
@@ -245,6 +164,16 @@ def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_
     assert before > 0
     stream.run([], 20)
     assert stream.kept() == 0
+
+
+def test_a_timer_behind_its_window_fires_however_micro_batches_are_cut() -> None:
+    """And what its window keeps is there until then, and no longer."""
+    for steps in ([5, 20, 100], [5, 100]):
+        stream = told(window.FixedWindows(10))
+        stream.values([("a", ["add", 1], 3), ("a", ["set", 60, "t"], 3)], 0)
+        found = [stream.values([], watermark) for watermark in steps]
+        assert found == [*([] for _ in steps[1:]), [("a", "t", 1)]], "it has seen what was added"
+        assert stream.kept() == 0
 
 
 def test_a_timer_holds_the_watermark_of_what_follows() -> None:

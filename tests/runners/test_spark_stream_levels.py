@@ -9,13 +9,16 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import VarIntCoder
+from apache_beam.coders import StrUtf8Coder, VarIntCoder
+from apache_beam.pvalue import AsList, AsSingleton
 from apache_beam.transforms import environments, trigger, window
-from apache_beam.transforms.userstate import BagStateSpec
+from apache_beam.transforms.combiners import CountCombineFn, MeanCombineFn
+from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, SetStateSpec
 
 from rmqio.runners.spark.streaming.checkpoint import shape_of
 from rmqio.runners.spark.streaming.execution import stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
+from rmqio.runners.spark.streaming.planned import PlannedSource
 
 pytestmark = [pytest.mark.slow]
 
@@ -88,6 +91,49 @@ def stateful(fn: beam.DoFn, label: str = "Keep") -> Any:
     return build
 
 
+def kept_as(spec: Any) -> beam.DoFn:
+    class Keeping(beam.DoFn):
+        STATE = spec
+
+        def process(self, element: Any, state: Any = beam.DoFn.StateParam(STATE)) -> None:
+            state.add(1)
+
+    return Keeping()
+
+
+def with_side_input(view: Any, windowfn: Any) -> Any:
+    def build(pipeline: Any) -> None:
+        side = pipeline | "Side" >> beam.Create([1]) | "Side windows" >> beam.WindowInto(windowfn)
+        main = pipeline | "Main" >> beam.Create([1]) | "Main windows" >> beam.WindowInto(window.FixedWindows(10))
+        _ = main | "Look" >> beam.Map(lambda x, looked: x, view(side))
+
+    return build
+
+
+def combined(fn: beam.CombineFn) -> Any:
+    def build(pipeline: Any) -> None:
+        windows = pipeline | beam.Create([("a", 1)]) | beam.WindowInto(window.FixedWindows(10))
+        _ = windows | "Combine" >> beam.CombinePerKey(fn)
+
+    return build
+
+
+def reading(topic: Any) -> Any:
+    def build(pipeline: Any) -> None:
+        source = FakeSource(f"topics {topic}")
+        _ = pipeline | "Read" >> PlannedSource(source) | beam.Map(str)
+
+    return build
+
+
+class FakeSource:
+    element_type = str
+    is_bounded = True
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+
+
 early = {"trigger": trigger.AfterWatermark(early=trigger.AfterCount(2)), "accumulation_mode": 1}
 
 
@@ -99,6 +145,16 @@ early = {"trigger": trigger.AfterWatermark(early=trigger.AfterCount(2)), "accumu
         (windowed(**early), windowed(**early | {"accumulation_mode": 2})),
         (stateful(Kept()), stateful(KeptElsewhere())),
         (stateful(Kept()), stateful(Kept(), "Keep more")),
+        (stateful(kept_as(BagStateSpec("it", VarIntCoder()))), stateful(kept_as(BagStateSpec("it", StrUtf8Coder())))),
+        (stateful(kept_as(BagStateSpec("it", VarIntCoder()))), stateful(kept_as(SetStateSpec("it", VarIntCoder())))),
+        (
+            stateful(kept_as(BagStateSpec("it", VarIntCoder()))),
+            stateful(kept_as(CombiningValueStateSpec("it", VarIntCoder(), sum))),
+        ),
+        (with_side_input(AsSingleton, window.FixedWindows(10)), with_side_input(AsSingleton, window.FixedWindows(20))),
+        (with_side_input(AsSingleton, window.FixedWindows(10)), with_side_input(AsList, window.FixedWindows(10))),
+        (combined(MeanCombineFn()), combined(CountCombineFn())),
+        (reading("a"), reading("b")),
     ],
 )
 def test_what_state_depends_on_shows_in_the_shape(one: Any, other: Any) -> None:

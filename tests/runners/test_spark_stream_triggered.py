@@ -361,6 +361,33 @@ def test_the_end_of_time_ends_a_window_whatever_its_lateness() -> None:
     assert (runs.kept(), runs.hold) == ([], NEVER)
 
 
+def test_firings_without_end_in_the_global_window_leave_no_entries_behind() -> None:
+    runs = Batches(windowing_of(window.GlobalWindows(), Repeatedly(AfterCount(2))))
+    sizes = []
+    for number in range(60):
+        # every second one fires, so that each time something waits from one micro-batch to the next
+        assert len(runs.run([("a", b"%d" % number, number)], number)) == number % 2
+        sizes.append((len(runs.entries), sum(map(len, runs.entries.values()))))
+    assert max(sizes[40:]) <= max(sizes[:20]), "no more after sixty than after twenty"
+    assert runs.hold == NEVER, "the end of the global window holds nothing back"
+
+
+def test_the_number_of_a_pane_costs_the_same_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam's state in memory keeps it as a list of ones."""
+    runs = Batches(windowing_of(window.GlobalWindows(), Repeatedly(AfterCount(1))))
+    loaded, sizes = Triggered._loaded, []
+
+    def spied(self: Triggered, data: bytes) -> Any:
+        state = loaded(self, data)
+        sizes.append(sum(len(values) for tags in state.state.values() for values in tags.values()))
+        return state
+
+    monkeypatch.setattr(Triggered, "_loaded", spied)
+    for number in range(300):
+        assert len(runs.run([("a", b"", number)], number)) == 1
+    assert max(sizes) <= 10
+
+
 class Text(Coder):
     def encode(self, value: Any) -> bytes:
         return f"{value.start.micros}/{value.end.micros}".encode()

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+import apache_beam as beam
 from apache_beam.coders import IterableCoder, StrUtf8Coder, TupleCoder, VarIntCoder, WindowedValueCoder
 from apache_beam.runners.worker.statesampler import StateSampler
 from apache_beam.transforms import window
@@ -24,6 +25,7 @@ from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.store import Store
 from rmqio.runners.spark.worker.windows import Windows
 from rmqio.runners.spark.worker.writing import WindowsWrite
+from tests.helpers.spark_stream import Stream
 
 pytestmark = [pytest.mark.slow]
 
@@ -169,6 +171,28 @@ def test_a_segment_is_not_read_before_its_window_fires() -> None:
     assert len(runs.entries) == 6, "a segment for each micro-batch, and the index"
     (fired,) = runs.run([], 10 * SECOND)
     assert list(fired.value[1]) == [0, 1, 2, 3, 4]
+
+
+def test_an_element_in_no_window_leaves_nothing_to_the_next_micro_batch() -> None:
+    """Its key had a number already, and no element to go with."""
+    grouped = (
+        beam.WindowInto(window.SlidingWindows(2, 5)) | beam.GroupByKey() | beam.MapTuple(lambda k, v: (k, sorted(v)))
+    )
+    stream = Stream(grouped)
+    assert stream.values([("a", "in a gap", 3)], 0) == []
+    assert stream.values([("b", "b", 5), ("a", "a", 5)], 0) == []
+    assert stream.values([], 100) == [("a", ["a"]), ("b", ["b"])]
+
+
+def test_what_a_filter_leaves_out_holds_the_watermark_for_as_long_as_an_idle_queue() -> None:
+    counted = beam.WindowInto(window.FixedWindows(10)) | beam.combiners.Count.PerKey()
+    stream = Stream(counted)
+    assert stream.values([("a", 1, 3)], None, clock=100, silent=(90, 10), learned=3) == []
+    assert stream.values([], None, clock=109, silent=(99, 10)) == [], "there was something nine seconds ago"
+    assert stream.values([], None, clock=110, silent=(100, 10)) == [("a", 1)]
+    assert stream.values([("a", 1, 120)], None, clock=111, silent=(101, 10), learned=120) == []
+    assert stream.values([], None, clock=120, silent=(110, 10)) == []
+    assert stream.values([], None, clock=141, silent=(131, 10)) == [("a", 1)]
 
 
 def test_stages_have_windows_of_their_own() -> None:

@@ -21,7 +21,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import trigger, window
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    CombiningValueStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
 from rmqio.errors import LocalError
 from rmqio.runners.spark import PipelineFailed, SparkRunner
@@ -214,11 +221,26 @@ def test_an_unbounded_splittable_dofn_runs_by_its_own_clock(tmp_path: Path) -> N
     assert sorted(written(tmp_path)) == [0.0, 0.5, 1.0]
 
 
-def test_a_failure_is_told_once_with_its_transform() -> None:
+def test_a_failure_is_told_once_with_its_transform(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(PipelineFailed, match=r"Divide.*ZeroDivisionError") as caught, streaming() as p:
         _ = p | beam.Create([0], reshuffle=False) | "Divide" >> beam.Map(lambda n: 1 // n)
     assert str(caught.value).count("ZeroDivisionError: ") <= 2
     assert "at org.apache.spark" not in str(caught.value)
+    assert not [record for record in caplog.records if record.name.startswith("py4j")]
+
+
+class Wrong(beam.DoFn):
+    """What it keeps does not suit its coder, which shows when the bundle is over."""
+
+    KEPT = ReadModifyWriteStateSpec("kept", beam.coders.VarIntCoder())
+
+    def process(self, element: Any, kept: Any = beam.DoFn.StateParam(KEPT)) -> None:
+        kept.write("text")
+
+
+def test_state_that_cannot_be_encoded_is_told_with_its_transform() -> None:
+    with pytest.raises(PipelineFailed, match=r"^[^\n]*Keep[^\n]*: TypeError"), streaming() as p:
+        _ = p | beam.Create([("a", 1)], reshuffle=False) | "Keep" >> beam.ParDo(Wrong())
 
 
 def test_metrics_are_those_of_all_micro_batches() -> None:
@@ -238,6 +260,26 @@ def test_metrics_are_those_of_all_micro_batches() -> None:
     assert counter.committed == 4
 
 
+def test_the_figures_of_micro_batches_are_in_spark_s_own_progress() -> None:
+    p = streaming()
+    windows = timed(p, [("a", n) for n in range(40)]) | beam.WindowInto(window.FixedWindows(10))
+    _ = windows | beam.GroupByKey() | "List" >> beam.Map(windowed_list)
+    result = p.run()
+    assert result.wait_until_finish() == "DONE"
+    observed = [each["observedMetrics"]["rmqio"] for each in result.query.recentProgress]  # type: ignore[attr-defined]
+    observed = [each for each in observed if each["rows"] is not None]  # what has ended says nothing more
+    assert sum(each["rows"] for each in observed) == 1, "the impulse"
+    assert observed[-1]["watermark_us"] >= int(MAX_TIMESTAMP.micros)
+    assert {each["late"] for each in observed} == {0}
+
+
+def test_a_splittable_dofn_without_end_cannot_be_drained() -> None:
+    p = streaming("--drain")
+    _ = p | PeriodicImpulse(fire_interval=1)
+    with pytest.raises(NotImplementedError, match=r"PeriodicImpulse.*--drain"):
+        p.run()
+
+
 def test_another_pipeline_does_not_take_over_a_checkpoint(tmp_path: Path) -> None:
     folder = f"--checkpoint_dir={tmp_path}"
     with streaming(folder) as p:
@@ -255,6 +297,49 @@ def test_a_pipeline_that_has_ended_has_nothing_to_do_when_started_again(tmp_path
         with streaming(f"--checkpoint_dir={tmp_path / 'checkpoint'}") as p:
             _ = p | beam.Create([1, 2], reshuffle=False) | beam.ParDo(ToFile(out))
     assert sorted(written(out)) == [1, 2]
+
+
+class Committed:
+    """A finalizer that notes which micro-batches Spark has committed when it runs."""
+
+    def __init__(self, checkpoint: Path, notes: Path) -> None:
+        self._checkpoint, self._notes = checkpoint, notes
+
+    def __call__(self) -> None:
+        found = [each.name for each in (self._checkpoint / "commits").glob("[0-9]*")]
+        (self._notes / uuid.uuid4().hex).write_text(json.dumps(found))
+
+
+class Finalized(beam.DoFn):
+    def __init__(self, finalizer: Committed) -> None:
+        self._finalizer = finalizer
+
+    def process(self, element: Any, finalizer: Any = beam.DoFn.BundleFinalizerParam) -> None:
+        finalizer.register(self._finalizer)
+
+
+def test_finalizers_run_when_spark_has_committed_the_last_micro_batch_too(tmp_path: Path) -> None:
+    checkpoint, first, last = (tmp_path / name for name in ("checkpoint", "first", "last"))
+    first.mkdir()
+    last.mkdir()
+    with streaming(f"--checkpoint_dir={checkpoint}") as p:
+        elements = timed(p, [("a", 1)])
+        _ = elements | "First" >> beam.ParDo(Finalized(Committed(checkpoint, first)))
+        groups = elements | beam.WindowInto(window.FixedWindows(10)) | beam.GroupByKey()
+        _ = groups | "Last" >> beam.ParDo(Finalized(Committed(checkpoint, last)))
+    assert "0" in written(first)
+    assert written(last), "its window has fired in the last micro-batch"
+    assert {"0", "1"} <= set(written(last))
+
+
+def test_the_checkpoint_fixes_the_number_of_buckets(tmp_path: Path) -> None:
+    for asked in (3, 5):
+        p = streaming(f"--checkpoint_dir={tmp_path}", f"--spark_buckets={asked}")
+        _ = timed(p, [("a", 1)]) | beam.WindowInto(window.FixedWindows(10)) | beam.GroupByKey() | beam.Map(str)
+        p.run().wait_until_finish()
+        assert json.loads((tmp_path / "rmqio.json").read_text())["buckets"] == 3
+        partitions = {each.name for each in (tmp_path / "state" / "0").iterdir() if each.name.isdigit()}
+        assert partitions == {"0", "1", "2"}
 
 
 def test_without_a_checkpoint_folder_it_says_so(caplog: pytest.LogCaptureFixture) -> None:

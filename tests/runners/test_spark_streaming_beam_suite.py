@@ -1,4 +1,4 @@
-"""Beam's own suite for portable runners, with `--streaming`; `make test-streaming`, a quarter of an hour."""
+"""Beam's own suite for portable runners, with `--streaming`; `make test-streaming`."""
 
 from __future__ import annotations
 

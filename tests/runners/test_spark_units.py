@@ -16,12 +16,12 @@ from apache_beam.metrics.cells import BoundedTrieData, StringSetData
 from apache_beam.transforms import userstate
 
 from rmqio import ReadFromRocketMQ, StopAt
+from rmqio.runners.spark import SparkRunner
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.progress import Progress
 from rmqio.runners.spark.reports import ReportsParam
-from rmqio.runners.spark.runner import _warn_of_endless
 from rmqio.runners.spark.worker import signatures
 from rmqio.runners.spark.worker.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
@@ -71,20 +71,24 @@ def test_methods_of_users_are_looked_at_anew() -> None:
     assert signatures._is_beams(beam.DoFn.process)
 
 
-# ---- what is said before a run --------------------------------------------------------------------------------------
+# ---- what is said before a run; the rest of it is in tests/unit/test_runners_report.py ------------------------------
 
 
-@pytest.mark.parametrize(
-    ("stop", "said"), [(None, ["Read orders/Read queues"]), (StopAt.latest(), [])], ids=["without", "with"]
-)
-def test_a_read_without_a_stop_is_warned_of(
-    stop: StopAt | None, said: list[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("stop", "refused"), [(None, ["Read orders"]), (StopAt.latest(), [])], ids=["no", "yes"])
+def test_a_read_without_a_stop_is_refused_before_spark_starts(
+    stop: StopAt | None, refused: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = beam.Pipeline()
+    def start(options: object) -> None:
+        raise RuntimeError("Spark starts")
+
+    monkeypatch.setattr("rmqio.runners.spark.runner.session_for", start)
+    pipeline = beam.Pipeline(runner=SparkRunner())
     read = ReadFromRocketMQ("orders", name_server="127.0.0.1:1", stop=stop)
     _ = pipeline | "Read orders" >> read | beam.Map(len)
-    _warn_of_endless(pipeline.to_runner_api().components)
-    assert [record.args[0] for record in caplog.records] == said
+    with pytest.raises(
+        Exception, match=r"without end \(Read orders\): give --streaming" if refused else "Spark starts"
+    ):
+        pipeline.run()
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------

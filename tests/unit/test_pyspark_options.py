@@ -57,6 +57,7 @@ def settings(streaming: bool = False, **options: Any) -> ReadSettings:
         ({"groupOffsetsReset": "earliest"}, "groupOffsetsReset says nothing without consumerGroup"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "says nothing without startingTimestamp"),
         ({"endingOffsets": "earliest"}, "it looks like latest or {"),
+        ({"endingOffsets": "latest", "endingTimestamp": 1}, "endingTimestamp and endingOffsets are both given"),
         ({"tags": "a", "sqlFilter": "b = 1"}, "tags and sqlFilter are both given"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger is an option of a stream read"),
         ({"endingOffsets": '{"t": {"b": 1}}'}, "endingOffsets is"),
@@ -70,7 +71,7 @@ def test_a_bad_option_is_named(options: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("assign", ["{}", '{"t": 1}', '{"t": {"b": 1}}', '{"t": {"b": ["0"]}}', '{"t": {"b": [-1]}}'])
 def test_a_bad_assignment_is_named(assign: str) -> None:
-    with pytest.raises(LocalError):
+    with pytest.raises(LocalError, match="assign is"):
         read_settings({"nameserver": "127.0.0.1:9876", "assign": assign}, streaming=False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -13,6 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.exclusive import Exclusive
 from rmqio.runners.spark.beam_private import metrics_pb2
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.metrics import consolidate
@@ -21,7 +25,8 @@ from rmqio.runners.spark.options import StreamOptions
 from rmqio.runners.spark.reports import TaskKey
 from rmqio.runners.spark.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
-from rmqio.runners.spark.streaming.levels import Levels
+from rmqio.runners.spark.streaming.figures import Teller
+from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
 from rmqio.runners.spark.streaming.query import BatchReport, Query, even_buckets
 from rmqio.runners.spark.streaming.source import Limits
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
@@ -43,19 +48,21 @@ class StreamExecution:
         bootstrap: Any,
     ) -> None:
         stream = options.view_as(StreamOptions)
+        checkpoint_dir = options.view_as(CheckpointOptions).checkpoint_dir
         _check(stream)
-        folder = stream.checkpoint_dir
-        if not folder:
-            folder = tempfile.mkdtemp(prefix="rmqio-checkpoint-")
-            LOGGER.warning("no --checkpoint_dir: a restart begins anew. This run's checkpoint is %s", folder)
-        checkpoint = Checkpoint(session, folder)
-        buckets = checkpoint.buckets() or stream.spark_buckets or partitions(session)
-        session.conf.set("spark.sql.shuffle.partitions", str(buckets))
-        run = uuid.uuid4().hex
-        levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
-        limits = Limits(stream.max_records_per_trigger, stream.max_bytes_per_trigger)
-        interval_s = stream.trigger_interval_ms / 1000
-        self._query = Query(session, levels, checkpoint, limits, interval_s, stream.available_now, run, self._take)
+        if stream.drain:
+            _check_drain(plan)
+        self._temporary = None if checkpoint_dir else tempfile.mkdtemp(prefix="rmqio-checkpoint-")
+        if self._temporary:
+            LOGGER.warning("no --checkpoint_dir: a restart begins anew. This run's checkpoint is %s", self._temporary)
+        checkpoint = Checkpoint(session, checkpoint_dir or str(self._temporary))
+        self._exclusive = Exclusive(checkpoint.folder)
+        try:
+            self._query = self._planned(session, plan, stream, checkpoint, values, bootstrap)
+        except BaseException:
+            self._exclusive.close()
+            raise
+        self._teller = Teller() if stream.progress else None
         self._lock = threading.Lock()
         self._metrics: dict[int, list[Any]] = {}
         self._warnings: list[Any] = []
@@ -63,10 +70,33 @@ class StreamExecution:
         self._told_late_at = float("-inf")
         self.running = ""
 
+    def _planned(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        stream: StreamOptions,
+        checkpoint: Checkpoint,
+        values: Mapping[str, Any],
+        bootstrap: Any,
+    ) -> Query:
+        buckets = checkpoint.buckets() or stream.spark_buckets or partitions(session)
+        session.conf.set("spark.sql.shuffle.partitions", str(buckets))
+        run = uuid.uuid4().hex
+        levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
+        limits = Limits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None)
+        interval_s = stream.trigger_interval_ms / 1000
+        now, drains = stream.available_now, stream.drain
+        return Query(session, levels, checkpoint, limits, interval_s, now, drains, run, self._take)
+
     def run(self, progress: Callable[[str], None]) -> None:
         """Blocks until the query has ended."""
-        self._progress = progress
-        self._query.run()
+        try:
+            self._query.run()
+        finally:
+            self._exclusive.close()
+            self._tell_late()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)  # left where it failed: that is what one then looks at
 
     def stop(self) -> None:
         """Ends the planning; what is under way is finished and committed."""
@@ -75,6 +105,11 @@ class StreamExecution:
     def stop_at_once(self) -> None:
         """Leaves what is under way to the next start."""
         self._query.stop_at_once()
+
+    @property
+    def query(self) -> Any:
+        """Spark's StreamingQuery, once it runs."""
+        return self._query.running
 
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
@@ -89,6 +124,8 @@ class StreamExecution:
             return found
 
     def _take(self, batch: BatchReport) -> None:
+        if self._teller is not None and self._teller.is_worth(batch.figures, time.monotonic()):
+            print(batch.figures.line(time.time()), file=sys.stderr, flush=True)
         with self._lock:
             for level in batch.levels:
                 for stage, report in level.tasks.items():
@@ -96,11 +133,12 @@ class StreamExecution:
                     self._metrics[stage] = consolidate([*self._metrics.get(stage, []), *infos])
                     if len(self._warnings) < _MOST_WARNINGS:
                         self._warnings += [each for each in report.warnings if each not in self._warnings]
-        self._tell_late(sum(level.late for level in batch.levels))
+        self._late += sum(level.late for level in batch.levels)
+        if time.monotonic() - self._told_late_at > _LATE_EVERY_S:
+            self._tell_late()
 
-    def _tell_late(self, late: int) -> None:
-        self._late += late
-        if self._late and time.monotonic() - self._told_late_at > _LATE_EVERY_S:
+    def _tell_late(self) -> None:
+        if self._late:
             self._told_late_at = time.monotonic()
             LOGGER.warning("%d elements came too late for their windows and were dropped", self._late)
             self._late = 0
@@ -109,13 +147,20 @@ class StreamExecution:
 def _check(stream: StreamOptions) -> None:
     for name, least in (
         ("trigger_interval_ms", 0),
-        ("max_records_per_trigger", 1),
-        ("max_bytes_per_trigger", 1),
+        ("max_records_per_trigger", 0),
+        ("max_bytes_per_trigger", 0),
         ("spark_buckets", 1),
     ):
         value = getattr(stream, name)
         if value is not None and value < least:
             raise LocalError(f"--{name}={value}: it must be at least {least}")
+
+
+def _check_drain(plan: Plan) -> None:
+    for name in endless_splittables(plan):
+        raise NotImplementedError(
+            f"{name} is a splittable DoFn without an end of its own: the runner does not plan it, --drain cannot end it"
+        )
 
 
 def stream_plan(proto: Any, is_drain: bool) -> Plan:

@@ -10,6 +10,8 @@ class ImpulsePlanner:
     """One empty element in the first micro-batch, and the end of time in the next. A `Planner`, see planned.py."""
 
     element_type = bytes
+    is_bounded = True
+    identity = ""
 
     def __init__(self, element: bytes) -> None:
         """Args: Beam's encoding of the element."""
@@ -23,6 +25,9 @@ class ImpulsePlanner:
         return [(self._element, 1.0)] if not begin and end else []
 
     def partitions(self, position: Any) -> Mapping[str, int | None]:
+        return {}
+
+    def silent(self, position: Any) -> Mapping[str, tuple[int, int]]:
         return {}
 
     def has_ended(self, position: Any) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 from apache_beam.internal import pickler
 from apache_beam.transforms import trigger
-from apache_beam.transforms.window import GlobalWindow, TimestampCombiner
+from apache_beam.transforms.window import GlobalWindow, TimestampCombiner, TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import common, common_urns, pipeline_context
+from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common, common_urns, pipeline_context
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
 from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
@@ -79,14 +79,29 @@ def grouping_in_streams(windowing: Any) -> Grouping:
     return Grouping.WINDOWED if simple else Grouping.TRIGGERED
 
 
+def endless_splittables(plan: Plan) -> list[str]:
+    """The names of the splittable DoFns that say of themselves that an element may have no end."""
+    found = []
+    for transform in (each for node in plan.nodes if isinstance(node, Stage) for each in node.transforms):
+        if transform.spec.urn == _SDF:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            do_fn = pickler.loads(payload.do_fn.payload)[0]
+            if common.DoFnSignature(do_fn).is_unbounded_per_element():
+                found.append(transform.unique_name)
+    return found
+
+
 class ElementCoder:
-    """Encodes planned elements as whole ones, in the global window and at the beginning of time."""
+    """Encodes planned elements as whole ones, in the global window, at their time or else at the beginning of time."""
 
     def __init__(self, coder: Any) -> None:
         self._coder = coder
 
     def encode(self, element: Any) -> bytes:
-        encoded: bytes = self._coder.get_impl().encode_nested(WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),)))
+        time = MIN_TIMESTAMP
+        if isinstance(element, TimestampedValue):
+            element, time = element.value, element.timestamp
+        encoded: bytes = self._coder.get_impl().encode_nested(WindowedValue(element, time, (GlobalWindow(),)))
         return encoded
 
 

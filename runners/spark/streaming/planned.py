@@ -23,11 +23,16 @@ from rmqio.runners.spark.translation import PLANNED, WATERMARKS
 class Planner(Protocol):
     """Plans the reads of one source, in a process of Spark's driver. Picklable.
 
-    A position is JSON: all that Spark's checkpoint keeps. Everything but `advance` is a function of its arguments.
+    A position is JSON: all that Spark's checkpoint keeps. Everything but `advance` is a function of its arguments, and
+    `is_done` also of what `advance` was told last.
     """
 
     element_type: Any
     """Of the elements; their coder is Beam's registered one."""
+    is_bounded: bool
+    """Whether the source ends by itself."""
+    identity: str
+    """What its positions belong to. A checkpoint of another one is refused."""
 
     def advance(self, position: Any, limits: Limits, until_now: bool) -> Any:
         """Where the next micro-batch reads to; the position itself when there is nothing new. None: a new stream.
@@ -42,6 +47,13 @@ class Planner(Protocol):
 
     def partitions(self, position: Any) -> Mapping[str, int | None]:
         """The parts whose watermarks count; microseconds where the clock has moved one on, else None."""
+        ...
+
+    def silent(self, position: Any) -> Mapping[str, tuple[int, int]]:
+        """Of parts that are read to their end and may yet have given nothing: (microseconds, for how long).
+
+        Where nothing has come of one for so long (microseconds of the clock), its watermark moves there.
+        """
         ...
 
     def has_ended(self, position: Any) -> bool:
@@ -69,7 +81,7 @@ class PlannedSource(beam.PTransform[Any, Any]):
         self.planner = planner
 
     def expand(self, pbegin: Any) -> Any:
-        return PCollection(pbegin.pipeline, element_type=self.planner.element_type, is_bounded=False)
+        return PCollection(pbegin.pipeline, element_type=self.planner.element_type, is_bounded=self.planner.is_bounded)
 
     def get_windowing(self, inputs: Any) -> Windowing:
         return Windowing(GlobalWindows())

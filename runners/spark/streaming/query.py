@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import shutil
@@ -21,6 +22,7 @@ from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import SCHEMA, TaskReport
 from rmqio.runners.spark.streaming.channels import REPORT
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
+from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed, planned_lag, planned_rows
 from rmqio.runners.spark.streaming.levels import StreamPlan
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
@@ -28,6 +30,8 @@ from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, data_so
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
 
 _PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CALLBACKS: Final = "py4j.clientserver"
+"""Logs what Python functions fail with that Spark calls."""
 _LOOK_S: Final = 0.05
 
 
@@ -42,6 +46,7 @@ class Query:
         limits: Limits,
         trigger_s: float,
         until_now: bool,
+        drains: bool,
         run: str,
         told: Callable[[BatchReport], None],
     ) -> None:
@@ -51,23 +56,31 @@ class Query:
         self._trigger_s = trigger_s
         self._run = run
         self._until_now = until_now
+        self._drains = drains
         self._told = told
         self._folder = tempfile.mkdtemp(prefix="rmqio-query-")
         control = os.path.join(self._folder, "stop")
         self._control = control
         self._pending = os.path.join(self._folder, "pending")
+        self._drain = os.path.join(self._folder, "drain")
         buckets = len(plan.levels[0].buckets)
-        self._planning = Planning(tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._pending)
+        self._planning = Planning(
+            tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._drain, self._pending
+        )
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
         self._is_done = threading.Event()
+        self._failure: Exception | None = None
         self.running: Any = None
         """Spark's query, once it runs."""
 
     def run(self) -> None:
         """Blocks. Raises what the query fails with."""
+        logger = logging.getLogger(_CALLBACKS)
+        logger.addFilter(self._is_news)
         try:
             self._start_and_attend()
         finally:
+            logger.removeFilter(self._is_news)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_and_attend(self) -> None:
@@ -86,13 +99,15 @@ class Query:
             running.stop()
 
     def stop(self) -> None:
-        """Ends the planning: the micro-batch that runs ends and is committed, then the query stops."""
-        with contextlib.suppress(FileNotFoundError), open(self._control, "w"):
-            pass
+        """The micro-batch that runs ends and is committed, then the query stops.
+
+        One that drains first ends all sources where they have been read to: what waits for the watermark fires.
+        """
+        _touch(self._drain if self._drains else self._control)
 
     def stop_at_once(self) -> None:
         """Leaves the micro-batch that runs undone; the next start runs it again."""
-        self.stop()
+        _touch(self._control)
         if self.running is not None:
             self.running.stop()
 
@@ -103,32 +118,45 @@ class Query:
             frame = frame.groupBy("bucket").transformWithState(
                 LevelProcessor(cloudpickle.dumps(level)), SCHEMA, "Append", "None"
             )
-        return frame.where(f"channel = {REPORT}").select("value")
+        reports = frame.where(f"channel = {REPORT}")
+        return reports.observe(OBSERVED, *observed()).select("value")
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         began = time.monotonic()
-        reports = [pickle.loads(bytes(row.value)) for row in frame.collect()]
+        try:
+            reports = [pickle.loads(bytes(row.value)) for row in frame.collect()]
+        except Exception as error:
+            self._failure = error
+            raise
         report = BatchReport(number, reports, time.monotonic() - began)
         self._waiting.append(report)
-        with contextlib.suppress(FileNotFoundError):
-            if report.is_pending:
-                open(self._pending, "w").close()
-            else:
+        if report.is_pending:
+            _touch(self._pending)
+        else:
+            with contextlib.suppress(FileNotFoundError):
                 os.remove(self._pending)
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        """Not of what is logged when `_batch` fails with it: `run` raises it."""
+        return record.exc_info is None or record.exc_info[1] is not self._failure
 
     def _attend(self, running: Any) -> None:
         """Does what waits for Spark's commits, and stops the query when it is at its end."""
         while running.isActive:
             self._settle()
             if self._is_done.is_set():
-                self.stop()
-            if os.path.exists(seen(self._control)) and not self._waiting:
+                _touch(self._control)
+            if not self._waiting and (os.path.exists(seen(self._control)) or self._is_between(running)):
                 break
             time.sleep(_LOOK_S)
         error = running.exception()
         self._settle()
         if error is not None:
             raise error
+
+    def _is_between(self, running: Any) -> bool:
+        """Whether the query waits for its next trigger, which would only see that it is to stop."""
+        return self._trigger_s > 0 and os.path.exists(self._control) and not running.status["isTriggerActive"]
 
     def _settle(self) -> None:
         """Does what waits for Spark's commits: it has committed a micro-batch when it begins another one, too."""
@@ -140,8 +168,12 @@ class Query:
             for task in report.tasks:
                 _finalize(task)
             self._told(report)
-            if report.is_last(self._run, self._until_now):
+            if report.is_drained and report.has_ended:
+                self._checkpoint.close()
+            if report.has_ended and report.is_of(self._run):
                 self._is_done.set()
+            elif self._until_now and report.is_done and report.is_of(self._run):
+                self.stop() if self._drains else self._is_done.set()
         planned = next((report.planned for report in reversed(done) if report.planned is not None), None)
         if planned is not None:
             for source in self._plan.sources:
@@ -173,17 +205,39 @@ class BatchReport:
         """Whether something waits for the clock alone."""
         return any(each.pending for each in self.levels)
 
-    def is_last(self, run: str, until_now: bool) -> bool:
-        """Whether it is the last of a run: its sources are done, and unless that is for now only, all is done.
+    def is_of(self, run: str) -> bool:
+        """Whether this run has planned it: what an earlier one has planned and this one repeats is not its last."""
+        return self.planned is not None and bool(self.planned["run"] == run)
 
-        What an earlier run has planned and this one only repeats is not the last.
-        """
-        if self.planned is None or self.planned["run"] != run:
+    @property
+    def is_done(self) -> bool:
+        """Whether its sources have been read to where this run ends."""
+        return self.planned is not None and all(each["done"] for each in self.planned["sources"].values())
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether its sources were made to end."""
+        return self.planned is not None and bool(self.planned["drained"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to come, to fire or to wait for."""
+        if self.planned is None:
             return False
-        sources = self.planned["sources"].values()
-        if until_now:
-            return all(each["done"] for each in sources)
-        return all(each["ended"] for each in sources) and self.watermark >= MAX and not self.is_pending
+        ended = all(each["ended"] for each in self.planned["sources"].values())
+        return ended and self.watermark >= MAX and not self.is_pending
+
+    @property
+    def figures(self) -> Figures:
+        """For people."""
+        known = any(each.level for each in self.levels)
+        rows, lag = planned_rows(self.planned), planned_lag(self.planned)
+        return Figures(self.number, rows, self.seconds, self.watermark if known else None, lag)
+
+
+def _touch(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError), open(path, "w"):  # the folder goes when the query has ended
+        pass
 
 
 def _first(task: LevelTask) -> Any:

@@ -6,16 +6,22 @@ micro-batch that is run again reads the same, whoever runs it.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import os
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from rmqio.chatter import quiet
+from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.model import SCHEMA
 from rmqio.runners.spark.streaming.channels import FIRST_SOURCE, TICK
 from rmqio.runners.spark.worker import rows
@@ -23,6 +29,7 @@ from rmqio.runners.spark.worker import rows
 NAME: Final = "rmqio-planned"
 _TICK_S: Final = 1.0  # without data, how often the clock alone is worth a micro-batch
 _PENDING_TICK_S: Final = 0.1  # the same while timers or splittable DoFns wait for the clock
+_BEHIND_THE_END_S: Final = 86_400.0  # how far the clock moves at a time when a TestStream has ended
 _LONGEST_LOOK_S: Final = 0.2  # while there is nothing, so that brokers of many queues are not asked all the time
 _LOOK_S: Final = 0.05  # how often it is looked whether there is anything new
 
@@ -67,12 +74,18 @@ class Planning:
     """Of the query; an offset says which run has planned it."""
     control: str
     """A file of the driver. When it is there, nothing more is planned."""
+    drain: str
+    """Another. When it is there, all sources end where they have been read to."""
     pending: str
     """Another. While it is there, something waits for the clock alone."""
 
 
 def data_source(planning: Planning) -> type[DataSource]:
-    """A class for `spark.dataSource.register`, which travels by value with its planning."""
+    """A class for `spark.dataSource.register`, which travels by value with its planning.
+
+    That is pickled apart: only the process that plans needs Beam, which takes seconds to import.
+    """
+    pickled = cloudpickle.dumps(planning)
 
     class PlannedStream(DataSource):
         @classmethod
@@ -80,10 +93,12 @@ def data_source(planning: Planning) -> type[DataSource]:
             return NAME
 
         def schema(self) -> str:
+            quiet()
             return SCHEMA
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            return PlannedReader(planning)
+            quiet()
+            return PlannedReader(pickled)
 
     return PlannedStream
 
@@ -104,10 +119,21 @@ class Part(InputPartition):
 class PlannedReader(DataSourceStreamReader):
     """Plans in a process beside the driver, which Spark asks for each micro-batch."""
 
-    def __init__(self, planning: Planning) -> None:
-        self._planning = planning
+    def __init__(self, planning: bytes) -> None:
+        """Args: a pickled `Planning`."""
+        self._pickled = planning
         self._looked = 0.0
         self._look_s = _LOOK_S
+        self._planned_at = float("-inf")
+
+    @functools.cached_property
+    def _planning(self) -> Planning:
+        logging.disable(logging.WARNING)  # Beam warns of modules that it would use if they were there
+        try:
+            found: Planning = pickle.loads(self._pickled)
+        finally:
+            logging.disable(logging.NOTSET)
+        return found
 
     def initialOffset(self) -> dict[str, Any]:
         return {"number": 0, "to": {}}
@@ -117,42 +143,65 @@ class PlannedReader(DataSourceStreamReader):
         # Spark asks again at once where there is nothing new
         time.sleep(max(0.0, self._looked + self._look_s - time.monotonic()))
         self._looked = time.monotonic()
-        if os.path.exists(planning.control):
+        begin = start["to"]
+        # A stream that has not begun has nothing to drain
+        if os.path.exists(planning.control) or (not begin and os.path.exists(planning.drain)):
             open(seen(planning.control), "w").close()
             return start
-        begin = start["to"]
-        end = {
-            str(source.number): source.planner.advance(
-                begin.get(str(source.number)), planning.limits, planning.until_now
-            )
-            for source in planning.sources
-        }
-        clock = time.time()
+        is_drained = start.get("drained", False) or os.path.exists(planning.drain)
+        end = begin if is_drained else self._advanced(begin)
         tick_s = _PENDING_TICK_S if os.path.exists(planning.pending) else _TICK_S
-        if end == begin and clock - start.get("clock", 0.0) < tick_s:
+        if end == begin and time.monotonic() - self._planned_at < tick_s:
             self._look_s = min(self._look_s * 2, _LONGEST_LOOK_S)
             return start
-        self._look_s = _LOOK_S
-        return {"number": start["number"] + 1, "clock": clock, "run": planning.run, "from": begin, "to": end}
+        self._look_s, self._planned_at = _LOOK_S, time.monotonic()
+        found = {"number": start["number"] + 1, "clock": self._clock(start, end), "run": planning.run}
+        return {**found, "from": begin, "to": end, "drained": is_drained}
+
+    def _advanced(self, begin: dict[str, Any]) -> dict[str, Any]:
+        limits, until_now = self._planning.limits, self._planning.until_now
+        found = {}
+        for source in self._planning.sources:
+            name = str(source.number)
+            try:
+                found[name] = source.planner.advance(begin.get(name), limits, until_now)
+            except Exception as error:  # noqa: BLE001  told in the form that the driver reads
+                raise TaskFailure(error, source.name) from None
+        return found
+
+    def _clock(self, start: dict[str, Any], end: dict[str, Any]) -> float:
+        """Processing time in seconds: a TestStream's as long as there is one, else the real one."""
+        given = [each for each in self._planning.sources if hasattr(each.planner, "clock")]
+        if not given:
+            return time.time()
+        if all(each.planner.has_ended(start["to"].get(str(each.number))) for each in given):
+            return float(start["clock"] + _BEHIND_THE_END_S)
+        return max(float(each.planner.clock(end[str(each.number)])) for each in given)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if "from" not in end:
             return [Part([])]
         weighed: list[tuple[float, int, bytes]] = []
+        in_order: list[tuple[int, bytes]] = []
         planned: dict[str, Any] = {}
         for source in self._planning.sources:
             number = str(source.number)
-            before, after = end["from"].get(number), end["to"][number]
-            for element, weight in source.planner.elements(before, after):
-                weighed.append((weight, source.channel, source.encoded(element)))
+            before, after = end["from"].get(number), end["to"].get(number)
+            elements = source.planner.elements(before, after)
+            if hasattr(source.planner, "clock"):  # what tests give in an order, though Beam promises none, stays in it
+                in_order += [(source.channel, source.encoded(element)) for element, _ in elements]
+            else:
+                weighed += [(weight, source.channel, source.encoded(element)) for element, weight in elements]
             planned[number] = {
                 "name": source.name,
                 "parts": dict(source.planner.partitions(after)),
-                "ended": source.planner.has_ended(after),
-                "done": source.planner.is_done(after),
+                "silent": dict(source.planner.silent(after)),
+                "ended": end["drained"] or source.planner.has_ended(after),
+                "done": end["drained"] or source.planner.is_done(after),
+                "rows": sum(int(weight) for _, weight in elements),
                 "lag": dict(source.planner.lag(after)),
             }
-        tick = {"number": end["number"], "clock": end["clock"], "run": end["run"], "to": end["to"], "sources": planned}
+        tick = {name: end[name] for name in ("number", "clock", "run", "to", "drained")} | {"sources": planned}
         parts: list[list[tuple[int, bytes]]] = [
             [] for _ in range(max(1, min(self._planning.parallelism, len(weighed))))
         ]
@@ -161,7 +210,7 @@ class PlannedReader(DataSourceStreamReader):
             lightest = loads.index(min(loads))
             parts[lightest].append((channel, element))
             loads[lightest] += weight
-        parts[0].append((TICK, json.dumps(tick).encode()))
+        parts[0] += [*in_order, (TICK, json.dumps(tick).encode())]
         return [Part(found) for found in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

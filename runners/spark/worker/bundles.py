@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from apache_beam.internal import pickler
+from apache_beam.transforms.core import CombineFn
 
 from rmqio.runners.spark.beam_private import (
     beam_fn_api_pb2,
@@ -120,9 +121,18 @@ class Bundles:
         return self._task.side_inputs
 
     @property
+    def input_id(self) -> str:
+        """Of the transform that a bundle's elements come from."""
+        return self._task.input.transform_id
+
+    def combine_fn(self, payload: Any) -> Any:
+        """Of a CombinePayload."""
+        return CombineFn.from_runner_api(payload.combine_fn, self.context)
+
+    @property
     def input_coder(self) -> Any:
         """Of the elements that a bundle is given."""
-        read = self.descriptor.transforms[self._task.input.transform_id].spec.payload
+        read = self.descriptor.transforms[self.input_id].spec.payload
         return self.context.coders.get_by_id(beam_fn_api_pb2.RemoteGrpcPort.FromString(read).coder_id)
 
     def keep(self, user_state: Any, timers: Any) -> None:

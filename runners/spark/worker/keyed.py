@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 from apache_beam.coders.coder_impl import create_OutputStream
-from apache_beam.utils.timestamp import MAX_TIMESTAMP
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, beam_runner_api_pb2, data_plane
 from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
@@ -26,6 +26,7 @@ _STATE: Final = b"s"
 _ORDERED: Final = b"o"
 _TIMER: Final = b"t"
 MAX: Final = int(MAX_TIMESTAMP.micros)
+_MIN: Final = int(MIN_TIMESTAMP.micros)
 _WHOLE_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -124,6 +125,14 @@ class KeyedState:
         """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
         return min(self.end(window) + self._lateness, MAX - 1)
 
+    def _last_of(self, timers: Mapping[Any, Any]) -> Callable[[bytes], int]:
+        """For a key: until when its windows are kept: the last of their timers in event time fires before."""
+        latest: dict[bytes, int] = {}
+        for (family, _, window, _), (fires, _, _) in timers.items():
+            if self._event_time[family]:
+                latest[window] = max(fires, latest.get(window, fires))
+        return lambda window: max(self._last(window), latest.get(window, _MIN))
+
     def end(self, window: bytes) -> int:
         """The last microsecond of an encoded window."""
         found = self._ends.get(window)
@@ -151,9 +160,10 @@ class KeyedState:
             kept: dict[bytes, bytes] = {}
             first = {EVENT: NEVER, PROCESSING: NEVER}
             hold = NEVER
+            last = self._last_of(timers.get(key, {}))
             for cell, state_key in self._cells[key].items():
                 _, _, length = _HEAD.unpack_from(cell)
-                over = self._last(cell[_HEAD.size : _HEAD.size + length]) + 1
+                over = last(cell[_HEAD.size : _HEAD.size + length]) + 1
                 if over <= watermark:
                     continue
                 data, _ = self._servicer.get_raw(state_key)
@@ -161,13 +171,13 @@ class KeyedState:
                     kept[cell] = data
                     first[EVENT] = min(first[EVENT], over)
             for (family, _, window, tag), (fires, holds, encoded) in timers.get(key, {}).items():
-                if self.is_over(window, watermark):
+                if last(window) < watermark:
                     continue
                 cell = _HEAD.pack(_TIMER, family_number(*family), len(window)) + window + tag
                 kept[cell] = _FIRES.pack(fires, holds) + encoded
                 domain = EVENT if self._event_time[family] else PROCESSING
                 first[domain] = min(first[domain], fires)
-                first[EVENT] = min(first[EVENT], self._last(window) + 1)
+                first[EVENT] = min(first[EVENT], last(window) + 1)
                 hold = min(hold, holds)
             notes.update(self._times, key, first[EVENT], first[PROCESSING], hold)
             self._keys.put(key, notes.head() + _packed(kept) if kept else None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+
+from rmqio.runners.spark.errors import TaskFailure
 
 SCHEMA: Final = pa.schema(
     [("channel", pa.int32()), ("bucket", pa.int32()), ("key", pa.binary()), ("value", pa.binary())]
@@ -59,6 +61,37 @@ class _ignored_abandoned:
 
     def __exit__(self, kind: Any, *_: object) -> bool:
         return kind is Abandoned
+
+
+def threaded(work: Callable[[RowQueue], None], name: str) -> Iterator[pa.RecordBatch]:
+    """The rows that `work` puts, in a thread of its own: while Spark takes some, it makes the next.
+
+    `name` says what it runs, for the thread and for failures.
+
+    Raises `TaskFailure` with what it raises.
+    """
+    rows = RowQueue()
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(rows)
+        except Abandoned:
+            pass
+        except BaseException as error:  # noqa: BLE001  raised again in the task's own thread
+            failure.append(error)
+        finally:
+            rows.end()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield from rows
+    finally:
+        rows.abandon()
+        thread.join()
+    if failure:
+        raise TaskFailure(failure[0], name) from None
 
 
 class Batches(Protocol):

@@ -1,13 +1,14 @@
-"""Side inputs of a stage in a streaming pipeline: kept in each bucket, and what has to wait for them.
+"""Side inputs of a stage in a streaming pipeline: elements wait in state until the windows that they look at are ready.
 
 A window of a side input is ready when its watermark has passed it or, where it is triggered, when something of it is
-there. Elements wait in state until all windows that they look at are ready.
+there.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,11 +22,10 @@ from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.keys import NEVER
 from rmqio.runners.spark.worker.packing import pack, unpack
 from rmqio.runners.spark.worker.side_inputs import SideInputData
+from rmqio.runners.spark.worker.side_kept import Kept
 from rmqio.runners.spark.worker.store import Store
 
-_NAME: Final = struct.Struct(">cII")  # kind, stage, number of the side input
-_COUNT: Final = struct.Struct("<I")
-_SEGMENT: Final = struct.Struct(">cIII")
+_NAME: Final = struct.Struct(">cII")
 _HOLD: Final = struct.Struct("<q")
 
 
@@ -34,14 +34,33 @@ class Held:
 
     def __init__(self) -> None:
         self.value = SideInputData([])
+        self.version = 0
+        """The same in all buckets that have it equal."""
         self._known: dict[int, tuple[int, SideInputData]] = {}
 
-    def serve(self, bucket: int, count: int, load: Callable[[], list[bytes]]) -> None:
-        """The side input of a bucket, which has so many segments; those that are known are not loaded again."""
+    def serve(self, bucket: int, version: int, load: Callable[[], list[bytes]]) -> None:
+        """The side input of a bucket, loaded again only if it has changed."""
         known = self._known.get(bucket)
-        if known is None or known[0] != count:
-            known = self._known[bucket] = (count, SideInputData(load()))
-        self.value = known[1]
+        if known is None or known[0] != version:
+            known = self._known[bucket] = (version, SideInputData(load()))
+        self.version, self.value = known
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a side input by a transform of the stage."""
+
+    name: str
+    mapping: Callable[[Any], Any]
+    """From a window of the elements to that of the side input."""
+    windowing: Any
+    """Of the side input."""
+    is_singleton: bool
+
+    @property
+    def is_triggered(self) -> bool:
+        """Whether there may be something of a window before its end."""
+        return not isinstance(self.windowing.triggerfn, trigger.DefaultTrigger)
 
 
 class SideState:
@@ -60,34 +79,42 @@ class SideState:
     @property
     def only_global(self) -> bool:
         """Whether all side inputs are in the global window: then all elements wait together."""
-        return all(windowing.windowfn == GlobalWindows() for _, _, windowing in self._uses)
+        return all(use.windowing.windowfn == GlobalWindows() for use in self._uses)
 
-    def take(self, bucket: int, rows: Mapping[str, Sequence[bytes]], watermarks: Mapping[str, int]) -> None:
-        """Takes what has come of each side input, and how far its watermark has."""
+    def take(self, bucket: int, rows: Mapping[str, Sequence[bytes]], watermarks: Mapping[str, int], until: int) -> None:
+        """Takes what has come of each side input, and how far its watermark has.
+
+        Args:
+          until: microseconds; nothing comes any more that looks at a window which ends before.
+        """
         self._watermarks = dict(watermarks)
+        until = min(until, self.hold())
         for name, held in self._held.items():
-            number = self._numbers[name]
-            entry = _NAME.pack(b"i", self._stage, number)
-            found = self._store.get(entry)
-            (count,) = _COUNT.unpack(found) if found else (0,)
-            if rows.get(name):
-                self._store.put(_SEGMENT.pack(b"j", self._stage, number, count), b"".join(rows[name]))
-                count += 1
-                self._store.put(entry, _COUNT.pack(count))
+            uses = [use for use in self._uses if use.name == name]
+            spec = next(each for each in self._bundles.side_specs if each.name == name)
+            coder = self._bundles.context.coders.get_by_id(spec.coder_id)
+            latest = all(use.is_singleton and use.is_triggered for use in uses)
+            kept = Kept(self._store, self._stage, self._numbers[name], coder, latest)
+            if all(use.windowing.windowfn == GlobalWindows() for use in uses) and not latest:
+                kept.add_whole(rows.get(name, ()))
+            else:
+                kept.add(rows.get(name, ()))
+                kept.expire(until)
+            kept.flush()
+            held.serve(bucket, kept.version, kept.load)
 
-            def load(number: int = number, count: int = count) -> list[bytes]:
-                names = [_SEGMENT.pack(b"j", self._stage, number, at) for at in range(count)]
-                return [segment for each in names if (segment := self._store.get(each)) is not None]
-
-            held.serve(bucket, count, load)
+    def of_global_windows(self) -> tuple[int, ...]:
+        """The versions of the side inputs in the global window: what a DoFn has been given of them it keeps."""
+        uses = [use.name for use in self._uses if use.windowing.windowfn == GlobalWindows()]
+        return tuple(self._held[name].version for name in uses)
 
     def is_ready(self, window: Any) -> bool:
         """Whether elements in a window may be run."""
-        for name, mapping, windowing in self._uses:
-            side = mapping(window)
-            if int(side.max_timestamp().micros) < self._watermarks[name]:
+        for use in self._uses:
+            side = use.mapping(window)
+            if int(side.max_timestamp().micros) < self._watermarks[use.name]:
                 continue
-            if isinstance(windowing.triggerfn, trigger.DefaultTrigger) or not self._has_some(name, side):
+            if not use.is_triggered or not self._has_some(use.name, side):
                 return False
         return True
 
@@ -145,8 +172,7 @@ class SideState:
         return ready.get(), waiting.get()
 
 
-def _uses(bundles: Bundles) -> list[tuple[str, Callable[[Any], Any], Any]]:
-    """Of each use of a side input: its name, how windows are mapped to its own, and its windowing."""
+def _uses(bundles: Bundles) -> list[Use]:
     found = []
     for spec in bundles.side_specs:
         transform = bundles.descriptor.transforms[spec.transform_id]
@@ -154,5 +180,11 @@ def _uses(bundles: Bundles) -> list[tuple[str, Callable[[Any], Any], Any]]:
         data = pvalue.SideInputData.from_runner_api(payload.side_inputs[spec.tag], bundles.context)
         pcollection = bundles.descriptor.pcollections[spec.name]
         windowing = bundles.context.windowing_strategies.get_by_id(pcollection.windowing_strategy_id)
-        found.append((spec.name, data.window_mapping_fn, windowing))
+        found.append(Use(spec.name, data.window_mapping_fn, windowing, _is_singleton(data.view_fn)))
     return found
+
+
+def _is_singleton(view: Any) -> bool:
+    """Whether it is the view of an AsSingleton: Beam's protocol does not say, the closure of its function does."""
+    cells = (cell.cell_contents for cell in getattr(view, "__closure__", None) or ())
+    return any(each is pvalue.AsSingleton._from_runtime_iterable for each in cells)

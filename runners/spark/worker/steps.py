@@ -1,24 +1,25 @@
 """DoFns that are a function of their element, one after the other, without Beam's hand-over between them.
 
 Between two DoFns Beam makes a windowed value, counts it, looks at its type and changes the current state, which costs
-more than most functions that users write. Where neither DoFn asks for more than the element and side inputs of the
-global window, and the second one is the only reader of the first, only the function is called and the state changed.
-Each stays an operation of its own, so metrics, names in errors and counts of elements are as ever. Sizes of elements
-are estimated from fewer of them.
+more than most functions that users write. Where neither DoFn asks for more than the element, its time, window and pane,
+or side inputs of the global window, and the second one is the only reader of the first, only the function is called and
+the state changed. A `WindowInto` is such a function, too. Each stays an operation of its own, so metrics, names in
+errors and counts of elements are as ever. Sizes of elements are estimated from fewer of them.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.internal import pickler
 from apache_beam.internal.util import insert_values_in_args
-from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam_private import (
@@ -28,37 +29,18 @@ from rmqio.runners.spark.beam_private import (
     core,
     operations,
 )
+from rmqio.runners.spark.worker.assigning import assigner
+from rmqio.runners.spark.worker.handles import Following, Function, Handle, combining, inner, last
 from rmqio.runners.spark.worker.writing import WriteOperation
 
-_FIRST: Final = 10
-_EVERY: Final = 128
-"""Of the elements between two steps the first ones, and then each so many-th, go Beam's way, which looks at sizes."""
 _MOST: Final = 50
 """Of a stage, the last ones. Steps call each other, one to three frames each, of the 1,000 that Python permits."""
 _LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
-_UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
+
+_SLOW_BY_BEAM: Final = ("asking", "windows")
 
 _PAR_DO: Final = common_urns.primitives.PAR_DO.urn
-
-Handle = Callable[[WindowedValue, Any], None]
-"""Takes a value, and the element whose timestamp, windows and pane it has. Enters a state and does not leave it."""
-
-
-class Function(NamedTuple):
-    """What a DoFn does with an element."""
-
-    kind: str
-    """`call` gives the result ("map"), says whether to keep the element ("filter"), or gives results ("flat")."""
-    call: Callable[[Any], Any]
-    is_checked: bool
-    """Whether Beam looks at the first thing that it returns."""
-
-
-class Following(NamedTuple):
-    """What comes behind a step."""
-
-    handle: Handle
-    leave: Callable[[Any, Any, Any], None] | None  # its state, if it has one
+_ASSIGN_WINDOWS: Final = common_urns.primitives.ASSIGN_WINDOWS.urn
 
 
 class Step(operations.DoOperation):
@@ -66,6 +48,7 @@ class Step(operations.DoOperation):
 
     All of its elements go one way, through one copy of the DoFn, which may keep something in itself: Beam's way if
     neither the operation before it nor the one behind it is met without Beam, else our own, also where Beam calls it.
+    What Beam calls by window, with parameters that it looks up each time, always goes our own.
     """
 
     def __init__(self, *args: Any, function: Function, windowing: Any, following: Any) -> None:
@@ -80,9 +63,11 @@ class Step(operations.DoOperation):
         enter = self.scoped_process_state.__enter__
         following = _following(self._following)
         if following is None:
-            self.handle = _last(self._function, enter, self._hand_over())
+            self.handle = last(self._function, enter, self._hand_over())
+            if self._function.kind in _SLOW_BY_BEAM:
+                self.take()
             return
-        self.handle, self._passed = _inner(self._function, enter, self._hand_over(), following)
+        self.handle, self._passed = inner(self._function, enter, self._hand_over(), following)
         self.take()
 
     def take(self) -> Following:
@@ -131,112 +116,9 @@ def _following(operation: Any) -> Following | None:
         return operation.take()
     if isinstance(operation, WriteOperation):
         return Following(operation.handle, None)
-    if isinstance(operation, operations.PGBKCVOperation) and operation.is_default_windowing:
-        state, add = operation.scoped_process_state, operation.add_key_value
-        enter, leave = state.__enter__, state.__exit__
-
-        def combined(element: WindowedValue, value: Any) -> None:
-            enter()
-            try:
-                key, each = value
-                add(key, each, None)
-            except BaseException:
-                leave(None, None, None)  # an error has the name of the DoFn before it, as Beam gives it
-                raise
-
-        return Following(combined, leave)
+    if isinstance(operation, operations.PGBKCVOperation):
+        return combining(operation)
     return None
-
-
-def _last(given: Function, enter: Callable[[], None], hand_over: Handle) -> Handle:
-    """The step behind which Beam goes on."""
-    function = given.call
-
-    def mapped(element: WindowedValue, value: Any) -> None:
-        enter()
-        hand_over(element, (function(value),))
-
-    def filtered(element: WindowedValue, value: Any) -> None:
-        enter()
-        if function(value):
-            hand_over(element, (value,))
-
-    def flattened(element: WindowedValue, value: Any) -> None:
-        enter()
-        hand_over(element, function(value))
-
-    return {"map": mapped, "filter": filtered, "flat": flattened}[given.kind]
-
-
-def _inner(
-    given: Function, enter: Callable[[], None], hand_over: Handle, behind: Following
-) -> tuple[Handle, Callable[[], int]]:
-    """A step behind which another follows, and what tells how many elements have passed between them beside Beam."""
-    function = given.call
-    following, leave = behind
-    ordinary: set[type] = set()  # types of values, not of what says where a value goes
-    left = begun = 1  # elements until one goes Beam's way: now, and when that number was set
-    renewals = passed = handed = 0
-    first = True
-
-    def aside(element: WindowedValue, value: Any) -> None:
-        """For an element that goes Beam's way, or the first one of its type."""
-        nonlocal left, begun, renewals, passed, handed
-        if left and not issubclass(type(value), _UNUSUAL):
-            ordinary.add(type(value))
-            following(element, value)
-            return
-        handed += 1
-        if not left:
-            passed += begun
-            renewals += 1
-            left = begun = 1 if renewals < _FIRST else _EVERY
-        hand_over(element, (value,))
-
-    def mapped(element: WindowedValue, value: Any) -> None:
-        nonlocal left
-        enter()
-        result = function(value)
-        left -= 1
-        if left and type(result) in ordinary:
-            following(element, result)
-        else:
-            aside(element, result)
-
-    def filtered(element: WindowedValue, value: Any) -> None:
-        nonlocal left
-        enter()
-        if function(value):
-            left -= 1
-            if left and type(value) in ordinary:
-                following(element, value)
-            else:
-                aside(element, value)
-
-    def flattened(element: WindowedValue, value: Any) -> None:
-        nonlocal left, first
-        enter()
-        results = function(value)
-        if first:
-            first = False
-            hand_over(element, results)  # it refuses what no DoFn may return
-        elif results is not None:
-            for result in results:
-                left -= 1
-                if left and type(result) in ordinary:
-                    following(element, result)
-                else:
-                    aside(element, result)
-                if leave is not None:
-                    leave(None, None, None)  # its state: the function may go on only now
-
-    def taken() -> int:
-        nonlocal begun, passed, handed
-        found = passed + begun - left - handed
-        begun, passed, handed = left, 0, 0
-        return found
-
-    return {"map": mapped, "filter": filtered, "flat": flattened}[given.kind], taken
 
 
 _MAP: Final = (beam.Map(len).fn._fn.__code__, beam.Map(lambda x, y=None: (x, y)).fn._fn.__code__)
@@ -251,9 +133,35 @@ def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
     if code in _MAP or code == _FILTER:
         (cell,) = dofn._fn.__closure__
         kind, call = "map" if code in _MAP else "filter", cell.cell_contents
+    is_checked = not wraps and not inspect.isgeneratorfunction(dofn.process)
+    _, defaults = dofn.get_function_arguments("process")
+    if any(map(_is_parameter, defaults)):
+        by_window = any(beam.DoFn.WindowParam == default for default in defaults)
+        return Function("asking", _asking(dofn.process, defaults), is_checked, by_window)
     if args or kwargs:
         call = _with_arguments(call, args, kwargs, side_inputs)
-    return Function(kind, call, not wraps and not inspect.isgeneratorfunction(dofn.process))
+    return Function(kind, call, is_checked)
+
+
+def _asking(process: Any, defaults: Sequence[Any]) -> Callable[[WindowedValue, Any], Any]:
+    """The function of an element and its value, with what it asks for first of all."""
+    getters = [_ASKED[each] for each in defaults if _is_parameter(each)]
+    if len(getters) == 1:  # most often so
+        (get,) = getters
+        return lambda element, value: process(value, get(element))
+    return lambda element, value: process(value, *[get(element) for get in getters])
+
+
+def _only_window(element: WindowedValue) -> Any:
+    return element.windows[0]
+
+
+_ASKED: Final[dict[Any, Callable[[WindowedValue], Any]]] = {
+    beam.DoFn.TimestampParam: operator.attrgetter("timestamp"),
+    beam.DoFn.PaneInfoParam: operator.attrgetter("pane_info"),
+    beam.DoFn.WindowParam: _only_window,
+}
+"""How a parameter is found. One of a function that was pickled is a copy, which is equal."""
 
 
 def _with_arguments(function: Any, args: Any, kwargs: Any, side_inputs: Any) -> Callable[[Any], Any]:
@@ -280,15 +188,24 @@ def _with_arguments(function: Any, args: Any, kwargs: Any, side_inputs: Any) -> 
     return with_all
 
 
-def is_function(dofn: Any) -> bool:
-    """Whether a DoFn needs its elements and side inputs only: no parameters, bundles or batches, nothing to set up."""
+def is_function(dofn: Any, has_arguments: bool = False) -> bool:
+    """Whether a DoFn needs its elements and side inputs only: no bundles or batches, nothing to set up.
+
+    If it has no further arguments, it may ask for the time, the window and the pane of its elements.
+    """
     if hasattr(dofn, "_runtime_output_constraints") or getattr(dofn.process, "_beam_yields_batches", False):
         return False
     # Asked of the instance, which may have them of its own or pass on those of another
     if any(getattr(getattr(dofn, name), "__func__", None) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
         return False
-    _, defaults = dofn.get_function_arguments("process")
-    return not any(_is_parameter(default) for default in defaults)
+    names, defaults = dofn.get_function_arguments("process")
+    asked = [default for default in defaults if _is_parameter(default)]
+    if not asked:
+        return True
+    # Of parameters behind a default of another kind Beam makes something of its own
+    are_first = all(map(_is_parameter, defaults[: len(asked)]))
+    is_plain = not has_arguments and len(names) == len(defaults) + 1
+    return is_plain and are_first and all(each in _ASKED for each in asked)
 
 
 def _is_parameter(default: Any) -> bool:
@@ -300,9 +217,13 @@ def _is_parameter(default: Any) -> bool:
 def take_steps() -> None:
     """Has Beam make `Step`s for our stages, in this process. Idempotent."""
     known = bundle_processor.BeamTransformFactory._known_urns
-    creator, payload = known[_PAR_DO]
-    if creator is bundle_processor.create_par_do:
-        known[_PAR_DO] = (_create, payload)
+    for urn, by_beam, ours in (
+        (_PAR_DO, bundle_processor.create_par_do, _create),
+        (_ASSIGN_WINDOWS, bundle_processor.create_assign_windows, _create_assigning),
+    ):
+        creator, payload = known[urn]
+        if creator is by_beam:
+            known[urn] = (ours, payload)
 
 
 def _create(
@@ -312,17 +233,16 @@ def _create(
     by_beam = functools.partial(bundle_processor.create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
     channels = factory.data_channel_factory
-    if not hasattr(channels, "steps") or channels.steps >= _MOST or asks or len(consumers) != 1:
+    if not _takes_steps(factory, consumers) or asks:
         return by_beam()
     serialized = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context).serialized_dofn_data()
     dofn, args, kwargs, _, _ = pickler.loads(serialized)
-    if not is_function(dofn):
+    if not is_function(dofn, bool(args or kwargs)):
         return by_beam()
     (source,) = (each for tag, each in transform.inputs.items() if tag not in payload.side_inputs)
     windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
     windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
-    (readers,) = consumers.values()
-    following = readers[0] if len(readers) == 1 else None
+    following = _only_reader(consumers)
 
     def operation(*given: Any) -> operations.DoOperation:
         side_inputs = given[4]
@@ -335,3 +255,33 @@ def _create(
     return bundle_processor._create_pardo_operation(
         factory, transform_id, transform, consumers, serialized, payload, operation
     )
+
+
+def _create_assigning(
+    factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
+) -> operations.DoOperation:
+    """As Beam's function for a `WindowInto`, which it makes a ParDo of."""
+    if not _takes_steps(factory, consumers):
+        return bundle_processor.create_assign_windows(factory, transform_id, transform, payload, consumers)
+    windowing = Windowing.from_runner_api(payload, factory.context)
+    following = _only_reader(consumers)
+
+    def operation(*given: Any) -> operations.DoOperation:
+        factory.data_channel_factory.steps += 1
+        function = Function("windows", assigner(windowing.windowfn), False)
+        return Step(*given, function=function, windowing=windowing, following=following)
+
+    nothing = pickler.dumps((beam.DoFn(), (), {}, [], None))
+    return bundle_processor._create_pardo_operation(
+        factory, transform_id, transform, consumers, nothing, None, operation
+    )
+
+
+def _takes_steps(factory: Any, consumers: dict[str, list[Any]]) -> bool:
+    """Whether an operation with these readers may be a step: of a stage of ours, and not of too many."""
+    return len(consumers) == 1 and getattr(factory.data_channel_factory, "steps", _MOST) < _MOST
+
+
+def _only_reader(consumers: dict[str, list[Any]]) -> Any:
+    (readers,) = consumers.values()
+    return readers[0] if len(readers) == 1 else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -17,11 +16,10 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 
 from rmqio.runners.spark.beam_private import common
 from rmqio.runners.spark.bootstrap import begin
-from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.model import Form, StageTask, TaskReport
 from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.grouping import Row, by_key, chunks, grouped
-from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
+from rmqio.runners.spark.worker.rows import RowQueue, RowWriter, threaded
 from rmqio.runners.spark.worker.signatures import remember_signatures
 from rmqio.runners.spark.worker.spool import Spool
 
@@ -36,30 +34,13 @@ def run_stage(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """The rows that a stage writes for the rows of one partition. `send` is given the report when all went well."""
-    rows = RowQueue()
     report = TaskReport(os.getpid())
-    failure: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            with recorded() as report.warnings:
-                _run(task, broadcasts, RowWriter(rows), report, batches)
-        except Abandoned:
-            pass
-        except BaseException as error:  # noqa: BLE001  raised again in the task's own thread
-            failure.append(error)
-        finally:
-            rows.end()
+    def work(rows: RowQueue) -> None:
+        with recorded() as report.warnings:
+            _run(task, broadcasts, RowWriter(rows), report, batches)
 
-    thread = threading.Thread(target=work, name=f"bundle {task.name}", daemon=True)
-    thread.start()
-    try:
-        yield from rows
-    finally:
-        rows.abandon()
-        thread.join()
-    if failure:
-        raise TaskFailure(failure[0]) from None
+    yield from threaded(work, task.name)
     send(report)
 
 

@@ -11,13 +11,16 @@ from typing import Any, Final
 from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
 from apache_beam.transforms import trigger
+from apache_beam.transforms.combiners import CountCombineFn
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.worker.framing import END_OF_PARTS, UNKNOWN_SIZE, ElementHeads, varint
 from rmqio.runners.spark.worker.grouping import closing
 from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.worker.merging import AT_LEAST, Merging
 from rmqio.runners.spark.worker.packing import unpack
 from rmqio.runners.spark.worker.store import Store
 
@@ -25,6 +28,7 @@ _DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
 _BYTES, _MICROS, _NUMBERS = 0, 1, 2
 _SHOWN: Final = "shown"
 _END: Final = int(MAX_TIMESTAMP.micros)
+_LAST_HOLD: Final = int(GlobalWindow().max_timestamp().micros) - 1
 
 
 class Clock:
@@ -49,10 +53,32 @@ class _Driver(trigger.GeneralTriggerDriver):
         )
 
 
+class _State(trigger.InMemoryUnmergedState):
+    """Beam's, which keeps a count as a list of ones: that of the panes of a key would grow as long as it fires."""
+
+    def add_state(self, window: Any, tag: Any, value: Any) -> None:
+        if _is_count(tag):
+            values = self.state[window][tag.tag]
+            values[:] = [sum(values) + 1]
+        else:
+            super().add_state(window, tag, value)
+
+    def get_state(self, window: Any, tag: Any) -> Any:
+        return sum(self.state[window][tag.tag]) if _is_count(tag) else super().get_state(window, tag)
+
+
+def _is_count(tag: Any) -> bool:
+    """Also of a tag that Beam has wrapped another CombineFn around, with the methods of the first one."""
+    create = getattr(getattr(tag, "combine_fn", None), "create_accumulator", None)
+    return isinstance(getattr(create, "__self__", None), CountCombineFn)
+
+
 class Triggered:
     """One GroupByKey in one bucket."""
 
-    def __init__(self, store: Store, stage: int, windowing: Any) -> None:
+    def __init__(self, store: Store, stage: int, windowing: Any, merging: Merging | None = None) -> None:
+        """Args: what merges the values, where they are accumulators."""
+        self._merging = merging
         self._keys = Keys(store, stage)
         self._times = Times(store, stage)
         self._least = NEVER
@@ -94,6 +120,8 @@ class Triggered:
             for pane in self._panes(state, elements, before, now):
                 yield self._encoded(key, pane)
             self._note(notes, key, state)
+            if self._merging is not None:
+                self._merge(state, self._merging)
             kept = self._dumped(state)
             self._keys.put(key, notes.head() + kept if kept else None)
 
@@ -124,6 +152,21 @@ class Triggered:
                     state.timers.pop(window_id, None)
                 of_windows._persist_window_ids()
 
+    def _merge(self, state: Any, merging: Merging) -> None:
+        """Where many have gathered: those of the last pane to one, and those that have come since to one."""
+        shown = state.global_state.get(_SHOWN, {})
+        for window, ids in state.global_state.get("window_ids", {}).items():
+            if len(ids) > 1:
+                continue  # of windows that were merged: Beam's driver puts them together
+            values = state.state[ids[0]].get(self._driver.ELEMENTS.tag, ())
+            if len(values) < AT_LEAST:
+                continue
+            accumulates = self._driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
+            cut = min(shown.get(window, 0), len(values)) if accumulates else 0
+            parts = [part for part in (values[:cut], values[cut:]) if part]
+            state.state[ids[0]][self._driver.ELEMENTS.tag] = [merging.merged(part) for part in parts]
+            shown[window] = 1 if cut else 0
+
     def _note(self, notes: Notes, key: bytes, state: Any) -> None:
         """When the key is to be asked next: at its next timer, or when a window is over."""
         first = {EVENT: NEVER, PROCESSING: NEVER}
@@ -135,7 +178,8 @@ class Triggered:
             # one microsecond later than its last one it is over
             first[EVENT] = min(first[EVENT], self._last(window) + 1)
         held = int(state.get_earliest_hold().micros)
-        hold = NEVER if held >= _END else held
+        # The end of the global window holds nothing back: only at the end of time is it passed
+        hold = NEVER if held >= _LAST_HOLD else held
         notes.update(self._times, key, first[EVENT], first[PROCESSING], hold)
 
     def _last(self, window: Any) -> int:
@@ -205,7 +249,7 @@ class Triggered:
         return bytes(out.get())
 
     def _loaded(self, data: bytes) -> Any:
-        state = trigger.InMemoryUnmergedState()
+        state = _State()
         if not data:
             return state
         stream = create_InputStream(data)
@@ -258,7 +302,7 @@ def _read_values(stream: Any) -> list[Any]:
 
 
 def _write_numbers(out: Any, numbers: list[Any]) -> None:
-    """Equal neighbours once, with their count: counters are lists of ones."""
+    """Equal neighbours once, with their count."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and groups[-1][0] == number:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rmqio.runners.spark.worker.framing import split_window_header
 from rmqio.runners.spark.worker.grouping import Row, windowed
+from rmqio.runners.spark.worker.merging import AT_LEAST, Merging
 from rmqio.runners.spark.worker.packing import pack, unpack
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.store import Store
@@ -26,7 +27,9 @@ _SEGMENT: Final = struct.Struct(">cII")
 class Windows:
     """The windows of one GroupByKey in one bucket. Fires each once, when the watermark has passed it."""
 
-    def __init__(self, store: Store, stage: int, windowing: Any) -> None:
+    def __init__(self, store: Store, stage: int, windowing: Any, merging: Merging | None = None) -> None:
+        """Args: what merges the values, where they are accumulators."""
+        self._merging = merging
         self._store = store
         self._windowing = windowing
         self._index = _STAGE.pack(b"w", stage)
@@ -49,7 +52,22 @@ class Windows:
         self._store.put(self._segment(window, numbers[1] + numbers[2]), packed)
         numbers[2] += 1
         self._changed = True
+        if self._merging is not None and numbers[2] >= AT_LEAST:
+            self._merge(window, numbers, self._merging)
         return 0
+
+    def _merge(self, window: bytes, numbers: list[int], merging: Merging) -> None:
+        """All segments to one."""
+        _, first, count = numbers
+        names = [self._segment(window, first + at) for at in range(count)]
+        runs: dict[bytes, list[bytes]] = {}
+        for key, run in _merged([segment for name in names if (segment := self._store.get(name)) is not None]):
+            runs.setdefault(key, []).append(run)
+        for name in names[1:]:
+            self._store.put(name, None)
+        whole = [_joined(some, merging) for some in runs.values()]
+        self._store.put(names[0], pack(pa.array(list(runs), pa.binary()), pa.array(whole, pa.binary())))
+        numbers[2] = 1
 
     def fire(self, watermark: int, spool: Spool | None) -> Iterator[bytes]:
         """The groups of the windows that the watermark has passed, as encoded elements, in the order of windows."""
@@ -89,6 +107,14 @@ def _merged(segments: Iterable[bytes]) -> Iterator[Row]:
         runs += their_runs
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return zip(map(keys.__getitem__, order), map(runs.__getitem__, order), strict=True)
+
+
+def _joined(runs: list[bytes], merging: Merging) -> bytes:
+    """Runs of one key and window as one, behind the header that they all have."""
+    if len(runs) == 1:
+        return runs[0]
+    parts = [split_window_header(run)[2] for run in runs]
+    return runs[0][: len(runs[0]) - len(parts[0])] + merging.merged_runs(parts)
 
 
 def _elements(packed: bytes) -> int:

@@ -185,6 +185,7 @@ class RunWrite(WriteOperation):
 
     def _flush(self) -> None:
         if not self._ends:
+            self._clear()  # an element that is in no window has left its key
             return
         numbers = np.frombuffer(self._numbers, dtype=np.int32)
         elements = len(numbers)

@@ -1,0 +1,161 @@
+"""The command line: `python -m bench.streaming`, for counts in windows, or with `--what state` for counts in state.
+
+A side runs as a program of its own, on a small topic and on a large one. Its throughput is what the large one has more
+by the time that it takes longer: so the start of Spark or Flink, which is most of a small one's time, is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.report import BUSY_WARNING, aligned
+from bench.streaming.orders import Load, check, check_counts, load
+from bench.tally import BenchError
+from rmqio.local import LocalRocketMQ
+from rmqio.runners.flink import JobServer
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_TIMEOUT_S: Final = 1_200
+_SPARK: Final = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+Side = Callable[[LocalRocketMQ, Load, str, Path], Sequence[str]]
+"""The command that runs a side: broker, input, topic for the totals, a folder of its own."""
+
+Checked = Callable[[LocalRocketMQ, str, Load], int]
+"""Looks at what a side has made of its input, and counts it."""
+
+
+def spark(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    program = ("-m", "bench.streaming.windowed", broker.name_server, given.topic, sink)
+    return [*program, *_our_flags(folder)]
+
+
+def stateful(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    each = str(given.messages // given.keys)
+    program = ("-m", "bench.streaming.stateful", "beam", broker.name_server, given.topic, sink, each)
+    return [*program, *_our_flags(folder)]
+
+
+def stateful_by_hand(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    each = str(given.messages // given.keys)
+    program = ("-m", "bench.streaming.stateful", "hand", broker.name_server, given.topic, sink, each, str(folder))
+    return [*program, *(f"{name}={value}" for name, value in _SPARK.items())]
+
+
+def _our_flags(folder: Path) -> Sequence[str]:
+    master, *settings = [f"{name}={value}" for name, value in _SPARK.items()]
+    flags = [f"--spark_conf={each}" for each in settings]
+    flags += [f"--spark_master_url={master.partition('=')[2]}", f"--checkpoint_dir={folder}"]
+    return ["--runner=SparkRunner", "--streaming", "--max_records_per_trigger=200000", *flags]
+
+
+def handwritten(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    settings = [f"{name}={value}" for name, value in _SPARK.items()]
+    program = ("-m", "bench.streaming.handwritten", broker.name_server, given.topic, sink)
+    return [*program, str(folder), *settings]
+
+
+def flink_on(server: JobServer) -> Side:
+    def flink(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+        program = ("-m", "bench.streaming.windowed", broker.name_server, given.topic, sink)
+        # With checkpoints Flink keeps a job whose sources have ended for good, unless it is told to let it end
+        flags = ("--streaming", "--parallelism=2", "--checkpointing_interval=10000")
+        return [*program, *flags, "--shutdown_sources_after_idle_ms=1000", *server.flags]
+
+    return flink
+
+
+def seconds(side: Side, broker: LocalRocketMQ, given: Load, checked: Checked) -> float:
+    """Runs a side once. Raises `BenchError` if it fails, `UnequalWork` if its totals are not those of the input."""
+    sink = f"totals-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(sink, queues=2)
+    with tempfile.TemporaryDirectory(prefix="rmqio-bench-") as folder, tempfile.TemporaryFile("w+") as log:
+        command = [sys.executable, *side(broker, given, sink, Path(folder))]
+        environment = os.environ | {
+            "PYTHONPATH": str(_ROOT),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=_ROOT, env=environment)
+        try:
+            status = process.wait(_TIMEOUT_S)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        took = time.perf_counter() - began
+        if status:
+            log.seek(0)
+            raise BenchError(f"{' '.join(command)} ended with status {status}:\n{log.read()[-3000:]}")
+    totals = checked(broker, sink, given)
+    print(f"  {given.messages:>9,} messages, {totals:>9,} totals: {took:6.1f} s", file=sys.stderr, flush=True)
+    return took
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.streaming", description=__doc__.partition("\n\n")[2])
+    parser.add_argument("--what", choices=["windows", "state"], default="windows")
+    parser.add_argument("--messages", type=int, default=2_500_000)
+    parser.add_argument("--small", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--keys", type=int, nargs="*", default=[5_000, 100_000])
+    parser.add_argument("--sides", nargs="*", choices=["spark", "handwritten", "flink"])
+    given = parser.parse_args(arguments)
+    load_average = os.getloadavg()[0]
+    in_state = given.what == "state"
+    names = ["spark", "handwritten"] if in_state else given.sides or ["spark", "handwritten", "flink"]
+    checked = check_counts if in_state else check
+    cells = [["keys", "side", "messages/s", "spread", "ratio to spark"]]
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(LocalRocketMQ())
+        sides: dict[str, Side] = {"spark": spark, "handwritten": handwritten}
+        if in_state:
+            sides = {"spark": stateful, "handwritten": stateful_by_hand}
+        elif "flink" in names:
+            sides["flink"] = flink_on(stack.enter_context(JobServer()))
+        for keys in given.keys:
+            few, many = (max(1, count // keys) * keys if in_state else count for count in (given.small, given.messages))
+            small = load(broker, f"orders-{keys}-small", few, keys, in_turn=in_state)
+            large = load(broker, f"orders-{keys}-large", many, keys, in_turn=in_state)
+            rates: dict[str, list[float]] = {name: [] for name in names}
+            for repeat in range(given.repeats):
+                for name in names:
+                    print(f"{keys:,} keys, {name}, repeat {repeat + 1} of {given.repeats}", file=sys.stderr, flush=True)
+                    base = seconds(sides[name], broker, small, checked)
+                    took = seconds(sides[name], broker, large, checked)
+                    rates[name].append((large.messages - small.messages) / max(took - base, 0.001))
+            for name in names:
+                ratios = [ours / peer for ours, peer in zip(rates["spark"], rates[name], strict=True)]
+                cells.append([f"{keys:,}", name, *_told(rates[name], "{:,.0f}"), " ".join(_told(ratios, "{:.2f}"))])
+    print(aligned(cells, left={1}))
+    if load_average > 0.5:
+        print(BUSY_WARNING.format(load_average).strip("*"))
+    return 0
+
+
+def _told(values: Sequence[float], pattern: str) -> tuple[str, str]:
+    low, high = pattern.format(min(values)), pattern.format(max(values))
+    return pattern.format(statistics.median(values)), f"({low}..{high})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""One pipeline at a time on a checkpoint.
+
+Spark finds out that there are two of them when one loses its micro-batch to the other, Flink not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from rmqio.errors import LocalError
+
+_FILE: Final = ".rmqio.lock"
+
+
+class Exclusive:
+    """Holds a folder until it is closed or the process ends, however it does.
+
+    On this machine only: of a folder on a file system that machines share only Spark keeps watch, as said above.
+
+    Args:
+      folder: a URL, as Hadoop has it: file: and a path as it is, without escapes.
+
+    Raises:
+      LocalError: another one has it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file: int | None = None
+        if fcntl is None or not folder.startswith("file:"):
+            return
+        path = Path(folder.removeprefix("file:"))
+        path.mkdir(parents=True, exist_ok=True)
+        file = os.open(path / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(file, 32, 0).decode(errors="replace").strip()
+            os.close(file)
+            raise LocalError(
+                f"{folder} is in use: process {owner or 'unknown'} runs a pipeline with this --checkpoint_dir. Stop "
+                "that one first, or give this one a folder of its own"
+            ) from None
+        except OSError:  # a file system without locks
+            os.close(file)
+            return
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        self._file = file
+
+    def close(self) -> None:
+        """Lets others have it. Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

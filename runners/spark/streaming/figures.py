@@ -1,0 +1,102 @@
+"""What a micro-batch has done, in figures: for the line that `--progress` asks for, and for Spark's own progress.
+
+Without Beam, in tasks and in the driver.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+OBSERVED: Final = "rmqio"
+"""The name under which Spark's StreamingQueryProgress shows the figures, in `observedMetrics`."""
+_IDLE_EVERY_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one micro-batch."""
+
+    batch: int
+    rows: int
+    """Records that sources had planned for it."""
+    seconds: float
+    """How long its work took."""
+    watermark: int | None
+    """Microseconds: the least of the inputs of all levels. None: nothing in the pipeline looks at event time."""
+    lag: Mapping[str, int]
+    """Records that were left after it, by topic."""
+
+    def line(self, now: float) -> str:
+        """For people. `now`: seconds since the epoch."""
+        rate = f", {self.rows / self.seconds:,.0f}/s" if self.rows and self.seconds > 0 else ""
+        parts = [f"micro-batch {self.batch}: {self.rows:,} rows in {self.seconds:.1f} s{rate}"]
+        if self.watermark is not None:
+            parts.append(f"watermark {_time(self.watermark, now)}")
+        parts += [f"{name}: {left:,} behind" for name, left in sorted(self.lag.items())]
+        return "; ".join(parts)
+
+
+class Teller:
+    """Says which micro-batches are worth a line: those with rows, and now and then one without."""
+
+    def __init__(self) -> None:
+        self._told_at = float("-inf")
+
+    def is_worth(self, figures: Figures, now: float) -> bool:
+        """`now`: any clock's seconds."""
+        if not figures.rows and now - self._told_at < _IDLE_EVERY_S:
+            return False
+        self._told_at = now
+        return True
+
+
+def planned_rows(planned: Mapping[str, Any] | None) -> int:
+    """How many records a micro-batch's tick says that it reads."""
+    return sum(each["rows"] for each in planned["sources"].values()) if planned else 0
+
+
+def planned_lag(planned: Mapping[str, Any] | None) -> dict[str, int]:
+    """How many it leaves, by topic."""
+    found: dict[str, int] = {}
+    for each in planned["sources"].values() if planned else ():
+        for topic, left in each["lag"].items():
+            found[topic] = found.get(topic, 0) + left
+    return found
+
+
+def shown(report: Any) -> dict[str, Any]:
+    """What Spark's progress is to show of a `LevelReport`."""
+    if report.level:
+        return {"watermark_us": report.watermark, "late": report.late}
+    if report.sources is None:
+        return {}
+    return {"rows": planned_rows(report.sources), "lag": planned_lag(report.sources)}
+
+
+def observed() -> list[Any]:
+    """Columns for `DataFrame.observe` over the rows of reports: sums and bounds of what `shown` says."""
+    from pyspark.sql import functions as F
+
+    def field(name: str, kind: str) -> Any:
+        return F.get_json_object(F.col("key").cast("string"), f"$.{name}").cast(kind)
+
+    return [
+        F.sum(field("rows", "bigint")).alias("rows"),
+        F.min(field("watermark_us", "bigint")).alias("watermark_us"),
+        F.sum(field("late", "bigint")).alias("late"),
+        F.max(field("lag", "string")).alias("lag"),
+    ]
+
+
+def _time(micros: int, now: float) -> str:
+    try:
+        text = dt.datetime.fromtimestamp(micros / 1e6, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        return "not yet known" if micros < 0 else "at its end"
+    if micros < 0:
+        return "not yet known"
+    behind = now - micros / 1e6
+    return f"{text} ({behind:,.0f} s behind)" if behind >= 0 else text

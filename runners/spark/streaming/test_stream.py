@@ -1,0 +1,115 @@
+"""Beam's TestStream: each of its events is a micro-batch, so all is at rest before the next one, as Beam has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from apache_beam.internal import pickler
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common_urns, pipeline_context
+from rmqio.runners.spark.streaming.model import MIN
+from rmqio.runners.spark.translation import PLANNED
+
+TEST_STREAM: Final = common_urns.primitives.TEST_STREAM.urn
+
+
+class TestStreamPlanner:
+    """The elements of one output of a TestStream. A `Planner`, see planned.py; positions count events.
+
+    All outputs of a TestStream count the same events, so that they go in step.
+    """
+
+    __test__ = False  # pytest: not a class of tests
+    element_type: Any = None
+    is_bounded = False
+    identity = ""
+
+    def __init__(self, events: Sequence[bytes], tag: str, coder: Any) -> None:
+        """Args: events as Beam encodes them, the output's tag, the coder of elements."""
+        self._encoded = tuple(events)
+        self._tag = tag
+        self._coder = coder
+
+    def advance(self, position: int | None, limits: Any, until_now: bool) -> int:
+        """One event further; one micro-batch more for the end of time."""
+        return min(len(self._encoded) + 1, (position or 0) + 1)
+
+    def elements(self, begin: int | None, end: int | None) -> Sequence[tuple[Any, float]]:
+        return [
+            (TimestampedValue(self._coder.decode(each.encoded_element), Timestamp(micros=1000 * each.timestamp)), 1.0)
+            for event in self._events(begin or 0, end or 0)
+            if event.HasField("element_event") and event.element_event.tag == self._tag
+            for each in event.element_event.elements
+        ]
+
+    def partitions(self, position: int | None) -> Mapping[str, int | None]:
+        """The watermark that the events up to the position have given the output."""
+        found = MIN
+        for event in self._events(0, position or 0):
+            if event.HasField("watermark_event") and event.watermark_event.tag == self._tag:
+                found = 1000 * event.watermark_event.new_watermark
+        return {"": found}
+
+    def clock(self, position: int | None) -> float:
+        """Processing time in seconds: it begins at 0 and moves by events only."""
+        moved = sum(
+            event.processing_time_event.advance_duration
+            for event in self._events(0, position or 0)
+            if event.HasField("processing_time_event")
+        )
+        return int(moved) / 1000
+
+    def silent(self, position: Any) -> Mapping[str, tuple[int, int]]:
+        return {}
+
+    def has_ended(self, position: int | None) -> bool:
+        return position == len(self._encoded) + 1
+
+    def is_done(self, position: int | None) -> bool:
+        return self.has_ended(position)
+
+    def committed(self, position: int | None) -> None:
+        """Nothing to tell anybody."""
+
+    def lag(self, position: int | None) -> Mapping[str, int]:
+        return {}
+
+    def _events(self, begin: int, end: int) -> Iterator[Any]:
+        return map(beam_runner_api_pb2.TestStreamPayload.Event.FromString, self._encoded[begin:end])
+
+
+def plan_test_streams(proto: Any) -> None:
+    """Puts a planned source in the place of each output of each TestStream of a pipeline.
+
+    Raises NotImplementedError for one whose events come from a service.
+    """
+    transforms = proto.components.transforms
+    for name in [name for name, each in transforms.items() if each.spec.urn == TEST_STREAM]:
+        given = transforms[name]
+        payload = beam_runner_api_pb2.TestStreamPayload.FromString(given.spec.payload)
+        if payload.endpoint.url:
+            raise NotImplementedError(f"{given.unique_name}: a TestStream with an endpoint; give it its events")
+        coder = pipeline_context.PipelineContext(proto.components).coders.get_by_id(payload.coder_id)
+        events = [event.SerializeToString() for event in payload.events]
+        made = {}
+        for tag, pcollection in sorted(given.outputs.items()):
+            source = made[f"{name}-{tag}"] = beam_runner_api_pb2.PTransform(
+                unique_name=f"{given.unique_name}/{tag}", outputs={"out": pcollection}
+            )
+            source.spec.urn = PLANNED
+            source.spec.payload = pickler.dumps(TestStreamPlanner(events, tag, coder))
+        _replace(proto, name, made)
+
+
+def _replace(proto: Any, name: str, made: Mapping[str, Any]) -> None:
+    transforms = proto.components.transforms
+    del transforms[name]
+    for new, transform in made.items():
+        transforms[new].CopyFrom(transform)
+    for names in (proto.root_transform_ids, *(each.subtransforms for each in transforms.values())):
+        if name in names:
+            names.remove(name)
+            names.extend(made)

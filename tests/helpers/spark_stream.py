@@ -1,0 +1,108 @@
+"""A pipeline's levels over many micro-batches, in one process and without Spark: its own stages and its own state."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder, WindowedValueCoder
+from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.transforms import window
+
+from rmqio.runners.spark.streaming.channels import FIRST_SOURCE, PARTS, REPORT, TICK
+from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
+from rmqio.runners.spark.streaming.model import MAX, LevelReport
+from rmqio.runners.spark.streaming.operator import Row, run_bucket, run_first
+from tests.helpers import spark_plan
+
+SECOND = 1_000_000
+BUCKETS = (3, 11)
+_RUNS = itertools.count()
+Element = tuple[str, Any, int]  # key, value, seconds
+
+
+class Entries(dict[bytes, bytes]):
+    """Entries in memory, as they stay between micro-batches."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self[key] = value
+
+    def remove(self, key: bytes) -> None:
+        self.pop(key, None)
+
+
+class Stream:
+    """Micro-batches of a pipeline whose one source gives keys, values and seconds."""
+
+    def __init__(self, transform: Any) -> None:
+        pipeline = beam.Pipeline()
+        _ = (
+            pipeline
+            | beam.Impulse()
+            | beam.Map(json.loads)
+            | beam.Map(lambda e: window.TimestampedValue((e[0], e[1]), e[2])).with_output_types(tuple[str, Any])
+            | transform
+            | beam.ParDo(spark_plan._Collect())
+        )
+        plan = spark_plan.plan_of(pipeline)
+        self.levels = Levels(plan, f"test-{next(_RUNS)}", BUCKETS, {}, None).make().levels
+        self.entries = {(level.number, bucket): Entries() for level in self.levels for bucket in BUCKETS}
+        self.reports: list[LevelReport] = []
+        self.rows: list[Row] = []
+
+    def run(
+        self,
+        elements: list[Element],
+        watermark: int | None,
+        clock: int = 0,
+        silent: tuple[int, int] | None = None,
+        learned: int | None = None,
+    ) -> list[Any]:
+        """(value, microseconds, window) of what has come out, sorted; all times are in seconds.
+
+        Of the source's only part that counts: how far the clock has moved it, what holds while nothing comes of it, and
+        what the read has learned of it.
+        """
+        spark_plan._FOUND.clear()
+        parts = {"a": None if watermark is None else watermark * SECOND, "b": MAX}
+        source = {"parts": parts, "ended": False, "rows": len(elements), "lag": {}}
+        if silent is not None:
+            source["silent"] = {"a": [each * SECOND for each in silent]}
+        tick = {"sources": {"0": source}, "clock": clock}
+        rows: list[Row] = [(FIRST_SOURCE, 0, None, self.encoded(element)) for element in elements]
+        rows.append((TICK, 0, None, json.dumps(tick).encode()))
+        found = run_first(self.levels[0], spark_plan.batches(rows))
+        rows = [row for batch in found for row in zip(*batch.to_pydict().values(), strict=True)]
+        if learned is not None:
+            rows += [(PARTS, bucket, b"0", json.dumps({"a": learned * SECOND}).encode()) for bucket in BUCKETS]
+        for level in self.levels[1:]:
+            dealt = {bucket: [row for row in rows if row[1] == bucket] for bucket in BUCKETS}
+            assert sum(map(len, dealt.values())) == len(rows)
+            rows = []
+            for bucket in BUCKETS:
+                rows += run_bucket(level, bucket, dealt[bucket], self.entries[level.number, bucket])
+        self.rows = rows
+        self.reports = [pickle.loads(value) for channel, _, _, value in rows if channel == REPORT]
+        return sorted(spark_plan._FOUND, key=repr)
+
+    def values(self, elements: list[Element], watermark: int | None, clock: int = 0, **more: Any) -> list[Any]:
+        return [value for value, _, _ in self.run(elements, watermark, clock, **more)]
+
+    @staticmethod
+    def encoded(element: Element) -> bytes:
+        return ElementCoder(WindowedValueCoder(BytesCoder(), GlobalWindowCoder())).encode(json.dumps(element).encode())
+
+    @property
+    def late(self) -> int:
+        return sum(report.late for report in self.reports)
+
+    @property
+    def is_pending(self) -> bool:
+        return any(report.pending for report in self.reports)
+
+    def kept(self) -> int:
+        """Entries, without what each bucket keeps of its watermarks and of the number of its keys."""
+        return sum(name != b"root" and name[:1] != b"k" for each in self.entries.values() for name in each)

@@ -1,0 +1,107 @@
+"""`province.py --streaming` on Spark and a real RocketMQ, as a user runs it: ends where it should, loses nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from rmqio.pipelines.addresses import addresses
+from rmqio.pipelines.check import body_of, compare, read_topic
+from rmqio.pipelines.provinces import province_of
+from tests.helpers.jobs import Job, started
+from tests.integration import test_province
+from tests.integration.test_province import Bench
+from tests.runners.test_spark_word_count import PATIENCE_S
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+COUNT = 1_000
+MANY = 30_000
+"""Enough for a micro-batch that takes a while."""
+BAD = [b"junk", b"\xff", b'{"id": 1}', b'{"id": 2, "address": "nowhere"}']
+bench = test_province.bench
+
+
+def province(bench: Bench, folder: Path, *more: str) -> Job:
+    options = ["--runner=SparkRunner", "--streaming", f"--checkpoint_dir={folder / 'checkpoint'}"]
+    return Job(bench.command(f"--consumer_group={bench.group}", *options, *more), folder)
+
+
+def bodies(begin: int, end: int) -> list[bytes]:
+    return [json.dumps(address).encode() for address in list(addresses(end))[begin:]]
+
+
+def committed(bench: Bench) -> int:
+    return sum(bench.client.committed_offset(bench.group, queue) or 0 for queue in bench.client.queues(bench.source))
+
+
+def assert_all_written_once(bench: Bench, count: int, bad: int = 0) -> None:
+    """Each address has its province, each bad message its letter, and nothing is there twice."""
+    source, sink, letters = (list(read_topic(bench.client, at)) for at in (bench.source, bench.sink, bench.letters))
+    tally = compare(source, sink, letters)
+    assert str(tally) == f"read {count + bad}, wrote {count + bad}, lost 0, duplicated 0"
+    assert tally.is_good
+    provinces = {address["id"]: province_of(address["address"]) for address in addresses(count)}
+    assert {body_of(record)["id"]: body_of(record)["province"] for record in sink} == provinces
+
+
+def test_a_run_with_a_stop_ends_by_itself_and_bad_input_goes_to_the_dead_letter_topic(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.load([*bodies(0, COUNT), *BAD])
+    with started(province(bench, tmp_path, "--stop=latest", f"--dead_letter_topic={bench.letters}")) as job:
+        assert job.process.wait(PATIENCE_S) == 0, job.log.read_text()
+    assert job.output.read_text() == (
+        f"province.py: {COUNT + len(BAD)} addresses read from {bench.source}, "
+        f"{COUNT} provinces written to {bench.sink}, {len(BAD)} bad (went to {bench.letters})\n"
+    )
+    assert_all_written_once(bench, COUNT, len(BAD))
+    letters = list(read_topic(bench.client, bench.letters))
+    assert Counter(letter.body for letter in letters) == Counter(BAD)
+    kinds = Counter((letter.get_property("RMQIO_ERROR") or "").split(": ")[1] for letter in letters)
+    assert kinds == {"not JSON": 2, "no address": 1, "no province": 1}
+    assert committed(bench) == COUNT + len(BAD)
+
+
+@pytest.mark.exhaustive
+def test_an_endless_run_ends_on_sigterm_and_a_later_one_takes_what_came_since(bench: Bench, tmp_path: Path) -> None:
+    bench.load(bodies(0, COUNT))
+    with started(province(bench, tmp_path)) as job:
+        job.wait_until(lambda: bench.size(bench.sink) >= COUNT, "the first provinces")
+        bench.load(bodies(COUNT, COUNT + 100))
+        job.wait_until(lambda: bench.size(bench.sink) >= COUNT + 100, "provinces of what came later")
+        assert job.end(signal.SIGTERM) == 130, job.log.read_text()
+    assert "province.py: interrupted" in job.log.read_text().splitlines()
+    assert job.output.read_text() == ""
+    assert committed(bench) == COUNT + 100
+    assert_all_written_once(bench, COUNT + 100)
+
+    bench.load(bodies(COUNT + 100, COUNT + 200))
+    with started(province(bench, tmp_path, "--available_now")) as job:
+        assert job.process.wait(PATIENCE_S) == 0, job.log.read_text()
+    assert job.output.read_text() == (
+        f"province.py: 100 addresses read from {bench.source}, 100 provinces written to {bench.sink}, 0 bad\n"
+    )
+    assert committed(bench) == COUNT + 200
+    assert_all_written_once(bench, COUNT + 200)
+
+
+def test_ctrl_c_lets_the_running_micro_batch_finish(bench: Bench, tmp_path: Path) -> None:
+    bench.load([*bodies(0, MANY), *BAD])
+    with started(province(bench, tmp_path)) as job:
+        job.wait_until(lambda: bench.size(bench.sink) > 0, "the first provinces")
+        assert bench.size(bench.sink) < MANY
+        assert job.end(signal.SIGINT) == 130, job.log.read_text()
+    lines = job.log.read_text().splitlines()
+    assert "province.py: interrupted" in lines
+    assert [line for line in lines if "Spark failed" in line] == []
+    assert any("bad input: " in line for line in lines), "left out, but not in silence"
+    assert committed(bench) == MANY + len(BAD)
+    sink = list(read_topic(bench.client, bench.sink))
+    assert sorted(body_of(record)["id"] for record in sink) == sorted(address["id"] for address in addresses(MANY))

@@ -1,0 +1,99 @@
+"""Half a million orders through windows, with all that can be killed killed in the middle: none lost, none twice.
+
+`make test-streaming` runs it, with a broker of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from rmqio.local import LocalRocketMQ
+from tests.helpers.jobs import Job, started
+from tests.helpers.orders import QUEUES, Bench
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
+
+COUNT = 500_000
+LATER = 50_000  # sent when the fifth queue is there
+AT_A_TIME = "--max_records_per_trigger=10000"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with LocalRocketMQ() as broker:
+        made = Bench(broker, tmp_path)
+        yield made
+        made.client.close()
+
+
+def run_until(job: Job, bench: Bench, count: float) -> None:
+    """Until so many orders are committed. Meanwhile the group's offsets must not run ahead."""
+
+    def are_committed() -> bool:
+        assert_never_ahead(bench)
+        return bench.committed() >= count
+
+    job.wait_until(are_committed, f"{count:,.0f} to be committed", timeout_s=300)
+
+
+def assert_never_ahead(bench: Bench) -> None:
+    """The group's offsets are not ahead of what Spark has committed since."""
+    of_group = bench.group_offsets()
+    known = bench.checkpoint_offsets()
+    assert all(offset <= known.get(queue, 0) for queue, offset in of_group.items())
+
+
+def assert_in_the_middle(bench: Bench, before: int, left: int) -> None:
+    """Of what was left when it started, between 20 and 80 % was done when it was killed."""
+    done = (bench.committed() - before) / left
+    assert 0.2 <= done <= 0.8, done
+
+
+def test_nothing_is_lost_or_counted_twice_whatever_is_killed(bench: Bench) -> None:
+    bench.send(COUNT - LATER)
+    for _ in range(4):
+        before = bench.committed()
+        left = bench.sent - before
+        with started(bench.job(AT_A_TIME)) as job:
+            run_until(job, bench, before + 0.22 * left)
+            job.kill()
+        assert_in_the_middle(bench, before, left)
+        assert_never_ahead(bench)
+        print(f"driver killed at {bench.committed():,} of {COUNT:,}")
+
+    before = bench.committed()
+    left = bench.sent - before
+    program = ("-m", "tests.helpers.killed_before_commit", "6")
+    with started(bench.job(AT_A_TIME, program=program)) as job:
+        job.process.wait(300)
+        assert job.process.returncode == -9, job.log.read_text()
+    assert_in_the_middle(bench, before, left)
+    assert_never_ahead(bench)
+    print(f"driver killed between send and commit at {bench.committed():,}")
+
+    bench.broker.create_topic(bench.source, queues=QUEUES + 1)
+    bench.send(LATER, QUEUES + 1)
+    before = bench.committed()
+    left = bench.sent - before
+    with started(bench.job(AT_A_TIME)) as job:
+        run_until(job, bench, before + 0.25 * left)
+        print(f"worker killed at {bench.committed():,}: {job.kill_worker()}")
+        run_until(job, bench, before + 0.4 * left)
+        bench.broker.kill()
+        time.sleep(2)
+        bench.broker.restart()
+        print(f"broker killed and started again at {bench.committed():,}")
+        run_until(job, bench, before + 0.55 * left)
+        print(f"worker killed at {bench.committed():,}: {job.kill_worker()}")
+        job.wait_until(bench.are_there, "all totals", timeout_s=300)
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        assert job.interrupt() == 130, job.log.read_text()
+    assert_never_ahead(bench)
+    assert set(bench.group_offsets()) == set(range(QUEUES + 1))
+    print(f"{bench.check():,} copies of totals too many, none that differs, of {len(bench.wanted):,}")
