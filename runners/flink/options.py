@@ -1,0 +1,165 @@
+"""Options of Flink that Beam's Python side does not know, and what a streaming job gets where nothing is said."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
+
+from rmqio.errors import LocalError
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.flink._beam import finalizes, has_no_end
+
+DEFAULT_INTERVAL_MS: Final = 10_000
+SHUTDOWN_AFTER_IDLE_MS: Final = 1_000
+EMBEDDED: Final = ("[local]", "[auto]")
+_NAME_AND_VALUE: Final = re.compile(r"[^=\s]+=.*")
+
+
+class FlinkOptions(PipelineOptions):
+    """What the job server understands and Beam's `FlinkRunnerOptions` lack, and `--flink_conf`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "--flink_conf",
+            action="append",
+            metavar="NAME=VALUE",
+            help="A setting of the embedded Flink, e.g. taskmanager.memory.network.max=256m. Repeatable.",
+        )
+        add(
+            "--flink_heap_mb",
+            type=int,
+            default=512,
+            help="Heap of the job server, which the tasks of the embedded Flink share. Default: %(default)s.",
+        )
+        add(
+            "--checkpointing_interval",
+            type=int,
+            metavar="MS",
+            help=f"Between two checkpoints of a streaming job; -1: none. Default: {DEFAULT_INTERVAL_MS}.",
+        )
+        add("--checkpointing_mode", choices=["EXACTLY_ONCE", "AT_LEAST_ONCE"], help="Default: EXACTLY_ONCE.")
+        add("--state_backend", metavar="NAME", help="Default of a streaming job: rocksdb, or the cluster's.")
+        add("--state_backend_storage_path", metavar="URL", help="Where checkpoints go. Default: --checkpoint_dir.")
+        add("--externalized_checkpoints_enabled", action="store_true", default=None, help="Default of a streaming job.")
+        add(
+            "--retain_externalized_checkpoints_on_cancellation",
+            action="store_true",
+            default=None,
+            help="Default of a streaming job.",
+        )
+        add("--finish_bundle_before_checkpointing", action="store_true", default=None, help="Always so.")
+        add("--savepoint_path", metavar="URL", help="A savepoint or checkpoint to go on from.")
+        add("--allow_non_restored_state", action="store_true", default=None, help="Forget state that fits no step.")
+        add("--shutdown_sources_after_idle_ms", type=int, metavar="MS", help="When a source that has ended may go.")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What decides about defaults."""
+
+    streaming: bool
+    unbounded: bool
+    """Whether a PCollection of it has no end."""
+
+
+def job_of(pipeline: Any, options: PipelineOptions) -> Job:
+    """Of a pipeline in Beam's portable form. Flink runs it as a stream if it has no end, whatever the options say.
+
+    Also if it finalizes bundles, as a read with a consumer group does: Flink's batch mode refuses it (Beam's #19526).
+    """
+    unbounded = has_no_end(pipeline)
+    return Job(unbounded or finalizes(pipeline) or bool(options.view_as(StandardOptions).streaming), unbounded)
+
+
+def set_defaults(options: PipelineOptions, job: Job, storage: str | None) -> None:
+    """Fill in what the user has not said. `storage`: the URL where checkpoints go, None: where the cluster says."""
+    flink = options.view_as(FlinkOptions)
+    if not job.streaming:
+        if flink.savepoint_path:
+            raise LocalError("--savepoint_path: this pipeline has an end, and runs without --streaming as a batch job")
+        return
+    options.view_as(StandardOptions).streaming = True
+    # Otherwise Beam keeps what a bundle that a checkpoint interrupts has put out until the next bundle or watermark of
+    # that step. If the first checkpoint comes before a read has begun there is neither, and nothing is ever read.
+    flink.finish_bundle_before_checkpointing = True
+    if flink.checkpointing_interval is None:
+        flink.checkpointing_interval = DEFAULT_INTERVAL_MS
+    if flink.checkpointing_interval < 0:
+        return
+    if flink.checkpointing_mode is None:
+        flink.checkpointing_mode = "EXACTLY_ONCE"
+    if flink.state_backend_storage_path is None and storage is not None:
+        flink.state_backend_storage_path = storage
+    # Beam refuses a state backend of which it is not told where its checkpoints go; then the cluster's own is taken.
+    if flink.state_backend is None and flink.state_backend_storage_path is not None:
+        flink.state_backend = "rocksdb"
+    flink.externalized_checkpoints_enabled = True
+    flink.retain_externalized_checkpoints_on_cancellation = True
+    if not job.unbounded and flink.shutdown_sources_after_idle_ms is None:
+        # With checkpoints Beam keeps a source that has ended, and with it the job, for good.
+        flink.shutdown_sources_after_idle_ms = SHUTDOWN_AFTER_IDLE_MS
+
+
+def dangers(options: PipelineOptions, job: Job) -> list[str]:
+    """What the user should know of the options before the job runs, a sentence each."""
+    flink, found = options.view_as(FlinkOptions), []
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    checkpoint_dir = options.view_as(CheckpointOptions).checkpoint_dir
+    if not job.streaming:
+        return [f"--checkpoint_dir={checkpoint_dir} has no effect: this is a batch job"] if checkpoint_dir else []
+    if flink.checkpointing_interval < 0:
+        found.append(
+            "--checkpointing_interval=-1: without checkpoints no bundle is finalized, so that no group offset is "
+            "committed, and after a failure the job begins anew"
+        )
+    if flink.checkpointing_mode == "AT_LEAST_ONCE":
+        found.append("--checkpointing_mode=AT_LEAST_ONCE: after a failure state may have counted elements twice")
+    if flink.allow_non_restored_state:
+        found.append("--allow_non_restored_state: state that fits no step of this pipeline is lost, without a word")
+    if master not in EMBEDDED:
+        if options.view_as(PortableOptions).environment_type == "LOOPBACK":
+            found.append(
+                "--environment_type=LOOPBACK: the pipeline's Python code runs in this process; when it ends, the job "
+                f"on {master} fails"
+            )
+        path = flink.state_backend_storage_path
+        if path and is_local(path) and not is_on_this_machine(master):
+            found.append(f"checkpoints go to {path}: every machine of the cluster at {master} must have that folder")
+    return found
+
+
+def flink_conf(options: PipelineOptions) -> dict[str, str]:
+    """Flink's own settings by name. Raises `LocalError` for what is not NAME=VALUE."""
+    found = {}
+    for each in options.view_as(FlinkOptions).flink_conf or ():
+        if not _NAME_AND_VALUE.fullmatch(each):
+            raise LocalError(f"--flink_conf={each!r}: it is NAME=VALUE, e.g. taskmanager.memory.network.max=256m")
+        name, _, value = each.partition("=")
+        found[name] = value
+    return found
+
+
+def is_local(path: str) -> bool:
+    """Whether it is a folder, and not of a file system that machines share."""
+    return "://" not in path or path.startswith("file:")
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Of the address of a cluster."""
+    host = re.sub(r"^https?://", "", master).rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

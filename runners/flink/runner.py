@@ -1,0 +1,187 @@
+"""Beam's FlinkRunner without ceremony: a job server of its own, defaults for streaming, an end that is one."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.exclusive import Exclusive
+from rmqio.runners.flink import checkpoints
+from rmqio.runners.flink._beam import (
+    BeamFlinkRunner,
+    cache_bytes,
+    downloaded,
+    loopback_environments,
+    name_in_flink,
+    to_pool,
+)
+from rmqio.runners.flink.command import LOCAL_MASTER
+from rmqio.runners.flink.options import (
+    EMBEDDED,
+    FlinkOptions,
+    Job,
+    dangers,
+    flink_conf,
+    is_local,
+    job_of,
+    set_defaults,
+)
+from rmqio.runners.flink.rest import FlinkRest
+from rmqio.runners.flink.result import FlinkResult
+from rmqio.runners.flink.servers import SERVERS, Server, Wanted
+from rmqio.runners.flink.workers import start_pool
+from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
+
+LOGGER = logging.getLogger("rmqio.runners.flink")
+
+
+class FlinkRunner(BeamFlinkRunner):
+    """Runs pipelines on Flink, by Beam's own runner: on one inside of a job server that it starts, or on a cluster.
+
+    `--flink_master`: "[local]" (default) for the embedded one, or host:port of a cluster's REST endpoint. With
+    `--job_endpoint` it uses a job server that runs already, with `--flink_submit_uber_jar` none.
+
+    A streaming job has checkpoints each 10 s, RocksDB for its state, and goes on from the last checkpoint in
+    `--checkpoint_dir` when it is started again. Without that its checkpoints are in a temporary folder.
+
+    Raises `LocalError` for options and pipelines that will not do, `JobServerError` where no job server can be had.
+    """
+
+    def report(self, pipeline: Any, options: PipelineOptions) -> Report:
+        """What comes of the needs of a pipeline in Beam's portable form."""
+        options = copy.deepcopy(options)
+        job, given = job_of(pipeline, options), options.view_as(CheckpointOptions).checkpoint_dir
+        set_defaults(options, job, given)
+        said = dangers(options, job)
+        if not job.streaming:
+            return compare(pipeline, Mode.FLINK, of_options=said)
+        begins_anew = job.unbounded and options.view_as(FlinkOptions).savepoint_path is None
+        if given is None and begins_anew and _is_for_this_run(options):
+            said.append(NO_CHECKPOINT_DIR)
+        return compare(pipeline, Mode.FLINK_STREAMING, of_options=said, instead=_instead(options))
+
+    def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Beam's, with what is said above."""
+        self.report(pipeline, options).check()
+        options = copy.deepcopy(options)  # the user's are for the next pipeline, too: it must not go on from here
+        flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
+        job = job_of(pipeline, options)
+        embedded = _is_embedded(options)
+        server: Server | None = None
+        temporary: Path | None = None
+        held = _held(options) if job.streaming else None
+
+        def ended() -> None:
+            if server is not None:
+                SERVERS.give_back(server)
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            if held is not None:
+                held.close()
+
+        try:
+            storage, temporary = _storage(options, job) if job.streaming else (None, None)
+            set_defaults(options, job, storage)
+            for danger in dangers(options, job):
+                LOGGER.warning("%s", danger)
+            if not portable.job_endpoint and not flink.flink_submit_uber_jar:
+                server = SERVERS.take(_wanted(options))
+                portable.job_endpoint = server.jobs.endpoint
+                if embedded:
+                    flink.flink_master = LOCAL_MASTER
+            beams = super().run_portable_pipeline(pipeline, options)
+        except BaseException:
+            ended()
+            raise
+        rest = FlinkRest(server.rest) if server is not None else None
+        if rest is not None:
+            LOGGER.info("Flink's REST endpoint is %s", rest.url)
+        return FlinkResult(beams, rest, name_in_flink(beams), ended, goes_with_job=embedded and job.unbounded)
+
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> list[Callable[[], None]]:
+        """As Beam's, but the workers of this process are reached on the loopback interface only."""
+        stops = []
+        for environment in loopback_environments(pipeline):
+            cache, buffer_limit_ms = cache_bytes(options)
+            address, stop = start_pool(processes=False, cache_bytes=cache, buffer_limit_ms=buffer_limit_ms)
+            to_pool(environment, address)
+            stops.append(stop)
+        return stops
+
+
+def _storage(options: PipelineOptions, job: Job) -> tuple[str | None, Path | None]:
+    """Where checkpoints go, and the folder that is to be removed at the end. Finds what the job goes on from."""
+    flink, given = options.view_as(FlinkOptions), options.view_as(CheckpointOptions).checkpoint_dir
+    if given:
+        url = checkpoints.url_of(given)
+        if flink.savepoint_path is None and (found := checkpoints.newest(url)):
+            LOGGER.info("going on from %s", found)
+            flink.savepoint_path = found
+        return url, None
+    if not _is_for_this_run(options):
+        return None, None
+    # In memory, Flink's default, a checkpoint must not be larger than 5 MB.
+    folder = Path(tempfile.mkdtemp(prefix="rmqio-checkpoint-"))
+    if job.unbounded and flink.savepoint_path is None:
+        LOGGER.warning(NO_CHECKPOINT_DIR)
+    return folder.as_uri(), folder
+
+
+def _held(options: PipelineOptions) -> Exclusive | None:
+    """Keeps another program from going on from the checkpoint that this one goes on from."""
+    given = options.view_as(CheckpointOptions).checkpoint_dir
+    if not given or not is_local(given):
+        return None
+    return Exclusive(f"file:{checkpoints.path_of(checkpoints.url_of(given))}")
+
+
+def _is_for_this_run(options: PipelineOptions) -> bool:
+    """Whether checkpoints, without a `--checkpoint_dir`, go to a folder that is removed at the end."""
+    flink = options.view_as(FlinkOptions)
+    return _is_embedded(options) and not flink.state_backend_storage_path and flink.checkpointing_interval != -1
+
+
+def _is_embedded(options: PipelineOptions) -> bool:
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    return options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED and not endpoint
+
+
+def _instead(options: PipelineOptions) -> dict[Need, Cell]:
+    """What options change of what a stream can do."""
+    refused = TABLE[Need.SIDE_INPUTS][Mode.FLINK_STREAMING]
+    if options.view_as(FlinkOptions).checkpointing_interval == -1:
+        return {Need.SIDE_INPUTS: refused._replace(verdict=Verdict.YES, text="as long as there are no checkpoints")}
+    if options.view_as(PortableOptions).job_endpoint or options.view_as(FlinkRunnerOptions).flink_job_server_jar:
+        text = "unless the job server is newer than Beam 2.62, it fails at the first checkpoint"
+        return {Need.SIDE_INPUTS: refused._replace(verdict=Verdict.WARNED, text=text)}
+    return {}
+
+
+def _wanted(options: PipelineOptions) -> Wanted:
+    flink, ours = options.view_as(FlinkRunnerOptions), options.view_as(FlinkOptions)
+    given = options.view_as(JobServerOptions)
+    master = LOCAL_MASTER if flink.flink_master in EMBEDDED else flink.flink_master
+    jar = flink.flink_job_server_jar
+    return Wanted(
+        flink_master=master,
+        jar=downloaded(jar) if jar and "://" in jar else jar,
+        heap_mb=ours.flink_heap_mb,
+        flink_conf=tuple(sorted(flink_conf(options).items())),
+        artifacts_dir=given.artifacts_dir,
+        verbose=LOGGER.isEnabledFor(logging.INFO),
+    )

@@ -1,0 +1,102 @@
+"""Pools of Python workers that listen on the loopback interface only.
+
+Beam's own listens on all interfaces, and whoever reaches a pool can have it run programs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from rmqio.errors import LocalError
+from rmqio.local.ports import LOOPBACK
+from rmqio.runners.flink._beam import (
+    BeamFnExternalWorkerPoolServicer,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    shared_unbounded_instance,
+)
+
+CACHE_BYTES: Final = 100 << 20
+NO_LIMIT: Final = -1
+# Of the harness as Beam's own pool starts it. Arguments are the control endpoint and the worker's id.
+_HARNESS: Final = (
+    "import sys; from apache_beam.runners.worker.sdk_worker import SdkHarness; "
+    "SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()"
+)
+
+
+class _Processes(BeamFnExternalWorkerPoolServicer):
+    """Workers as processes with this Python. Beam's own would run whatever `python` is first in the PATH."""
+
+    def StartWorker(self, request: Any, context: Any) -> Any:
+        harness = [request.control_endpoint.url, request.worker_id, str(self._state_cache_size)]
+        try:
+            self._worker_processes[request.worker_id] = subprocess.Popen([sys.executable, "-c", _HARNESS, *harness])
+        except OSError as error:
+            return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
+        return beam_fn_api_pb2.StartWorkerResponse()
+
+    def kill_all(self) -> None:
+        """At the end of the pool."""
+        for process in self._worker_processes.values():
+            process.kill()
+            process.wait()
+
+
+def start_pool(
+    *, processes: bool, port: int = 0, cache_bytes: int = CACHE_BYTES, buffer_limit_ms: int = NO_LIMIT
+) -> tuple[str, Callable[[], None]]:
+    """Start a pool; its address, and what stops it.
+
+    Args:
+      processes: each worker is a process of its own; else a thread of this one.
+      port: 0 for a free one.
+      cache_bytes: of state that a worker keeps between bundles.
+      buffer_limit_ms: how long a thread's worker keeps back what it has made; -1: until its buffer is full.
+
+    Raises `LocalError`: the port is taken.
+    """
+    if processes:
+        pool = _Processes(use_process=True, state_cache_size=cache_bytes)
+    else:
+        _expect_hang_up()
+        pool = BeamFnExternalWorkerPoolServicer(state_cache_size=cache_bytes, data_buffer_time_limit_ms=buffer_limit_ms)
+    server = grpc.server(shared_unbounded_instance())
+    try:
+        port = server.add_insecure_port(f"{LOOPBACK}:{port}")
+    except RuntimeError as error:
+        raise LocalError(f"no pool of workers at {LOOPBACK}:{port}: {error}") from error
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+    server.start()
+
+    def stop() -> None:
+        server.stop(1)
+        if processes:
+            pool.kill_all()
+
+    return f"{LOOPBACK}:{port}", stop
+
+
+def _expect_hang_up() -> None:
+    """Keeps Python from printing a traceback at the end of a job.
+
+    The job server then hangs up on the worker, whose thread that reads data raises that, and nobody takes it.
+    """
+    before = threading.excepthook
+    if getattr(before, "expects_hang_up", False):
+        return
+
+    def hook(failure: Any) -> None:
+        at_end = failure.thread is not None and failure.thread.name == "read_grpc_client_inputs"
+        error = failure.exc_value
+        if not (at_end and isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED):
+            before(failure)
+
+    hook.expects_hang_up = True  # type: ignore[attr-defined]
+    threading.excepthook = hook

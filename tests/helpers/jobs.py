@@ -1,0 +1,71 @@
+"""Programs as a user starts them, to be waited for, interrupted and killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Job:
+    """A program in a session of its own, with all that it starts. What it prints goes to files in `folder`."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        name = uuid.uuid4().hex
+        self.log, self.output = folder / f"{name}.log", folder / f"{name}.output"
+        with self.log.open("wb") as log, self.output.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=log, start_new_session=True)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
+        """Fails also if the program ends before. Patient, since a busy machine takes long to start things."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            text = self.log.read_text()[-4000:]
+            assert self.process.poll() is None, f"it has ended with {self.process.returncode} before: {what}\n{text}"
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}\n{text}"
+            time.sleep(0.1)
+
+    def interrupt(self) -> int:
+        return self.end(signal.SIGINT)
+
+    def end(self, number: int) -> int:
+        """Its exit status after a signal. Whatever it does is to be over within a minute."""
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """With all that it has started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def kill_worker(self) -> int:
+        """Kills one of Spark's Python workers; its process id."""
+        names: dict[int, str] = {}
+        parents: dict[int, int] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                after_name = (folder / "stat").read_text().rpartition(") ")[2].split()
+                name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it has ended meanwhile
+            if int(after_name[3]) == self.process.pid:  # the session
+                names[int(folder.name)], parents[int(folder.name)] = name, int(after_name[1])
+        is_daemon = {pid: "rmqio.runners.spark.daemon" in name for pid, name in names.items()}
+        worker = max(pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid]))
+        os.kill(worker, signal.SIGKILL)
+        return worker
+
+
+@contextmanager
+def started(job: Job) -> Iterator[Job]:
+    """Leaves nothing of it behind."""
+    try:
+        yield job
+    finally:
+        if job.process.poll() is None:
+            job.kill()

@@ -1,0 +1,233 @@
+"""`--runner=FlinkRunner`: pipelines on the Flink inside of a job server, as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.metrics import Metrics, MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from rmqio.errors import LocalError
+from rmqio.local import LocalRocketMQ
+from rmqio.runners import options
+from rmqio.runners.exclusive import Exclusive
+from rmqio.runners.flink import FlinkError, FlinkResult
+from rmqio.runners.flink.servers import SERVERS, Server
+from rmqio.runners.flink.workers import start_pool
+from tests.helpers.jobs import started
+from tests.helpers.ledger import wait_until
+from tests.helpers.listening import is_loopback, listening
+from tests.helpers.orders import Bench
+
+pytestmark = [
+    pytest.mark.slow,
+    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
+]
+
+ENDLESS = ["--streaming", "--checkpointing_interval=300"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    SERVERS.stop_all()
+
+
+def on_flink(*flags: str) -> PipelineOptions:
+    return options(["--runner=FlinkRunner", *flags])
+
+
+def counted(n: int) -> int:
+    Metrics.counter("test", "seen").inc()
+    return n
+
+
+def test_a_batch_job_and_its_metrics() -> None:
+    pipeline = beam.Pipeline(options=on_flink())
+    sums = pipeline | beam.Create(range(10)) | beam.Map(counted) | beam.CombineGlobally(sum)
+    assert_that(sums, equal_to([45]))
+    result = pipeline.run()
+    assert result.wait_until_finish() == "DONE"
+    (seen,) = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
+    assert seen.result == 10
+
+
+def test_a_stream_that_ends_ends() -> None:
+    with beam.Pipeline(options=on_flink("--streaming")) as pipeline:
+        seconds = pipeline | beam.Create(range(20)) | beam.Map(lambda n: TimestampedValue(("k", n), n))
+        sums = seconds | beam.WindowInto(FixedWindows(10)) | beam.CombinePerKey(sum)
+        assert_that(sums, equal_to([("k", 45), ("k", 145)]))
+
+
+def test_a_job_server_is_used_again_and_so_are_options() -> None:
+    given = on_flink("--streaming")
+    known = given.get_all_options()
+    before: list[Server] = []
+    for _ in range(2):
+        with beam.Pipeline(options=given) as pipeline:
+            _ = pipeline | beam.Create([1])
+        before = before or SERVERS.idle
+    assert len(before) == 1
+    assert SERVERS.idle == before
+    assert given.get_all_options() == known, "the next pipeline must not go on from where this one was"
+
+
+def test_a_failure_is_told_and_the_server_is_free_again() -> None:
+    def fail(n: int) -> None:
+        raise ValueError(f"no {n}, please")
+
+    pipeline = beam.Pipeline(options=on_flink())
+    _ = pipeline | beam.Create([7]) | beam.Map(fail)
+    with pytest.raises(RuntimeError, match="no 7, please"):
+        pipeline.run().wait_until_finish()
+    assert len(SERVERS.idle) == 1
+
+
+def endless(folder: Path, *flags: str) -> FlinkResult:
+    """Writes the number of each element to a file."""
+    seen = folder / "seen"
+
+    def note(_: object) -> None:
+        with seen.open("a") as file:
+            file.write("x")
+
+    pipeline = beam.Pipeline(options=on_flink(*ENDLESS, *flags))
+    _ = pipeline | PeriodicImpulse(fire_interval=0.1) | beam.Map(note)
+    result = pipeline.run()
+    wait_until(lambda: seen.exists() and seen.stat().st_size > 3, "elements", timeout_s=60)
+    return result
+
+
+def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
+    result = endless(tmp_path)
+    assert isinstance(result, FlinkResult)
+    assert result.state == PipelineState.RUNNING
+    if sys.platform == "linux":
+        ours = listening(os.getpid())
+        assert ours, "the pool of workers"
+        assert {address for address in ours if not is_loopback(address)} == set()
+    assert result.cancel() == "CANCELLED"
+
+    def stands_still() -> bool:
+        """The worker finishes what it has been handed."""
+        size = (tmp_path / "seen").stat().st_size
+        time.sleep(1)
+        return (tmp_path / "seen").stat().st_size == size
+
+    wait_until(stands_still, "nothing more to be read", timeout_s=60)
+    assert result.state == PipelineState.CANCELLED
+    assert result.wait_until_finish() == "CANCELLED"
+    assert len(SERVERS.idle) == 1
+
+
+def test_a_hang_up_of_the_job_server_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failure: told.append(failure.exc_type))
+    _, stop = start_pool(processes=False)
+    stop()
+
+    class HungUp(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.CANCELLED
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    for name, error in (
+        ("read_grpc_client_inputs", HungUp()),
+        ("another", HungUp()),
+        ("read_grpc_client_inputs", OSError()),
+    ):
+        thread = threading.Thread(target=fail, args=(error,), name=name)
+        thread.start()
+        thread.join()
+    assert told == [HungUp, OSError]
+
+
+def test_a_second_one_on_the_same_checkpoints_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    held = Exclusive(f"file:{folder}")
+    with pytest.raises(LocalError, match=r"is in use: process \d+ runs a pipeline with this --checkpoint_dir"):
+        endless(tmp_path, f"--checkpoint_dir={folder}")
+    held.close()
+
+
+def test_stop_with_a_savepoint(tmp_path: Path) -> None:
+    result = endless(tmp_path)
+    path = result.stop_with_savepoint((tmp_path / "savepoints").as_uri())
+    assert path.startswith((tmp_path / "savepoints").as_uri().replace("file://", "file:"))
+    assert result.state == PipelineState.DONE
+    with pytest.raises(FlinkError, match="it has ended"):
+        result.stop_with_savepoint()
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    result = endless(tmp_path)
+    assert result.rest is not None
+
+    def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "rmqio.runners.flink", *arguments, f"--flink_master={result.rest.url}"]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    listed = cli("jobs")
+    assert "RUNNING" in listed.stdout, listed
+    assert result.name in listed.stdout
+    wrong = cli("cancel", "nobody")
+    assert wrong.returncode == 1
+    assert result.name in wrong.stderr
+    stopped = cli("stop", result.name, f"--folder={(tmp_path / 'savepoints').as_uri()}")
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout.startswith("file:")
+    wait_until(lambda: PipelineState.is_terminal(result.state), "the end of the job", timeout_s=60)
+
+
+@pytest.fixture
+def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(rocketmq, tmp_path)
+    yield made
+    made.client.close()
+
+
+COUNT = 20_000
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(900)
+def test_a_killed_job_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
+    bench.send(1_000)
+    flags = ("--checkpointing_interval=500",)
+    with started(bench.job(*flags, runner="FlinkRunner")) as job:
+        job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
+
+        def goes_on() -> bool:
+            """Keeps orders on their way: the job reads faster than it could be killed amid a fixed number of them."""
+            if bench.sent - bench.committed() < 0.2 * COUNT:
+                bench.send(500)
+            return 0.2 * COUNT <= bench.committed() < bench.sent
+
+        job.wait_until(goes_on, "a fifth of the orders to be committed, with others on their way")
+        job.kill()
+    killed_at = bench.committed()
+    total = max(COUNT, 2 * killed_at)  # on a fast machine it has read more
+    assert 0.2 * total <= killed_at <= 0.8 * total, killed_at
+    bench.send(total - bench.sent)
+    with started(bench.job(*flags, runner="FlinkRunner")) as job:
+        job.wait_until(bench.are_there, "all totals")
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        assert job.interrupt() == 130, job.log.read_text()
+    bench.check()

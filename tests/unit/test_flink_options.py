@@ -1,0 +1,143 @@
+"""What a job on Flink gets where its user says nothing, and what its user is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, StandardOptions
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+
+from rmqio import ReadFromRocketMQ, StopAt
+from rmqio.errors import LocalError
+from rmqio.runners.flink import checkpoints
+from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
+
+BATCH, BOUNDED, ENDLESS = Job(False, False), Job(True, False), Job(True, True)
+
+
+def settled(job: Job, *flags: str, storage: str | None = None) -> PipelineOptions:
+    options = PipelineOptions([*flags])
+    set_defaults(options, job, storage)
+    return options
+
+
+def test_a_stream_has_checkpoints_and_rocksdb() -> None:
+    options = settled(ENDLESS, storage="file:///there")
+    assert options.view_as(StandardOptions).streaming
+    found = options.view_as(FlinkOptions)
+    assert found.checkpointing_interval == 10_000
+    assert found.checkpointing_mode == "EXACTLY_ONCE"
+    assert found.state_backend == "rocksdb"
+    assert found.state_backend_storage_path == "file:///there"
+    assert found.externalized_checkpoints_enabled
+    assert found.retain_externalized_checkpoints_on_cancellation
+    assert found.finish_bundle_before_checkpointing
+    assert found.shutdown_sources_after_idle_ms is None, "its read would be run to its end at once, without checkpoints"
+    assert dangers(options, ENDLESS) == []
+
+
+def test_what_the_user_says_counts() -> None:
+    flags = ["--checkpointing_interval=500", "--checkpointing_mode=AT_LEAST_ONCE", "--state_backend=hashmap"]
+    options = settled(ENDLESS, *flags, "--state_backend_storage_path=s3://b/c", storage="file:///there")
+    found = options.view_as(FlinkOptions)
+    assert (found.checkpointing_interval, found.checkpointing_mode) == (500, "AT_LEAST_ONCE")
+    assert (found.state_backend, found.state_backend_storage_path) == ("hashmap", "s3://b/c")
+
+
+def test_without_checkpoints_there_is_no_state_backend_which_would_ask_where_they_go() -> None:
+    assert settled(ENDLESS, "--checkpointing_interval=-1").view_as(FlinkOptions).state_backend is None
+
+
+def test_where_nobody_says_where_checkpoints_go_the_clusters_state_backend_is_taken() -> None:
+    found = settled(ENDLESS).view_as(FlinkOptions)
+    assert (found.state_backend, found.state_backend_storage_path) == (None, None)
+    assert found.checkpointing_interval == 10_000
+
+
+def test_a_stream_that_ends_lets_its_sources_go() -> None:
+    assert settled(BOUNDED).view_as(FlinkOptions).shutdown_sources_after_idle_ms == 1_000
+
+
+def test_a_batch_job_is_left_alone() -> None:
+    found = settled(BATCH).view_as(FlinkOptions)
+    assert found.checkpointing_interval is None
+    assert found.state_backend is None
+    with pytest.raises(LocalError, match=r"--savepoint_path.*batch job"):
+        settled(BATCH, "--savepoint_path=file:///there")
+
+
+def test_a_pipeline_without_end_is_a_stream_whatever_the_options_say() -> None:
+    pipeline = beam.Pipeline()
+    _ = pipeline | PeriodicImpulse()
+    assert job_of(pipeline.to_runner_api(), PipelineOptions([])) == ENDLESS
+    pipeline = beam.Pipeline()
+    _ = pipeline | beam.Create([1])
+    assert job_of(pipeline.to_runner_api(), PipelineOptions([])) == BATCH
+    assert job_of(pipeline.to_runner_api(), PipelineOptions(["--streaming"])) == BOUNDED
+
+
+@pytest.mark.parametrize(("group", "job"), [(None, BATCH), ("billing", BOUNDED)])
+def test_a_read_that_commits_offsets_is_a_stream_though_it_ends(group: str | None, job: Job) -> None:
+    pipeline = beam.Pipeline()
+    _ = pipeline | ReadFromRocketMQ("a", name_server="localhost:9", consumer_group=group, stop=StopAt.latest())
+    assert job_of(pipeline.to_runner_api(), PipelineOptions([])) == job
+
+
+@pytest.mark.parametrize(
+    ("job", "flags", "told"),
+    [
+        (ENDLESS, ["--checkpointing_interval=-1"], "no group offset is committed"),
+        (ENDLESS, ["--checkpointing_mode=AT_LEAST_ONCE"], "counted elements twice"),
+        (ENDLESS, ["--allow_non_restored_state"], "state that fits no step"),
+        (ENDLESS, ["--flink_master=flink:8081", "--environment_type=LOOPBACK"], "in this process; when it ends"),
+        (ENDLESS, ["--flink_master=flink:8081", "--state_backend_storage_path=file:///a"], "must have that folder"),
+        (BATCH, ["--checkpoint_dir=/a"], "no effect: this is a batch job"),
+    ],
+)
+def test_what_is_not_safe_is_said(job: Job, flags: list[str], told: str) -> None:
+    (found,) = dangers(settled(job, *flags), job)
+    assert told in found
+
+
+@pytest.mark.parametrize("master", ["127.0.0.1:8081", "http://localhost:8081", "[::1]:8081"])
+def test_a_cluster_on_this_machine_sees_its_folders(master: str) -> None:
+    options = settled(ENDLESS, "--state_backend_storage_path=file:///a")
+    options.view_as(FlinkRunnerOptions).flink_master = master
+    assert dangers(options, ENDLESS) == []
+
+
+def test_settings_of_flink() -> None:
+    options = PipelineOptions(["--flink_conf=a.b=1", "--flink_conf=c=d=e"])
+    assert flink_conf(options) == {"a.b": "1", "c": "d=e"}
+    with pytest.raises(LocalError, match="NAME=VALUE"):
+        flink_conf(PipelineOptions(["--flink_conf=a.b"]))
+
+
+def test_a_folder_becomes_a_url_and_is_made(tmp_path: Path) -> None:
+    url = checkpoints.url_of(str(tmp_path / "with space"))
+    assert url == (tmp_path / "with space").as_uri()
+    assert (tmp_path / "with space").is_dir()
+    assert checkpoints.url_of("s3://bucket/a") == "s3://bucket/a"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalError, match=r"--checkpoint_dir=.*file"):
+        checkpoints.url_of(str(tmp_path / "file" / "below"))
+
+
+def test_the_newest_complete_checkpoint_of_any_job(tmp_path: Path) -> None:
+    url = checkpoints.url_of(str(tmp_path / "with space"))
+    assert checkpoints.newest(url) is None
+    for number, name in enumerate(["a/chk-9", "b/chk-1", "b/chk-2", "b/shared"]):
+        folder = tmp_path / "with space" / name
+        folder.mkdir(parents=True)
+        if name != "b/chk-2":  # is being made
+            (folder / "_metadata").write_text("")
+            os.utime(folder / "_metadata", (number, number))
+    assert checkpoints.newest(url) == (tmp_path / "with space/b/chk-1").as_uri()
+
+
+def test_a_file_system_that_beam_does_not_know_is_refused() -> None:
+    with pytest.raises(LocalError, match="--savepoint_path"):
+        checkpoints.newest("oss2://bucket/a")
