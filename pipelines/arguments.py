@@ -24,7 +24,9 @@ Read {"id", "address"} as JSON from one RocketMQ topic, take the province from e
 """
 
 _EPILOG: Final = """\
-Any other option goes to Beam and its runner, e.g. --flink_master=host:8081 --checkpointing_interval=10000.
+Any other option goes to Beam and its runner, e.g. --flink_master=host:8081 --checkpointing_interval=10000, or
+--runner=SparkRunner --streaming --checkpoint_dir=/var/lib/provinces, which goes on from there when started again.
+--report shows what the runner makes of the job, and ends.
 
 An address begins with its province ("浙江省杭州市西湖区...", also "浙江杭州市...", "中国 浙江省 ..."). Bad input is a
 message that is not JSON, has no id or no address, or whose address names no province: it goes to the dead-letter topic,

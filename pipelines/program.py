@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
@@ -13,8 +14,10 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from rmqio.errors import LocalError, RmqioError
+from rmqio.runners.report import Refused, ReportOptions
 
 OK: Final = 0
 FAILED: Final = 1
@@ -36,6 +39,8 @@ def run_program(
 ) -> int:
     """Build and run a pipeline, wait for its end, print the summary of its result on stdout; the exit status.
 
+    With `--report` it is only built, and what its runner does with it printed.
+
     Failures that a user can do something about are one line on stderr, `verbose` adds the traceback. Others (bugs)
     leave as they are. On Ctrl-C a runner that works elsewhere is told to cancel the job.
     """
@@ -43,6 +48,8 @@ def run_program(
     try:
         pipeline = beam.Pipeline(options=options)
         build(pipeline)
+        if options.view_as(ReportOptions).report:
+            return _report(name, pipeline)
     except (LocalError, ImportError, AttributeError, ValueError) as error:  # a runner's class that is not there, too
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)
     result = None
@@ -51,8 +58,11 @@ def run_program(
         state = result.wait_until_finish()
     except KeyboardInterrupt:
         if result is not None:
-            result.cancel()
+            with contextlib.suppress(KeyboardInterrupt):  # again: who asks twice does not want to wait
+                result.cancel()
         return _end(name, INTERRUPTED, "interrupted")
+    except Refused as error:
+        return _end(name, WRONG_USAGE, str(error), verbose=verbose)
     except (RmqioError, RuntimeError) as error:
         if str(error).startswith("KeyboardInterrupt"):  # Ctrl-C inside a DoFn of the in-process runner, as Beam has it
             return _end(name, INTERRUPTED, "interrupted")
@@ -63,12 +73,34 @@ def run_program(
     return OK
 
 
+def _report(name: str, pipeline: beam.Pipeline) -> int:
+    runner = pipeline.runner
+    if not hasattr(runner, "report"):
+        raise LocalError(
+            f"--report says nothing of {type(runner).__name__}: take DirectRunner, SparkRunner or FlinkRunner"
+        )
+    proto = pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
+    report = runner.report(proto, pipeline.options)
+    print(report.table(), flush=True)
+    return WRONG_USAGE if report.refused else OK
+
+
 def set_up_logging(verbose: bool) -> None:
     """Warnings on stderr; with `verbose` also what Beam tells."""
     logging.basicConfig()
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
-    # Beam logs each failure of a DoFn with its traceback, and then raises it as well.
-    logging.getLogger("apache_beam.runners.common").setLevel(logging.INFO if verbose else logging.CRITICAL)
+    # Beam logs each failure of a DoFn with its traceback, in several places, and then raises it as well.
+    for name in ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"):
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.removeFilter(_is_no_message_of_a_job)
+        if not verbose:
+            handler.addFilter(_is_no_message_of_a_job)
+
+
+def _is_no_message_of_a_job(record: logging.LogRecord) -> bool:
+    """What a job server says of a job that fails Beam logs without a logger's name, and raises it as well."""
+    return not (record.name == "root" and record.module == "portable_runner")
 
 
 def failure_text(error: Exception) -> str:

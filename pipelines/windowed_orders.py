@@ -20,7 +20,7 @@ from apache_beam.transforms.window import FixedWindows
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import NAME_SERVER_VARIABLE, ReadOptions
-from rmqio.pipelines.arguments import parse_start
+from rmqio.pipelines.arguments import parse_start, parse_stop
 from rmqio.pipelines.program import count, run_program
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
@@ -86,6 +86,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         name_server=arguments.name_server,
         consumer_group=arguments.consumer_group,
         start=arguments.start,
+        stop=arguments.stop,
         timestamp=event_time,
         options=ReadOptions(max_out_of_orderness_ms=arguments.lateness_ms, idle_timeout_ms=arguments.idle_timeout_ms),
     )
@@ -113,7 +114,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="windowed_orders.py",
         description=_DESCRIPTION,
-        epilog="Other options go to Beam and its runner. Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted",
+        epilog="Other options go to Beam and its runner; --report shows what that makes of the job, and ends.\n"
+        "exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -127,6 +129,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=parse_start,
         metavar="WHERE",
         help="earliest, latest, group, timestamp:TIME; at first start only",
+    )
+    add(
+        "--stop",
+        type=parse_stop,
+        metavar="WHERE",
+        help="none (default), latest (what the topic holds when the job starts; all windows are over then) or "
+        "timestamp:TIME",
     )
     add("--window_s", type=int, default=10, help="length of a window in seconds. Default: 10")
     add("--lateness_ms", type=int, default=5_000, help="how much later than others an order may come. Default: 5000")

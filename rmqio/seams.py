@@ -7,10 +7,14 @@ them over sockets, `rmqio.testing` in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
+
+ENDLESS_READ: Final = "rmqio:endless_read:v1"
+"""Beam's annotation of a transform whose read never ends, by which a runner knows it. That a collection is unbounded
+does not say so: other people's splittable DoFns are unbounded and may yet end."""
 
 
 class OffsetLookup(Protocol):

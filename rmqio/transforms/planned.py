@@ -7,11 +7,13 @@ beside the runner's driver, and a plain DoFn that reads the ranges which the pla
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageFilter, MessageQueue
@@ -28,6 +30,8 @@ from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks
 _LOGGER = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
 _CLOCK_STEP_MS = 1_000
+_MIN_MICROS = int(MIN_TIMESTAMP.micros)
+_NOT_YET = {"idle_since_ms": None, "clock_ms": None, "read_ms": None}
 _SAMPLE_EVERY_S = 30.0
 _SAMPLE_WAIT_MS = 1_000
 _UNKNOWN_BYTES = 1_024.0
@@ -37,8 +41,8 @@ QueueRangeElement = tuple[str, str, int, int, int]
 """Topic, broker, queue, first offset, and the one behind the last."""
 Position = Mapping[str, Any]
 """By queue as text: where its reading began (`from`), where it is read to (`at`), where it ends (`stop`, if it does),
-the broker's end (`end`), since when nothing is left of it (`idle_since_ms`), and how far the clock has moved its
-watermark (`clock_ms`)."""
+the broker's end (`end`), since when nothing is left of it (`idle_since_ms`), how far the clock has moved its watermark
+(`clock_ms`), and when it was last read to its end (`read_ms`)."""
 
 
 class QueuePlanner:
@@ -52,6 +56,8 @@ class QueuePlanner:
         self._discovered_at = float("-inf")
         self._warned_at = float("-inf")
         self._has_begun = False
+        self.is_bounded = config.stop is not None
+        self.identity = str(discovery.subscription)
         self._until_now = False
         self._sizes: dict[str, tuple[float, float]] = {}
 
@@ -70,11 +76,12 @@ class QueuePlanner:
             self._pass_over(error)
             return position
         left: dict[str, int] = {}
+        asked_ms: dict[str, int] = {}
         for name, each in found.items():
             stop, queue = each["stop"], queue_of(name)
             if stop is not None and each["at"] >= stop:
                 continue
-            now_ms = int(time.time() * 1000)  # before it is asked: what comes meanwhile is not older
+            now_ms = asked_ms[name] = int(time.time() * 1000)  # before it is asked: what comes meanwhile is not older
             try:
                 each["end"] = client.max_offset(queue)
             except RmqioError as error:
@@ -86,8 +93,10 @@ class QueuePlanner:
             if each["at"] < target:
                 left[name] = target - each["at"]
             self._follow_clock(each, now_ms, is_busy=name in left)
-        for name, share in _shares(left, self._most(client, left, found, limits)).items():
+        turn = sum(each["at"] for each in found.values())
+        for name, share in _shares(left, self._most(client, left, found, limits), turn).items():
             found[name]["at"] += share
+            found[name]["read_ms"] = asked_ms[name] if share == left[name] else None
         return found
 
     def elements(self, begin: Position | None, end: Position | None) -> Sequence[tuple[QueueRangeElement, float]]:
@@ -111,6 +120,18 @@ class QueuePlanner:
             found[name] = None if clock is None else clock * 1000
         return found
 
+    def silent(self, position: Position | None) -> Mapping[str, tuple[int, int]]:
+        """The queues that are read to their end, though of what was there the filter may have left nothing."""
+        config, options = self._config, self._config.options
+        if config.message_filter.is_all:
+            return {}
+        read_ms = {name: (position or {})[name]["read_ms"] for name in self.partitions(position)}
+        return {
+            name: (1000 * (each - options.max_out_of_orderness_ms), 1000 * options.idle_timeout_ms)
+            for name, each in read_ms.items()
+            if each is not None
+        }
+
     def has_ended(self, position: Position | None) -> bool:
         """Whether the read has a stop and all queues have been read to it."""
         return self._config.stop is not None and self.is_done(position)
@@ -126,12 +147,12 @@ class QueuePlanner:
 
         Raises `GroupOffsetReset` where an operator has reset them and the options say that this is to be honoured.
         """
-        config = self._config
-        if config.group is None or not config.options.commit_offsets:
+        config, group = self._config, self._config.committed_group
+        if group is None:
             return
         for name, each in (position or {}).items():
-            commit_position(config.factory, config.group, queue_of(name), each["at"], config.options.on_group_reset)
-        raise_reset(config.factory, config.group)
+            commit_position(config.factory, group, queue_of(name), each["at"], config.options.on_group_reset)
+        raise_reset(config.factory, group)
 
     def lag(self, position: Position | None) -> Mapping[str, int]:
         """Messages that are left, by topic."""
@@ -238,17 +259,18 @@ class QueuePlanner:
 
 def _entry(start: int, stop: int | None) -> dict[str, Any]:
     stop = None if stop is None else max(start, stop)
-    return {"from": start, "at": start, "end": start, "stop": stop, "idle_since_ms": None, "clock_ms": None}
+    return {"from": start, "at": start, "end": start, "stop": stop, **_NOT_YET}
 
 
-def _shares(left: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """How much of each queue is read: what it has, or its part of `most`."""
+def _shares(left: Mapping[str, int], most: int | None, turn: int) -> dict[str, int]:
+    """How much of each queue is read: what it has, or its part of `most`, the rest of which changes with `turn`."""
     total = sum(left.values())
     if most is None or total <= most:
         return dict(left)
     shares = {name: size * most // total for name, size in left.items()}
     spare = most - sum(shares.values())
-    for name in sorted(left, key=lambda each: (shares[each], each)):  # those that rounding took most from
+    names = random.Random(turn).sample(sorted(left), len(left))
+    for name in sorted(names, key=shares.__getitem__):  # those that rounding took most from
         if spare and shares[name] < left[name]:
             shares[name] += 1
             spare -= 1
@@ -295,7 +317,8 @@ class ReadRangesFn(ReadQueueFn):
                 self._check_end(queue, before, end)
                 assert self._readers is not None
                 self._readers.start_bundle()  # or it would not wait again
-        yield beam.pvalue.TaggedOutput(WATERMARKS_TAG, (name_of(queue), estimator.milliseconds * 1000))
+        if estimator.get_estimator_state() > _MIN_MICROS:  # else the filter has left nothing of the range
+            yield beam.pvalue.TaggedOutput(WATERMARKS_TAG, (name_of(queue), estimator.milliseconds * 1000))
 
     def _follow_clock(self, slot: Any, estimator: QueueWatermark) -> None:
         """The planner does, so that it is the same when the range is read again."""

@@ -13,7 +13,7 @@ from apache_beam.transforms.display import DisplayDataItem
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions, ReadOptions
-from rmqio.seams import ClientFactory
+from rmqio.seams import ENDLESS_READ, ClientFactory
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -22,7 +22,7 @@ from rmqio.transforms.errors_out import ReadFailure, dead_letter
 from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
-from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn
+from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
 
@@ -129,7 +129,10 @@ class _Read(beam.PTransform):
         )
 
     def _read_queues(self, descriptors: Any) -> Any:
-        return self._apply(descriptors, "Read queues", BoundedReadFn if self._is_bounded else UnboundedReadFn)
+        if not self._is_bounded:
+            return self._apply(descriptors, "Read queues", UnboundedReadFn)
+        make_fn = UncommittedReadFn if self._config.committed_group is None else BoundedReadFn
+        return self._apply(descriptors, "Read queues", make_fn)
 
     def _apply(self, elements: Any, label: str, make_fn: Callable[[ReadConfig], Any], watermarks: Any = None) -> Any:
         handled = self._error_handler is not None or self._dead_letter_topic is not None
@@ -252,6 +255,11 @@ class ReadFromRocketMQ(_Read):
             return self._apply(start, "Read queues", functools.partial(_in_process_fn, discovery))
         fn = WatchFn(discovery) if watch else DiscoverFn(discovery)
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
+
+    def annotations(self) -> dict[str, Any]:
+        # Not so `ReadAllFromRocketMQ`: each of its elements may bring a stop of its own.
+        found: dict[str, Any] = super().annotations()
+        return found if self._is_bounded else {**found, ENDLESS_READ: b""}
 
     def _plan(self, pbegin: Any, source: Any) -> Any:
         """The read as a runner plans it, micro-batch by micro-batch."""

@@ -50,9 +50,14 @@ class ReadConfig:
     batches: bool = False
     errors_to_output: bool = False
 
+    @property
+    def committed_group(self) -> str | None:
+        """The group whose offsets are committed."""
+        return self.group if self.options.commit_offsets else None
+
 
 class ReadQueueFn(beam.DoFn, RestrictionProvider):
-    """Reads one queue. Use `BoundedReadFn` or `UnboundedReadFn`: Beam must know which when a pipeline is built.
+    """Reads one queue. Beam must know which of its subclasses, bounded or not, when a pipeline is built.
 
     Initial restriction: the start and stop strategies, resolved to offsets against the broker, once. On resume,
     restore or retry they are not asked again.
@@ -257,16 +262,16 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.set_lag(slot.reader.queue, 0)
 
     def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
-        config = self._config
-        if config.group is None or not config.options.commit_offsets:
+        config, group = self._config, self._config.committed_group
+        if group is None:
             return
-        raise_reset(config.factory, config.group)
+        raise_reset(config.factory, group)
         interval_ms = 0 if finished else config.options.offset_commit_interval_ms
-        if is_commit_due(config.factory, config.group, queue, position, interval_ms):
+        if is_commit_due(config.factory, group, queue, position, interval_ms):
             on_reset = config.options.on_group_reset
-            callback = functools.partial(commit_position, config.factory, config.group, queue, position, on_reset)
+            callback = functools.partial(commit_position, config.factory, group, queue, position, on_reset)
             finalizer.register(callback)
-        done, failed = take_counts(config.factory, config.group)
+        done, failed = take_counts(config.factory, group)
         if done:
             self._metrics.commits.inc(done)
         if failed:
@@ -303,6 +308,19 @@ class BoundedReadFn(ReadQueueFn):
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
     ) -> Iterable[Any]:
         return self._read(element, finalizer, tracker, estimator, window)
+
+
+class UncommittedReadFn(ReadQueueFn):
+    """The same where no offsets are committed. Flink runs what asks for bundle finalization as a stream only."""
+
+    def process(
+        self,
+        element: QueueDescriptor,
+        window: Any = beam.DoFn.WindowParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+    ) -> Iterable[Any]:
+        return self._read(element, None, tracker, estimator, window)
 
 
 class UnboundedReadFn(ReadQueueFn):

@@ -101,7 +101,7 @@ def test_the_rest_goes_to_beam() -> None:
     found = parse([*BASE, "--runner=direct", "--direct_num_workers", "3", "-v"])
     assert found.verbose
     assert found.beam.view_as(DirectOptions).direct_num_workers == 3
-    assert str(found.beam.view_as(StandardOptions).runner).endswith(".FnApiRunner")
+    assert str(found.beam.view_as(StandardOptions).runner).endswith(".DirectRunner")
 
 
 def test_name_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

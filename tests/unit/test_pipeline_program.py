@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +20,8 @@ from rmqio.pipelines.program import count, failure_text, run_program
 @pytest.fixture(autouse=True)
 def _levels() -> Iterator[None]:
     """A program sets log levels, once for its life; here others come after it."""
-    loggers = [logging.getLogger(), logging.getLogger("apache_beam.runners.common")]
+    names = ("", "apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
@@ -153,3 +156,18 @@ def test_a_job_elsewhere_that_does_not_end_well(
 )
 def test_the_line_that_matters_is_found(error: Exception, text: str) -> None:
     assert failure_text(error) == text
+
+
+def test_what_beam_logs_of_a_failing_job_and_raises_as_well_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    source = (
+        "import logging\n"
+        "from apache_beam.runners.portability import portable_runner\n"
+        "from rmqio.pipelines.program import set_up_logging\n"
+        "set_up_logging(False)\n"
+        "exec(compile('logging.log(logging.ERROR, \"of the job\")', portable_runner.__file__, 'exec'))\n"
+        "logging.error('of the program')\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", source], check=True, timeout=60)
+    err = capfd.readouterr().err
+    assert "of the program" in err
+    assert "of the job" not in err

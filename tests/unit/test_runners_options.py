@@ -9,22 +9,24 @@ import types
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
-from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import runners
 from rmqio.errors import LocalError
+from rmqio.runners.direct import DirectRunner
+from rmqio.runners.flink import FlinkRunner
 
 
 @pytest.mark.parametrize("name", ["DirectRunner", "directrunner", "direct", "Direct"])
 def test_direct_runner_is_the_in_process_one(name: str) -> None:
     pipeline = beam.Pipeline(options=runners.options([f"--runner={name}"]))
-    assert type(pipeline.runner) is FnApiRunner
+    assert type(pipeline.runner) is DirectRunner
+    assert isinstance(pipeline.runner, FnApiRunner)
 
 
 def test_direct_runner_is_the_default() -> None:
-    assert type(beam.Pipeline(options=runners.options([])).runner) is FnApiRunner
+    assert type(beam.Pipeline(options=runners.options([])).runner) is DirectRunner
 
 
 @pytest.mark.parametrize("name", ["FlinkRunner", "flink"])
@@ -96,7 +98,7 @@ def test_other_options_are_kept() -> None:
 @pytest.mark.parametrize(
     ("argv", "unknown"),
     [
-        (["--streaming", "--direct_num_workers", "3"], []),
+        (["--streaming", "--direct_num_workers", "3", "--report"], []),
         (["--stpo=latest", "--streaming", "--wrong", "value"], ["--stpo", "--wrong"]),
         (["--runner=FlinkRunner", "--checkpointing_interval=1000"], []),
     ],

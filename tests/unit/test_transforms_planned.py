@@ -136,6 +136,12 @@ def test_another_planner_goes_on_at_a_position_and_ignores_the_start(clocked: In
     assert ranges(planner, first, advance(planner, first)) == {N0: (10, 13)}
 
 
+@pytest.mark.parametrize(("stop", "is_bounded"), [(None, False), (StopAt.latest(), True)])
+def test_a_read_with_a_stop_is_bounded(stop: StopAt | None, is_bounded: bool, clocked: InMemoryCluster) -> None:
+    clocked.create_topic("t")
+    assert planner_of(clocked, stop=stop).is_bounded == is_bounded
+
+
 def test_a_topic_that_is_not_there_is_an_error(clocked: InMemoryCluster) -> None:
     with pytest.raises(TopicNotExist):
         planner_of(clocked).advance(None, ALL, False)
@@ -147,11 +153,20 @@ def test_a_topic_that_is_not_there_is_an_error(clocked: InMemoryCluster) -> None
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 200))
 def test_a_limit_is_shared_by_what_queues_have_and_used_up(counts: list[int], most: int) -> None:
     left = {f"t/b/{number}": count for number, count in enumerate(counts) if count}
-    shares = planned._shares(left, most)
+    shares = planned._shares(left, most, sum(counts))
     assert sum(shares.values()) == min(most, sum(left.values()))
     for name, share in shares.items():
         assert 0 <= share <= left[name]
         assert abs(share - min(1, most / sum(left.values())) * left[name]) <= 1
+
+
+def test_no_queue_waits_for_ever_however_small_the_limit(clocked: InMemoryCluster) -> None:
+    fill(clocked, 50, 50)
+    planner, position = planner_of(clocked), None
+    for _ in range(60):
+        position = advance(planner, position, Limits(max_records=1))
+        append(clocked, Q0, 1)
+    assert min(each["at"] for each in position.values()) > 15
 
 
 def test_micro_batches_of_a_limit_read_everything_once(clocked: InMemoryCluster) -> None:
@@ -192,6 +207,24 @@ def test_lag_is_what_is_left_by_topic(clocked: InMemoryCluster) -> None:
 
 
 # ---- the clock, new queues, brokers that are away -------------------------------------------------------------------
+
+
+def test_a_filtered_queue_that_is_read_to_its_end_may_have_given_nothing(
+    clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 5, 0)
+    options = ReadOptions(idle_timeout_ms=10_000, max_out_of_orderness_ms=2_000)
+    assert planner_of(clocked, options=options).silent(advance(planner_of(clocked), None)) == {}, "no filter"
+    planner = planner_of(clocked, options=options, message_filter=MessageFilter("wanted"))
+    first = advance(planner, None, Limits(max_records=3))
+    assert planner.silent(first) == {}, "there is more in it"
+    second = advance(planner, first)
+    read_us = (clock.time_ms() - 2_000) * 1000
+    assert planner.silent(second) == {N0: (read_us, 10_000_000)}
+    clock.advance(5)
+    assert planner.silent(advance(planner, second)) == {N0: (read_us, 10_000_000)}, "nothing has come since"
+    stopping = planner_of(clocked, options=options, message_filter=MessageFilter("wanted"), stop=StopAt.latest())
+    assert stopping.silent(advance(stopping, None)) == {}, "what is at its stop holds nobody back"
 
 
 def test_a_queue_that_is_idle_for_long_enough_follows_the_clock(clocked: InMemoryCluster, clock: ManualClock) -> None:

@@ -1,0 +1,27 @@
+"""Beam's in-process runner, which checks first whether it can run the pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from rmqio.runners.capabilities import Mode
+from rmqio.runners.report import Report, compare
+
+
+class DirectRunner(FnApiRunner):
+    """Runs pipelines in this process. Beam's own one of this name may be another: it chooses, and downloads.
+
+    Raises `Refused` for a pipeline that would wait for ever.
+    """
+
+    def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
+        """Beam's, after the check."""
+        self.report(pipeline_proto, options).check()
+        return super().run_via_runner_api(pipeline_proto, options)
+
+    def report(self, pipeline: Any, options: PipelineOptions) -> Report:
+        """What comes of the needs of a pipeline in Beam's portable form."""
+        return compare(pipeline, Mode.DIRECT)

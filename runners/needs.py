@@ -1,0 +1,129 @@
+"""What a pipeline needs of its runner, read from Beam's portable form of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from rmqio.runners.capabilities import Need
+from rmqio.seams import ENDLESS_READ
+
+_PAR_DO: Final = common_urns.primitives.PAR_DO.urn
+_GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
+_FLATTEN: Final = common_urns.primitives.FLATTEN.urn
+_IMPULSE: Final = common_urns.primitives.IMPULSE.urn
+# The classes of transforms that come with Beam and with us; see `_Pipeline.label`.
+_LIBRARIES: Final = (b"apache_beam.", b"rmqio.transforms.")
+
+
+def needs_of(pipeline: Any) -> dict[Need, list[str]]:
+    """The needs of a pipeline, and of each the names of the transforms that bring it, in the order of the pipeline.
+
+    A name is the label under which a transform of Beam or of ours was applied, not those of its inner parts.
+    """
+    found: dict[Need, dict[str, None]] = defaultdict(dict)
+    graph = _Pipeline(pipeline)
+    for name, transform in graph.leaves():
+        for need in graph.needs(name, transform):
+            found[need][graph.label(name)] = None
+    return {need: list(found[need]) for need in Need if need in found}
+
+
+class _Pipeline:
+    def __init__(self, pipeline: Any) -> None:
+        self._components = pipeline.components
+        self._parents = {
+            part: name for name, each in self._components.transforms.items() for part in each.subtransforms
+        }
+        self._roots = pipeline.root_transform_ids
+        self._behind: set[str] = set()
+        """The collections that come from a read without end."""
+
+    def leaves(self) -> Iterator[tuple[str, Any]]:
+        """What is not made of others, in the order of the pipeline, so that producers come before their readers."""
+
+        def walk(names: Any) -> Iterator[tuple[str, Any]]:
+            for name in names:
+                transform = self._components.transforms[name]
+                if transform.subtransforms:
+                    yield from walk(transform.subtransforms)
+                elif not transform.outputs or not set(transform.outputs.values()) <= set(transform.inputs.values()):
+                    yield name, transform  # others are only a name for what they get
+
+        return walk(self._roots)
+
+    def label(self, name: str) -> str:
+        """The outermost transform around it that is not one of the user's own making: what its user has written."""
+        path = [self._components.transforms[each] for each in reversed(list(self._path(name)))]
+        for each in path:
+            if each.unique_name and each.annotations.get("python_type", b"").startswith(_LIBRARIES):
+                return str(each.unique_name)
+        return str(path[-1].unique_name)
+
+    def needs(self, name: str, transform: Any) -> Iterator[Need]:
+        """Of a leaf whose producers have been asked already."""
+        urn = transform.spec.urn
+        pardo = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload if urn == _PAR_DO else b"")
+        outputs, inputs = [*transform.outputs.values()], dict(transform.inputs)
+        sides = {inputs.pop(tag) for tag in pardo.side_inputs}
+        is_live = any(map(self._is_unbounded, inputs.values()))
+        makes_unbounded = not is_live and any(map(self._is_unbounded, outputs))
+        is_splittable = bool(pardo.restriction_coder_id)
+        in_endless_read = any(
+            ENDLESS_READ in self._components.transforms[each].annotations for each in self._path(name)
+        )
+
+        if makes_unbounded:
+            yield Need.ENDLESS_READS if in_endless_read else Need.UNBOUNDED
+        elif not is_live and (is_splittable or (not inputs and urn != _IMPULSE)):
+            yield Need.ENDING_READS
+        if is_splittable:
+            yield Need.SPLITTABLE
+        if pardo.requests_finalization:
+            yield Need.FINALIZATION
+        if pardo.state_specs:
+            yield Need.STATE
+        if sides:
+            yield Need.SIDE_INPUTS
+        yield from self._timers(pardo, is_live)
+        if urn == _GROUP_BY_KEY and self._merges(*inputs.values()):
+            yield Need.MERGING_WINDOWS
+        if is_live and (urn == _GROUP_BY_KEY or pardo.state_specs or pardo.timer_family_specs):
+            yield Need.KEPT_STATE
+
+        is_behind = not self._behind.isdisjoint(inputs.values())
+        is_shuffle = urn == _GROUP_BY_KEY or (urn == _FLATTEN and len(inputs) > 1)
+        if not self._behind.isdisjoint(sides) or (
+            is_behind and (is_shuffle or (is_splittable and not in_endless_read))
+        ):
+            yield Need.SHUFFLES_BEHIND
+        if is_behind or (in_endless_read and makes_unbounded):
+            self._behind.update(outputs)
+
+    def _path(self, name: str) -> Iterator[str]:
+        """The transform and those that it is in."""
+        at: str | None = name
+        while at is not None:
+            yield at
+            at = self._parents.get(at)
+
+    def _is_unbounded(self, collection: str) -> bool:
+        found = self._components.pcollections[collection].is_bounded
+        return bool(found == beam_runner_api_pb2.IsBounded.UNBOUNDED)
+
+    def _merges(self, collection: str) -> bool:
+        windowing = self._components.pcollections[collection].windowing_strategy_id
+        status = self._components.windowing_strategies[windowing].merge_status
+        return bool(status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE)
+
+    @staticmethod
+    def _timers(pardo: Any, is_live: bool) -> Iterator[Need]:
+        domains = {each.time_domain for each in pardo.timer_family_specs.values()}
+        if beam_runner_api_pb2.TimeDomain.EVENT_TIME in domains:
+            yield Need.LIVE_EVENT_TIMERS if is_live else Need.EVENT_TIMERS
+        if beam_runner_api_pb2.TimeDomain.PROCESSING_TIME in domains:
+            yield Need.LIVE_CLOCK_TIMERS if is_live else Need.CLOCK_TIMERS

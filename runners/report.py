@@ -1,0 +1,114 @@
+"""What a pipeline needs, compared with what its runner gives before it runs: refused, warned of, shown as a table."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from rmqio.errors import LocalError
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
+from rmqio.runners.needs import needs_of
+
+_LOGGER: Final = logging.getLogger("rmqio.runners")
+_WIDTHS: Final = (26, 26, 44)
+_MOST_NAMES: Final = 4
+NO_CHECKPOINT_DIR: Final = "no --checkpoint_dir: a restart begins anew"
+
+
+class ReportOptions(PipelineOptions):
+    """`--report`, for programs that end with `rmqio.pipelines.program.run_program`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--report",
+            action="store_true",
+            default=False,
+            help="Show what the pipeline needs and what the runner does with it, and end without running it.",
+        )
+
+
+class Refused(LocalError):
+    """The runner would lose data of this pipeline, or wait for ever."""
+
+
+class Line(NamedTuple):
+    """A need of a pipeline, and what comes of it."""
+
+    need: Need
+    where: Sequence[str]
+    """The transforms that bring it."""
+    cell: Cell
+
+    def __str__(self) -> str:
+        return f"{self.need.value} ({_listed(self.where)}): {self.cell.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of a pipeline in a mode of a runner."""
+
+    mode: Mode
+    lines: tuple[Line, ...]
+    of_options: tuple[str, ...]
+    """What is to be known of the options. Their runner says it by itself when it runs."""
+
+    @property
+    def refused(self) -> list[Line]:
+        return [line for line in self.lines if line.cell.verdict is Verdict.REFUSED]
+
+    @property
+    def warnings(self) -> list[Line]:
+        return [line for line in self.lines if line.cell.verdict is Verdict.WARNED]
+
+    def check(self) -> None:
+        """Logs each warning. Raises `Refused`."""
+        if self.refused:
+            raise Refused(f"{self.mode.value} cannot run this pipeline: {'; '.join(map(str, self.refused))}")
+        for line in self.warnings:
+            _LOGGER.warning("%s: %s", self.mode.value, line)
+
+    def table(self) -> str:
+        """For people: a row a need, a sentence an option."""
+        rows: list[tuple[str, str, str]] = [("needed", "by", f"on {self.mode.value}")]
+        rows += [(line.need.value, _listed(line.where), _told(line.cell)) for line in self.lines]
+        shown = [text for row in rows for text in _wrapped(row)]
+        rule = "  ".join("-" * width for width in _WIDTHS)
+        width = sum(_WIDTHS) + 2 * (len(_WIDTHS) - 1)
+        options = [textwrap.fill(f"warned: {each}", width, subsequent_indent="  ") for each in self.of_options]
+        return "\n".join([shown[0], rule, *shown[1:], *(["", *options] if options else [])])
+
+
+def compare(
+    pipeline: Any, mode: Mode, *, of_options: Sequence[str] = (), instead: Mapping[Need, Cell] | None = None
+) -> Report:
+    """The report of a pipeline in Beam's portable form. `instead`: cells that options have changed."""
+    cells = {need: (instead or {}).get(need, row[mode]) for need, row in TABLE.items()}
+    lines = (Line(need, where, cells[need]) for need, where in needs_of(pipeline).items())
+    return Report(mode, tuple(line for line in lines if line.cell.verdict is not Verdict.NONE), tuple(of_options))
+
+
+def _told(cell: Cell) -> str:
+    return ": ".join(filter(None, (cell.verdict.value, cell.text)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join([*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _wrapped(row: Sequence[str]) -> list[str]:
+    """The lines of a row, its cells wrapped side by side."""
+    cells = [textwrap.wrap(text, width) or [""] for text, width in zip(row, _WIDTHS, strict=True)]
+    height = max(map(len, cells))
+    padded = [[*cell, *[""] * (height - len(cell))] for cell in cells]
+    return [
+        "  ".join(f"{text:{width}}" for text, width in zip(line, _WIDTHS, strict=True)).rstrip()
+        for line in zip(*padded, strict=True)
+    ]
