@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-streaming test-fast coverage bench bench-spark lint clean
+.PHONY: help demo test test-oldest test-clusters test-streaming test-fast coverage bench bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -21,12 +21,12 @@ $(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
 	@touch $@
 
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
-	@$(PY) -m rmqio.pipelines.demo $(ARGS)
+	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
 test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
-	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive' $(ARGS)
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster' $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
@@ -40,8 +40,11 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners \
 		-n 2 --dist loadfile $(ARGS)
 
-test-streaming: $(STAMP)  ## Beam's own suite for runners, with --streaming on Spark; a quarter of an hour
-	@$(PY) -m pytest tests/runners/test_spark_streaming_beam_suite.py $(ARGS)
+test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
+	@$(PY) -m pytest tests/runners/test_flink_cluster.py tests/runners/test_spark_cluster.py $(ARGS)
+
+test-streaming: $(STAMP)  ## on Spark with --streaming: Beam's suites, and half a million orders; more than an hour
+	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)

@@ -11,7 +11,7 @@ settings.load_profile("rmqio")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test whose name holds an address has another one in each process, and `make test-fast` runs in two."""
+    """A test whose name holds an address has another one in each process, and `make test` runs in two."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")

@@ -15,13 +15,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _WITHOUT_SPARK = {
+    "test_flink_jobserver.py",
     "test_spark_worker.py",
     "test_spark_units.py",
     "test_spark_capabilities.py",
     "test_spark_stream_keyed.py",
     "test_spark_stream_keys.py",
     "test_spark_stream_levels.py",
+    "test_spark_stream_merging.py",
     "test_spark_stream_packing.py",
+    "test_spark_stream_sides.py",
     "test_spark_stream_triggered.py",
     "test_spark_stream_windows.py",
 }

@@ -1,0 +1,1 @@
+"""The three pipelines on all runners."""

@@ -1,0 +1,116 @@
+"""The three pipelines on all runners: throughput, start-up, memory, and what part of the time goes where.
+
+python -m bench.runners [--messages 200000] [--repeats 3] [--pipelines province word_count] [--runners ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from bench.config import BROKER_CONFIG
+from bench.lab import say
+from bench.report import aligned, machine_text
+from bench.runners.inputs import INPUTS, load, require_result
+from bench.runners.parts import PARTS, PIPELINES
+from bench.runners.program import Ran, run
+from rmqio.local import LocalRocketMQ
+
+QUEUES: Final = 4
+FEW: Final = 40
+"""A run with so few messages is all start and end."""
+RUNNERS: Final = ("DirectRunner", "SparkRunner", "SparkRunner --streaming", "FlinkRunner", "FlinkRunner --streaming")
+_HEAD: Final = ("pipeline", "runner", "messages/s", "start-up s", "peak MB", *PARTS)
+
+
+class Bench:
+    """One pipeline, its topics, and what runs took."""
+
+    def __init__(self, broker: LocalRocketMQ, name: str, count: int) -> None:
+        self.broker, self.name, self.count = broker, name, count
+        self._many, self._few = self._loaded(count), self._loaded(FEW)
+        self.full: dict[str, list[Ran]] = defaultdict(list)
+        self.small: dict[str, list[Ran]] = defaultdict(list)
+        self.cut: dict[tuple[str, int], list[Ran]] = defaultdict(list)
+
+    def repeat(self, runner: str) -> None:
+        """Each run once, and each result checked."""
+        self.small[runner].append(self._whole(runner, self._few, FEW))
+        self.full[runner].append(self._whole(runner, self._many, self.count))
+        for parts in range(1, len(PIPELINES[self.name])):
+            command = ["-m", "bench.runners.parts", self.name, str(parts)]
+            self.cut[runner, parts].append(run(self._flags(command, runner, self._many, self._topic())))
+
+    def cells(self, runner: str) -> list[str]:
+        """A line of the table."""
+        small, full = self._seconds(self.small[runner]), self._seconds(self.full[runner])
+        rates = [
+            self.count / (many.seconds - few.seconds)
+            for many, few in zip(self.full[runner], self.small[runner], strict=True)
+        ]
+        parts = [*PIPELINES[self.name]]
+        until = [small, *(self._seconds(self.cut[runner, number]) for number in range(1, len(parts))), full]
+        shares = {part: (until[at + 1] - until[at]) / (full - small) for at, part in enumerate(parts)}
+        return [
+            *(self.name, runner, f"{statistics.median(rates):,.0f} ({min(rates):,.0f}..{max(rates):,.0f})"),
+            *(f"{small:.1f}", f"{max(each.peak_mb for each in self.full[runner]):,.0f}"),
+            *(f"{shares[part]:.0%}" if part in shares else "" for part in PARTS),
+        ]
+
+    def _whole(self, runner: str, source: str, count: int) -> Ran:
+        sink = self._topic()
+        command = ["-m", f"rmqio.pipelines.{self.name}"]
+        found = run(self._flags(command, runner, source, sink, "--start=earliest", "--stop=latest"))
+        require_result(self.name, self.broker.name_server, sink, count)
+        say(f"{self.name}, {runner}: {count:,} messages in {found.seconds:.1f} s, {found.peak_mb:,.0f} MB")
+        return found
+
+    def _flags(self, command: Sequence[str], runner: str, source: str, sink: str, *more: str) -> list[str]:
+        at = [f"--name_server={self.broker.name_server}", f"--source_topic={source}", f"--sink_topic={sink}"]
+        return [*command, *at, f"--runner={runner.split()[0]}", *runner.split()[1:], *more]
+
+    def _loaded(self, count: int) -> str:
+        topic = self._topic()
+        load(self.broker.name_server, topic, INPUTS[self.name].bodies(count))
+        return topic
+
+    def _topic(self) -> str:
+        topic = f"{self.name}-{uuid.uuid4().hex[:8]}"
+        self.broker.create_topic(topic, queues=QUEUES)
+        return topic
+
+    @staticmethod
+    def _seconds(those: Sequence[Ran]) -> float:
+        return statistics.median(each.seconds for each in those)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.runners", description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--pipelines", nargs="+", choices=sorted(PIPELINES), default=[*PIPELINES])
+    parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=[*RUNNERS])
+    given = parser.parse_args(argv)
+    print(f"Machine: {machine_text()}. {given.messages:,} messages, {QUEUES} queues, {given.repeats} repeats.")
+    lines: list[Sequence[str]] = [_HEAD]
+    with LocalRocketMQ(broker_config=BROKER_CONFIG) as broker:
+        for name in given.pipelines:
+            bench = Bench(broker, name, given.messages)
+            for number in range(given.repeats):
+                for runner in given.runners if number % 2 == 0 else reversed(given.runners):
+                    bench.repeat(runner)
+            lines += [bench.cells(runner) for runner in given.runners]
+            print(aligned([_HEAD, *lines[-len(given.runners) :]], left={0, 1}), flush=True)
+    if len(given.pipelines) > 1:
+        print(aligned(lines, left={0, 1}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""How each runner runs `copying`, is stopped, goes on, and loses a worker; and the ledger of what was copied.
+
+"Savepoint" and "worker" mean what they mean on each runner:
+
+| runner | goes on from | a worker is |
+|---|---|---|
+| Direct, Spark | the offsets of its consumer group: each run ends by itself | one of Spark's Python processes |
+| Spark --streaming | --checkpoint_dir, after Ctrl-C | one of Spark's Python processes |
+| Flink | the savepoint with which it was stopped | a process of `python -m rmqio.runners.flink workers` |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rmqio.local import LocalRocketMQ
+from rmqio.model import MessageQueue, Record
+from rmqio.pipelines.check import read_topic
+from rmqio.runners.flink.rest import FlinkRest
+from tests.helpers.jobs import Job, started
+from tests.helpers.ledger import Entry, Findings, Lab, check
+from tests.helpers.spark_cluster import below, end_with_the_tests
+
+_REST: Final = re.compile(r"Flink's REST endpoint is (\S+)")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A runner, and how it runs a pipeline."""
+
+    name: str
+    flags: tuple[str, ...]
+    workers: str
+    """The flag for so many workers, with {}."""
+    endless: bool
+    """Whether it runs pipelines that do not end, and so has something to be stopped and to go on from."""
+
+    def with_workers(self, count: int) -> list[str]:
+        return [*self.flags, self.workers.format(count)]
+
+
+_SPARK_WORKERS: Final = "--spark_master_url=local[{},4]"
+DIRECT: Final = Mode("Direct", ("--runner=DirectRunner",), "--direct_num_workers={}", False)
+SPARK: Final = Mode("Spark", ("--runner=SparkRunner",), _SPARK_WORKERS, False)
+SPARK_STREAMING: Final = Mode("Spark --streaming", ("--runner=SparkRunner", "--streaming"), _SPARK_WORKERS, True)
+FLINK: Final = Mode("Flink", ("--runner=FlinkRunner", "-v", "--checkpointing_interval=500"), "--parallelism={}", True)
+MODES: Final = (DIRECT, SPARK, SPARK_STREAMING, FLINK)
+
+
+class Copies:
+    """A topic, the topic it is copied to, and what came of it."""
+
+    def __init__(self, broker: LocalRocketMQ, folder: Path, *counts: int) -> None:
+        """A source with a queue per count, that many messages in each."""
+        self.lab, self.folder = Lab(broker), folder
+        self.sources = self.lab.topic(*counts, body_size=100)
+        self.sink, self.group = f"copies-{uuid.uuid4().hex[:12]}", f"group-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(self.sink, queues=4)
+        self.output = ""
+        """What the last run printed."""
+
+    @property
+    def sent(self) -> int:
+        return sum(map(len, self.lab.sent_to(*self.sources).values()))
+
+    @property
+    def copied(self) -> int:
+        return sum(self.lab.client.max_offset(queue) for queue in self.lab.client.queues(self.sink))
+
+    def send(self, count: int) -> None:
+        """So many more to each queue."""
+        for queue in self.sources:
+            self.lab.send(queue, count, body_size=100)
+
+    @contextmanager
+    def incoming(self) -> Iterator[None]:
+        """Meanwhile more and more are sent."""
+        is_enough = threading.Event()
+
+        def send() -> None:
+            while not is_enough.wait(0.05):
+                self.send(10)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_enough.set()
+            thread.join()
+
+    def command(self, *flags: str) -> list[str]:
+        topics = [f"--source={self.sources[0].topic}", f"--sink={self.sink}", f"--group={self.group}"]
+        program = [sys.executable, "-m", "tests.helpers.copying", f"--name_server={self.lab.broker.name_server}"]
+        return [*program, *topics, *flags]
+
+    def run(self, mode: Mode, workers: int) -> None:
+        """To the end of what is there."""
+        with started(Job(self.command(*mode.with_workers(workers), "--stop=latest"), self.folder)) as job:
+            assert job.process.wait(240) == 0, job.log.read_text()[-4000:]
+            self.output = job.output.read_text()
+
+    @contextmanager
+    def running(self, mode: Mode, workers: int, *flags: str) -> Iterator[Job]:
+        """Without end, if it can; it goes on from where the one before it was."""
+        end = f"--checkpoint_dir={self.folder / f'checkpoint-{self.sink}'}" if mode.endless else "--stop=latest"
+        command = self.command(*mode.with_workers(workers), end, *flags)
+        with started(Job(command, self.folder)) as job:
+            yield job
+
+    def entries(self) -> list[Entry]:
+        """What was copied, in the order in which it is in the sink. The copies of a queue are in one queue."""
+        topic, broker, _ = self.sources[0]
+        found = (json.loads(record.body) for record in read_topic(self.lab.client, self.sink))
+        return [
+            Entry(MessageQueue(topic, broker, each["queue"]), each["offset"], each["id"].encode()) for each in found
+        ]
+
+    def findings(self, due: dict[MessageQueue, int] | None = None) -> Findings:
+        """`due`: how many of each queue must be there by now; None: all."""
+        found = check(self.entries(), self.lab.sent_to(*self.sources))
+        if due is None:
+            return found
+        return replace(found, lost=tuple(each for each in found.lost if each.offset < due[each.queue]))
+
+    def due(self) -> dict[MessageQueue, int]:
+        """All that has been sent until now."""
+        return {queue: len(sent) for queue, sent in self.lab.sent_to(*self.sources).items()}
+
+    def pairs(self) -> list[tuple[Record, Record]]:
+        """Each copy and its original."""
+        originals = {
+            (each.queue_id, each.queue_offset): each for each in read_topic(self.lab.client, self.sources[0].topic)
+        }
+        copies = list(read_topic(self.lab.client, self.sink))
+        places = [json.loads(copy.body) for copy in copies]
+        return [(copy, originals[at["queue"], at["offset"]]) for copy, at in zip(copies, places, strict=True)]
+
+    def close(self) -> None:
+        self.lab.close()
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of several."""
+
+    workers: int
+    findings: Findings
+    """Of all that was sent before this run began, and what is copied at its end."""
+    left: int
+    """How many had been sent and not been copied when it was stopped."""
+
+
+def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
+    """Runs that go on from each other, each with so many workers; each is stopped while messages come in."""
+    found = []
+    flags: tuple[str, ...] = ()
+    for count in workers:
+        due = copies.due()
+        copies.send(200)
+        if mode.endless:
+            with copies.running(mode, count, *flags) as job:
+                enough = sum(due.values()) + 100
+                job.wait_until(lambda enough=enough: copies.copied >= enough, "some of the new ones")  # type: ignore[misc]
+                with copies.incoming():
+                    flags = stop(mode, job, copies.folder)
+        else:
+            copies.run(mode, count)
+        found.append(Round(count, copies.findings(due), copies.sent - copies.copied))
+    return found
+
+
+def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
+    """As its users would; with what flags the next run goes on."""
+    if mode is not FLINK:
+        assert job.interrupt() == 130, job.log.read_text()[-4000:]
+        return ()
+    address = _REST.search(job.log.read_text())
+    assert address is not None
+    rest = FlinkRest(address[1])
+    (running,) = (each for each in rest.jobs() if not each.has_ended)
+    savepoint = rest.stop(running.id, (folder / "savepoints").as_uri())
+    job.process.wait(60)
+    return (f"--savepoint_path={savepoint}",)
+
+
+@contextmanager
+def pool() -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
+    """A pool of Python workers for Flink; the flags that use it, and its process."""
+    command = [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_the_tests)
+    with process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split(), process
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def kill_worker(mode: Mode, job: Job, workers: subprocess.Popen[str] | None) -> int:
+    """Kills one; its process id."""
+    if workers is None:
+        return job.kill_worker()
+    worker = max(below(workers.pid))
+    os.kill(worker, signal.SIGKILL)
+    return worker

@@ -1,0 +1,173 @@
+"""The source's eight and the sink's five cases of Flink's connector test framework, on all runners.
+
+Each message has a number of its own; a ledger of (queue, offset, number) finds what is lost, doubled, out of order or
+skipped. What several cases look at is run once. docs/delivery-guarantees.md has a row for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from rmqio.local import LocalRocketMQ
+from tests.helpers.delivery import DIRECT, FLINK, MODES, SPARK, Copies, Mode, Round, kill_worker, pool, rounds
+from tests.helpers.ledger import Findings
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+
+COUNT = 500
+WORKERS = (2, 2, 4, 2)
+"""Of runs that go on from each other: the same, more, fewer."""
+SAVEPOINT, UP, DOWN = 1, 2, 3
+ONE_WORKER = "the in-process runner has one worker, in the program itself"
+
+
+class Runs:
+    """What is run for several cases, once for each runner."""
+
+    def __init__(self, broker: LocalRocketMQ, folder: Path) -> None:
+        self._broker, self._folder = broker, folder
+        self._done: dict[Any, Any] = {}
+        self._open: list[Copies] = []
+
+    def copies(self, *counts: int) -> Copies:
+        self._open.append(Copies(self._broker, self._folder, *counts))
+        return self._open[-1]
+
+    def once(self, what: str, mode: Mode, run: Callable[[], Any]) -> Any:
+        if (what, mode) not in self._done:
+            self._done[what, mode] = run()
+        return self._done[what, mode]
+
+    def ended(self, mode: Mode, queues: int, workers: int) -> Copies:
+        """A run to the end of what is there."""
+
+        def run() -> Copies:
+            copies = self.copies(*[COUNT] * queues)
+            copies.run(mode, workers)
+            return copies
+
+        found: Copies = self.once(f"{queues} queues", mode, run)
+        return found
+
+    def restarted(self, mode: Mode) -> tuple[Copies, list[Round]]:
+        """Runs that go on from each other."""
+
+        def run() -> tuple[Copies, list[Round]]:
+            copies = self.copies(*[COUNT] * 4)
+            return copies, rounds(copies, mode, WORKERS)
+
+        found: tuple[Copies, list[Round]] = self.once("rounds", mode, run)
+        return found
+
+    def close(self) -> None:
+        for each in self._open:
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def runs(rocketmq: LocalRocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with contextlib.closing(Runs(rocketmq, tmp_path_factory.mktemp("delivery"))) as made:
+        yield made
+
+
+# Spark without --streaming is for make test-streaming: each of its eight programs takes a Spark of its own to start.
+_PARAMS = [pytest.param(each, marks=pytest.mark.exhaustive if each is SPARK else ()) for each in MODES]
+
+
+@pytest.fixture(params=_PARAMS, ids=[each.name for each in MODES])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    found: Mode = request.param
+    return found
+
+
+# ---- the source -----------------------------------------------------------------------------------------------------
+
+
+def test_source_single_queue(runs: Runs, mode: Mode) -> None:
+    assert not runs.ended(mode, queues=1, workers=1).findings()
+
+
+def test_source_several_queues(runs: Runs, mode: Mode) -> None:
+    assert not runs.ended(mode, queues=4, workers=4).findings()
+
+
+def test_source_idle_reader(runs: Runs, mode: Mode) -> None:
+    """More workers than queues: those that have nothing must not keep the job from its end."""
+    if mode is DIRECT:
+        pytest.skip(ONE_WORKER)
+    assert not runs.ended(mode, queues=2, workers=5).findings()
+
+
+def test_source_metrics(runs: Runs, mode: Mode) -> None:
+    copies = runs.ended(mode, queues=4, workers=4)
+    assert copies.output.startswith(f"copying.py: {4 * COUNT} read, ")
+
+
+@pytest.mark.parametrize("number", [SAVEPOINT, UP, DOWN], ids=["savepoint", "scale_up", "scale_down"])
+def test_source_goes_on(runs: Runs, mode: Mode, number: int) -> None:
+    if mode is DIRECT and number != SAVEPOINT:
+        pytest.skip(ONE_WORKER)
+    _, those = runs.restarted(mode)
+    before, after = those[number - 1], those[number]
+    assert (before.workers, after.workers) == (WORKERS[number - 1], WORKERS[number])
+    assert not before.findings
+    assert not after.findings
+    assert (before.left > 0) == mode.endless, "it is stopped while messages come in"
+
+
+def test_source_worker_killed(runs: Runs, mode: Mode) -> None:
+    """Set A, a worker killed, set B: nothing is lost, out of order or skipped. Copies may be there twice."""
+    if mode is DIRECT:
+        pytest.skip(ONE_WORKER)
+    copies = runs.copies(COUNT * 4, COUNT * 4)
+    with contextlib.ExitStack() as stack:
+        flags, workers = stack.enter_context(pool()) if mode is FLINK else ([], None)
+        job = stack.enter_context(copies.running(mode, 2, "--pause_us=2000", *flags))
+        job.wait_until(lambda: copies.copied >= 0.2 * copies.sent, "a fifth")
+        kill_worker(mode, job, workers)
+        assert 0.2 <= copies.copied / copies.sent <= 0.8, copies.copied
+        if mode.endless:
+            copies.send(COUNT)
+            job.wait_until(lambda: not copies.findings().lost, "all")
+            assert job.interrupt() == 130, job.log.read_text()
+        else:
+            assert job.process.wait(240) == 0, job.log.read_text()
+    found = copies.findings()
+    assert found == Findings(duplicated=found.duplicated)
+
+
+# ---- the sink -------------------------------------------------------------------------------------------------------
+
+
+def assert_all_there_once(copies: Copies, but: int = 0) -> None:
+    """Each with the id of what it was made of, by which who reads them drops those that are there twice."""
+    pairs = copies.pairs()
+    assert len(pairs) == copies.sent - but
+    assert len({original.message_id for _, original in pairs}) == len(pairs)
+    assert all(copy.message_id == original.message_id for copy, original in pairs)
+    assert all(copy.sharding_key == str(original.queue_id) for copy, original in pairs)
+
+
+def test_sink_basic(runs: Runs, mode: Mode) -> None:
+    assert_all_there_once(runs.ended(mode, queues=4, workers=4))
+
+
+def test_sink_metrics(runs: Runs, mode: Mode) -> None:
+    copies = runs.ended(mode, queues=4, workers=4)
+    assert copies.output.endswith(f", {4 * COUNT} sent\n")
+
+
+@pytest.mark.parametrize("number", [SAVEPOINT, UP, DOWN], ids=["savepoint", "scale_up", "scale_down"])
+def test_sink_goes_on(runs: Runs, mode: Mode, number: int) -> None:
+    if mode is DIRECT and number != SAVEPOINT:
+        pytest.skip(ONE_WORKER)
+    copies, those = runs.restarted(mode)
+    assert those[number].workers == WORKERS[number]
+    assert_all_there_once(copies, but=those[-1].left)
