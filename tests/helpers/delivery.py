@@ -203,8 +203,10 @@ def pool() -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_the_tests)
     with process:
         assert process.stdout is not None
-        yield process.stdout.readline().split(), process
-        process.terminate()
+        try:
+            yield process.stdout.readline().split(), process
+        finally:
+            process.terminate()
         assert process.wait(30) == 0
 
 

@@ -19,7 +19,9 @@ class Job:
         name = uuid.uuid4().hex
         self.log, self.output = folder / f"{name}.log", folder / f"{name}.output"
         with self.log.open("wb") as log, self.output.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=log, start_new_session=True, preexec_fn=_heed_interrupts
+            )
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
         """Fails also if the program ends before. Patient, since a busy machine takes long to start things."""
@@ -59,6 +61,11 @@ class Job:
         worker = max(pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid]))
         os.kill(worker, signal.SIGKILL)
         return worker
+
+
+def _heed_interrupts() -> None:
+    """Where the tests run in the background of a shell, what they start would ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

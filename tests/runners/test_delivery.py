@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.local import LocalRocketMQ
-from tests.helpers.delivery import DIRECT, FLINK, MODES, SPARK, Copies, Mode, Round, kill_worker, pool, rounds
+from tests.helpers.delivery import DIRECT, FLINK, MODES, Copies, Mode, Round, kill_worker, pool, rounds
 from tests.helpers.ledger import Findings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -77,11 +77,7 @@ def runs(rocketmq: LocalRocketMQ, tmp_path_factory: pytest.TempPathFactory) -> I
         yield made
 
 
-# Spark without --streaming is for make test-streaming: each of its eight programs takes a Spark of its own to start.
-_PARAMS = [pytest.param(each, marks=pytest.mark.exhaustive if each is SPARK else ()) for each in MODES]
-
-
-@pytest.fixture(params=_PARAMS, ids=[each.name for each in MODES])
+@pytest.fixture(params=MODES, ids=[each.name for each in MODES])
 def mode(request: pytest.FixtureRequest) -> Mode:
     found: Mode = request.param
     return found
