@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-clusters test-streaming test-fast coverage bench bench-spark lint clean
+.PHONY: help demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,7 +43,7 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
 	@$(PY) -m pytest tests/runners/test_flink_cluster.py tests/runners/test_spark_cluster.py $(ARGS)
 
-test-streaming: $(STAMP)  ## on Spark with --streaming: Beam's suites, and half a million orders; more than an hour
+test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, half a million orders; over an hour
 	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes

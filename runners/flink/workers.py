@@ -86,15 +86,16 @@ def start_pool(
 def _expect_hang_up() -> None:
     """Keeps Python from printing a traceback at the end of a job.
 
-    The job server then hangs up on the worker, whose thread that reads data raises that, and nobody takes it.
+    The job server then hangs up on the worker. What its thread that reads data raises, and at times the one that runs
+    the worker, nobody takes.
     """
     before = threading.excepthook
     if getattr(before, "expects_hang_up", False):
         return
 
     def hook(failure: Any) -> None:
-        at_end = failure.thread is not None and failure.thread.name == "read_grpc_client_inputs"
-        error = failure.exc_value
+        error, thread = failure.exc_value, failure.thread
+        at_end = thread is not None and thread.name.startswith(("read_grpc_client_inputs", "run_worker"))
         if not (at_end and isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED):
             before(failure)
 

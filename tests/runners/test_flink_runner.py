@@ -150,6 +150,7 @@ def test_a_hang_up_of_the_job_server_is_no_failure(monkeypatch: pytest.MonkeyPat
 
     for name, error in (
         ("read_grpc_client_inputs", HungUp()),
+        ("run_worker_1-1", HungUp()),
         ("another", HungUp()),
         ("read_grpc_client_inputs", OSError()),
     ):

@@ -1,4 +1,4 @@
-"""Beam's own suite for portable runners, with `--streaming`; `make test-streaming`."""
+"""Beam's own suite for portable runners, with `--streaming`; `make test-exhaustive`."""
 
 from __future__ import annotations
 

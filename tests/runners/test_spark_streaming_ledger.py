@@ -1,6 +1,6 @@
 """Half a million orders through windows, with all that can be killed killed in the middle: none lost, none twice.
 
-`make test-streaming` runs it, with a broker of its own.
+`make test-exhaustive` runs it, with a broker of its own.
 """
 
 from __future__ import annotations

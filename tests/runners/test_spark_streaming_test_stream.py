@@ -1,6 +1,6 @@
 """Beam's own tests that stand on TestStream, and its transcripts of triggers, on Structured Streaming.
 
-`make test-streaming` runs all of them; `make test` those of DAILY.
+`make test-exhaustive` runs all of them; `make test` those of DAILY.
 """
 
 from __future__ import annotations
