@@ -101,9 +101,10 @@ def _mirror(path: Path, mirror: ElementTree.Element, settings: list[ElementTree.
 def _with_credentials_apart(url: str, origin: str) -> Repository:
     """So that a password in an address is never printed."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https", "file"):
-        raise LocalBrokerError(f"{url!r} ({origin}) is not the address of a Maven repository: http, https or file")
     host = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in ("http", "https", "file"):
+        shown = urlunsplit(parts._replace(netloc=host)) if parts.netloc else url.rpartition("@")[2]
+        raise LocalBrokerError(f"{shown!r} ({origin}) is not the address of a Maven repository: http, https or file")
     credentials = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return Repository(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), origin, credentials)
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from rmqio.errors import LocalError
 from rmqio.model import Message, Record
-from rmqio.serde.base import key_text, message_of, undecodable, unencodable
+from rmqio.serde.base import message_of, undecodable, unencodable
+from rmqio.serde.fields import keys_of, names_of_keys, tag_of
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -80,9 +80,7 @@ class JsonSerializer:
     tag_field: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.key_fields, str):
-            raise LocalError(f"key_fields is {self.key_fields!r}; it must be several names: ({self.key_fields!r},)")
-        object.__setattr__(self, "key_fields", tuple(self.key_fields))
+        object.__setattr__(self, "key_fields", names_of_keys(self.key_fields))
 
     def __call__(self, element: Any) -> Message:
         try:
@@ -98,24 +96,12 @@ class JsonSerializer:
             return message_of(element, body)
         if not isinstance(element, dict):
             raise unencodable(element, "keys and tags are taken from the fields of a dict")
-        return message_of(element, body, keys=self._keys(element), tags=self._tag(element))
-
-    def _keys(self, element: dict[str, Any]) -> list[str]:
-        keys = []
-        for field in self.key_fields:
-            if element.get(field) is None:
-                raise unencodable(element, f"field {field!r}, which is to be a key, is missing")
-            text = key_text(element, field, element[field])
-            if text.split() != [text]:
-                raise unencodable(element, f"field {field!r} is empty or holds white space, which separates keys")
-            keys.append(text)
-        return keys
-
-    def _tag(self, element: dict[str, Any]) -> str | None:
-        if self.tag_field is None or element.get(self.tag_field) is None:
-            return None
-        # An empty tag is no tag: the broker drops it.
-        return key_text(element, self.tag_field, element[self.tag_field]) or None
+        return message_of(
+            element,
+            body,
+            keys=keys_of(element, element, self.key_fields),
+            tags=tag_of(element, element, self.tag_field),
+        )
 
 
 _ENCODERS: Final = {

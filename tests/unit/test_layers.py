@@ -149,7 +149,11 @@ def broken_rule(imported: Import) -> str | None:
 
         if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
             return None
-        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro adds fastavro)"
+        if imported.top == "requests" and is_in(module, "rmqio.serde.registry"):
+            return None
+        if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
+            return None
+        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro adds fastavro, its rows Beam)"
     if is_in(module, "rmqio.sending"):
         if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE, *PURE_CLIENT):
             return None
@@ -219,6 +223,10 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.serde.json", "import rmqio.options", "serde imports"),
     ("rmqio.serde.json", "import fastavro", "serde imports"),
     ("rmqio.serde.avro", "import fastavro", None),
+    ("rmqio.serde.avro.rows", "import apache_beam", None),
+    ("rmqio.serde.avro.typed", "import apache_beam", "serde imports"),
+    ("rmqio.serde.registry.rest", "import requests", None),
+    ("rmqio.serde.avro.schema", "import requests", "serde imports"),
     ("rmqio.serde.json", "import socket", "sockets only"),
     ("rmqio.transforms.read", "import socket", "sockets only"),
     ("rmqio.transforms.read", "from rmqio.client.factory import X", "transforms see"),

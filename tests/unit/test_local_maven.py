@@ -78,6 +78,13 @@ def test_an_address_that_is_none_is_refused(environ: dict[str, str], url: str) -
         maven.find_repository(environ)
 
 
+def test_a_wrong_address_is_told_without_its_password() -> None:
+    with pytest.raises(LocalBrokerError) as caught:
+        maven.find_repository({maven.REPOSITORY_VARIABLE: "ftp://user:secret@host/maven"})
+    assert "'ftp://host/maven'" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 def test_an_exact_mirror_wins_over_an_earlier_pattern(environ: dict[str, str]) -> None:
     write_user(environ, settings(mirror("*", "https://any.invalid"), mirror("central", "https://exact.invalid", "e")))
     assert maven.find_repository(environ).url == "https://exact.invalid"

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from rmqio import serde
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 
+RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
 MAKERS: list[Callable[[], Any]] = [
     serde.BytesDeserializer,
     serde.BytesSerializer,
@@ -28,6 +30,10 @@ MAKERS: list[Callable[[], Any]] = [
     lambda: serde.SimpleKeyValueSerializer(None, "address"),
     lambda: serde.BodyDeserializer(bytes.decode, str),
     lambda: serde.BodySerializer(str.encode),
+    lambda: AvroDeserializer("long"),
+    lambda: AvroDeserializer(RECORD, "long", framing="auto"),
+    lambda: AvroSerializer("long"),
+    lambda: AvroSerializer(RECORD, framing="single_object", key_fields=["a"], tag_field="a"),
 ]
 
 

@@ -1,0 +1,15 @@
+"""Avro on fastavro: `pip install rmqio[avro]`."""
+
+from __future__ import annotations
+
+try:
+    import fastavro  # noqa: F401
+except ImportError as error:
+    raise ImportError("rmqio.serde.avro needs fastavro: pip install 'rmqio[avro]'") from error
+
+from rmqio.serde.avro.deserializer import AvroDeserializer
+from rmqio.serde.avro.leaves import Duration
+from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.serializer import AvroSerializer
+
+__all__ = ["AvroDeserializer", "AvroSchema", "AvroSerializer", "Duration"]

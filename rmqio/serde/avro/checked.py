@@ -1,0 +1,183 @@
+"""What an element must be to be written with a schema, checked and made ready for fastavro before it writes.
+
+fastavro itself writes 1.5 as the int 1, 2**40 as an int that Java cannot read, "no" as the boolean true, 1e300 as the
+float infinity, and drops what a date or a time of milliseconds cannot hold. Nothing of that happens here: an element
+is written as it is, or refused with the field that is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
+from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schema import AvroSchema
+
+
+def checker(schema: AvroSchema) -> Check:
+    """For elements of a schema: dicts, NamedTuples, dataclasses and whatever has the fields as attributes."""
+    check = _Checkers(schema).of(schema.parsed)
+
+    def checked(element: Any) -> Any:
+        try:
+            return check(element)
+        except BadValue as error:
+            raise error.within(schema.name) from None
+        except RecursionError:
+            raise BadValue("nested too deeply, or holds itself").within(schema.name) from None
+
+    return checked
+
+
+class _Checkers:
+    """One for each type; a named type's is made once, since it may hold itself."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._named: dict[str, Check] = {}
+
+    def of(self, node: Node) -> Check:
+        if isinstance(node, str) and node in self._schema.names:
+            return self._reference(node)
+        if isinstance(node, list):
+            return _union(node, [self.of(branch) for branch in node], self._schema)
+        if isinstance(node, str):
+            return PRIMITIVE[node]
+        kind = node["type"]
+        if not isinstance(kind, str):
+            return self.of(kind)
+        if "name" in node:
+            self._named[node["name"]] = made = self._of_named(node, kind)
+            return made
+        if kind == "array":
+            return _array(self.of(node["items"]))
+        if kind == "map":
+            return _map(self.of(node["values"]))
+        logical = LOGICAL.get((kind, node.get("logicalType", "")))
+        return logical(node) if logical is not None else PRIMITIVE[kind]
+
+    def _of_named(self, node: Node, kind: str) -> Check:
+        if kind == "enum":
+            return enum_of(frozenset(node["symbols"]))
+        if kind == "fixed":
+            logical = LOGICAL.get((kind, node.get("logicalType", "")))
+            return logical(node) if logical is not None else fixed_of(node["size"])
+        fields = node["fields"]
+        return _record(
+            [(field["name"], self.of(field["type"])) for field in fields],
+            {field["name"]: field["default"] for field in fields if "default" in field},
+        )
+
+    def _reference(self, name: str) -> Check:
+        named = self._named
+
+        def refer(value: Any) -> Any:
+            return named[name](value)
+
+        return named.get(name, refer)
+
+
+# ---- what has parts -------------------------------------------------------------------------------------------------
+
+
+def fields_of(value: Any) -> Mapping[str, Any]:
+    """A record's fields by name. Raises `BadValue`."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if hasattr(value, "as_dict"):  # beam.Row
+        found: Mapping[str, Any] = value.as_dict()
+        return found
+    raise BadValue(f"{type_of(value)} is no record: a dict, a NamedTuple, a dataclass or a beam.Row")
+
+
+def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
+    names = {name for name, _ in fields}
+
+    def check(value: Any) -> Any:
+        given = value if type(value) is dict else fields_of(value)
+        made = {}
+        for name, check_field in fields:
+            try:
+                made[name] = check_field(given[name])
+            except KeyError:
+                if name not in defaults:
+                    raise BadValue("is missing, and has no default").within(f".{name}") from None
+            except BadValue as error:
+                raise error.within(f".{name}") from None
+        if len(made) != len(given) and (unknown := [each for each in given if each not in names]):
+            raise BadValue(f"has fields that the schema has not: {', '.join(map(str, unknown))}")
+        return made
+
+    return check
+
+
+def _array(check_item: Check) -> Check:
+    def check(value: Any) -> Any:
+        if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__len__"):
+            raise BadValue(f"{type_of(value)} is no array: a list or a tuple")
+        made = []
+        for at, item in enumerate(value):
+            try:
+                made.append(check_item(item))
+            except BadValue as error:
+                raise error.within(f"[{at}]") from None
+        return made
+
+    return check
+
+
+def _map(check_value: Check) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise BadValue(f"{type_of(value)} is no map: a dict with text as keys")
+        made = {}
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise BadValue(f"a key is {type_of(key)}, not text")
+            try:
+                made[key] = check_value(each)
+            except BadValue as error:
+                raise error.within("[]") from None
+        return made
+
+    return check
+
+
+def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Check:
+    """The first branch that takes it. Named types are named to fastavro, or it would guess again."""
+    names = [_full_name(schema.resolve(branch)) for branch in branches]
+    others = [(name, check) for name, check, branch in zip(names, checks, branches, strict=True) if branch != "null"]
+    may_be_none = len(others) < len(branches)
+    kinds = ", ".join(map(_called, map(schema.resolve, branches)))
+
+    def check(value: Any) -> Any:
+        if value is None and may_be_none:
+            return None
+        if type(value) is tuple and len(value) == 2 and value[0] in names:
+            return value[0], checks[names.index(value[0])](value[1])
+        if len(others) == 1:
+            name, check_other = others[0]
+            return check_other(value)
+        for name, check_other in others:
+            try:
+                made = check_other(value)
+            except BadValue:
+                continue
+            return made if name is None else (name, made)
+        raise BadValue(f"{type_of(value)} fits no branch of the union of {kinds}")
+
+    return check
+
+
+def _full_name(node: Node) -> str | None:
+    return node.get("name") if isinstance(node, dict) else None
+
+
+def _called(node: Node) -> str:
+    return str(node.get("name", node["type"])) if isinstance(node, dict) else str(node)

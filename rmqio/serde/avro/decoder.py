@@ -1,0 +1,74 @@
+"""One value of a writer's schema, read as a reader's, wholly: nothing is left behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final
+
+from fastavro import schemaless_reader
+from fastavro.read import SchemaResolutionError
+
+from rmqio.serde.avro.defaults import own_copy
+from rmqio.serde.avro.nodes import nodes_of
+from rmqio.serde.avro.resolution import like_reader
+from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.typed import MakeRow, converter
+from rmqio.serde.avro.walk import BrokenValue, walk
+
+Decode = Callable[[bytes, int], Any]
+"""The value that begins at a byte of a body and ends with it. Raises `BrokenValue`."""
+_LONGEST: Final = 200
+
+
+def decoder(
+    writer: AvroSchema, reader: AvroSchema | None, target: type | None = None, make_row: MakeRow | None = None
+) -> Decode:
+    """Compiled once, for many values. Raises `LocalError`: `target` does not go with the schema."""
+    if reader == writer:
+        reader = None
+    seen = reader or writer
+    convert = converter(seen, target, make_row, own_copy if reader is not None else None)
+    wanted = None if reader is None else reader.parsed
+    written = writer.parsed if reader is None else like_reader(writer, reader)
+    is_recursive, names_records = writer.is_recursive, has_union_of_records(seen)
+
+    def decode(body: bytes, at: int) -> Any:
+        if is_recursive:
+            walk(body, at, writer)
+        stream = BytesIO(body)
+        if at:
+            stream.seek(at)
+        try:
+            value = (
+                schemaless_reader(stream, written, wanted, True, True)
+                if names_records and convert is not None
+                else schemaless_reader(stream, written, wanted)
+            )
+        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, struct.error, OverflowError, ...
+            walk(body, at, writer)  # says where
+            raise BrokenValue(_reason(error, writer)) from error
+        if stream.tell() != len(body):
+            raise BrokenValue(f"{len(body) - stream.tell()} bytes are left behind a {writer.name}")
+        try:
+            return value if convert is None else convert(value)
+        except (RecursionError, ValueError, TypeError) as error:  # a dataclass may check what it is given
+            raise BrokenValue(f"{writer.name}: cannot be made into what is wanted ({type(error).__name__})") from error
+
+    return decode
+
+
+def has_union_of_records(schema: AvroSchema) -> bool:
+    """Whether a value may be of several records, which their fields alone may not tell apart."""
+    return any(
+        sum(isinstance(each := schema.resolve(branch), dict) and each["type"] == "record" for branch in node) > 1
+        for node in nodes_of(schema.parsed)
+        if isinstance(node, list)
+    )
+
+
+def _reason(error: Exception, writer: AvroSchema) -> str:
+    """Of an error in bytes that are well-formed. What it says may quote the value, except of schemas."""
+    if isinstance(error, SchemaResolutionError):
+        return f"what was written as {writer.name} cannot be read with the reader's schema: {str(error)[:_LONGEST]}"
+    return f"{writer.name}: a value that its logical type or the reader's schema cannot have ({type(error).__name__})"

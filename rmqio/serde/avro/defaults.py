@@ -1,0 +1,81 @@
+"""Defaults of fields as the values that they stand for.
+
+A schema's JSON holds bytes as text and dates as numbers. fastavro gives and writes them as they stand there, and gives
+one list or dict to all records.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastavro.read import LOGICAL_READERS
+
+from rmqio.errors import LocalError
+from rmqio.serde.avro.nodes import Node, nodes_of
+
+_PLAIN: Final[dict[str, tuple[type, ...]]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    "string": (str,),
+    "enum": (str,),
+}
+
+
+def set_defaults(parsed: Node, resolve: Callable[[Node], Node], origin: str) -> None:
+    """Change them in a parsed schema. Raises `LocalError`: one is no value of its field's type."""
+    for node in nodes_of(parsed):
+        if isinstance(node, dict) and node["type"] in ("record", "error"):
+            for field in node["fields"]:
+                if "default" not in field:
+                    continue
+                try:
+                    field["default"] = _value(field["type"], field["default"], resolve)
+                except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+                    name = f"{node['name']}.{field['name']}"
+                    raise LocalError(f"{origin}: the default of {name} is no value of its type") from error
+
+
+def own_copy(default: Any) -> Callable[[Any], Any] | None:
+    """What gives each record one of its own, where it can be changed."""
+    if not isinstance(default, (list, dict)):
+        return None
+    return lambda value: copy.deepcopy(value) if value is default else value
+
+
+def _value(node: Node, given: Any, resolve: Callable[[Node], Node]) -> Any:
+    node = resolve(node)
+    if isinstance(node, list):
+        return _value(node[0], given, resolve)  # as the specification says: a default is of the first branch
+    kind = node["type"] if isinstance(node, dict) else node
+    if not isinstance(kind, str):
+        return _value(kind, given, resolve)
+    if kind == "array":
+        return [_value(node["items"], each, resolve) for each in list(given)]
+    if kind == "map":
+        return {name: _value(node["values"], each, resolve) for name, each in given.items()}
+    if kind in ("record", "error"):
+        return {
+            field["name"]: _value(field["type"], given[field["name"]], resolve)
+            if field["name"] in given
+            else _value(field["type"], field["default"], resolve)
+            for field in node["fields"]
+        }
+    value = _plain(kind, given)
+    logical = node.get("logicalType") if isinstance(node, dict) else None
+    read = LOGICAL_READERS.get(f"{kind}-{logical}")
+    return value if read is None else read(value, node, None)
+
+
+def _plain(kind: str, given: Any) -> Any:
+    if kind in ("bytes", "fixed"):
+        return given if isinstance(given, bytes) else given.encode("latin-1")
+    if not isinstance(given, _PLAIN[kind]) or (isinstance(given, bool) and kind != "boolean"):
+        raise TypeError
+    number: Any = given
+    return float(number) if kind in ("float", "double") else number

@@ -1,0 +1,181 @@
+"""Bodies as Avro into dicts, NamedTuples, dataclasses or rows."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fastavro import block_reader
+
+from rmqio.errors import LocalError
+from rmqio.model import Record
+from rmqio.serde.avro.decoder import Decode, decoder
+from rmqio.serde.avro.framing import (
+    FINGERPRINT_END,
+    ID_END,
+    BadFraming,
+    Framing,
+    fingerprint_of,
+    framing_of,
+    id_of,
+    require_framing,
+)
+from rmqio.serde.avro.schema import AvroSchema, schema_of
+from rmqio.serde.avro.types import is_record_class
+from rmqio.serde.avro.walk import BrokenValue
+from rmqio.serde.base import undecodable
+
+if TYPE_CHECKING:
+    from rmqio.serde.registry import SchemaRegistry
+
+
+class AvroDeserializer:
+    """The body as Avro.
+
+    Args:
+      reader_schema: what elements are to be: a dict or list as of JSON, JSON text, the path of an `.avsc` file, or,
+        with a registry, a subject, whose newest version is asked for here, once. None: whatever the writer wrote.
+      writer_schema: what bare bodies were written with; None: the reader's. Of single objects one more that is known.
+      framing: what precedes the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent", "container",
+        or "auto", which tells the last three apart.
+      registry: where the schemas of ids and fingerprints are found, each asked for once in a process.
+      to: what a record becomes: `dict`; "row" for `beam.Row`, with which PCollections have a schema; or a NamedTuple or
+        dataclass. Fields that the class has not are left out, those that the schema has not need a default. Fields
+        annotated with such a class, with an `enum.Enum`, or with lists and dicts of them become that. In a union of
+        several records classes are told by their name.
+
+    Raises `LocalError` for arguments that do not go together, `SchemaRegistryError` for a subject that cannot be had.
+
+    A call raises `SerdeError`: a body that is not as its framing or its schema says, that goes on behind its value,
+    that is nested deeper than 200 levels, or whose schema is not known or cannot be read as the reader's. While a
+    registry does not answer, a schema not seen before raises the registry's own error, which says that it may be
+    retried: no record goes to the error output for that.
+    """
+
+    __slots__ = ("_bare", "_config", "_decoders", "_reader", "_target", "framing", "output_type", "registry")
+
+    def __init__(
+        self,
+        reader_schema: object = None,
+        writer_schema: object = None,
+        *,
+        framing: Framing | Literal["auto"] = "bare",
+        registry: SchemaRegistry | None = None,
+        to: Any = dict,
+    ) -> None:
+        require_framing(framing, auto=True)
+        if to is not dict and to != "row" and not is_record_class(to):
+            raise LocalError(f"to is {to!r}; it must be dict, 'row', a NamedTuple or a dataclass")
+        wanted, written = (
+            None if each is None else schema_of(each, registry) for each in (reader_schema, writer_schema)
+        )
+        known = [each for each in (written, wanted) if each is not None]
+        if framing == "bare" and not known:
+            raise LocalError("bare Avro does not say its schema: give reader_schema, or writer_schema, or both")
+        if framing == "confluent" and registry is None:
+            raise LocalError("Confluent's framing has ids of schemas, which a registry knows: give registry=")
+        self.framing, self.registry, self._reader, self._target = framing, registry, wanted, to
+        self._config: Final = (wanted, written, framing, registry, to)
+        self._decoders: dict[object, Decode] = {}
+        try:
+            for each in known:
+                self._decoders.setdefault(each.fingerprint, self._decoder(each))
+        except BrokenValue as error:
+            raise LocalError(str(error)) from error
+        self._bare = self._decoders[known[0].fingerprint] if framing == "bare" else None
+        self.output_type: Final = _output_type(wanted or written, to)
+
+    def __call__(self, record: Record) -> Any:
+        try:
+            if self._bare is not None:
+                return self._bare(record.body, 0)
+            return self._framed(record.body)
+        except (BadFraming, BrokenValue) as error:
+            raise undecodable(record, str(error)) from error
+
+    def _framed(self, body: bytes) -> Any:
+        framing = framing_of(body) if self.framing == "auto" else self.framing
+        if framing == "single_object":
+            return self._known(fingerprint_of(body))(body, FINGERPRINT_END)
+        if framing == "confluent":
+            return self._known(id_of(body))(body, ID_END)
+        return self._of_container(body)
+
+    def _known(self, key: bytes | int) -> Decode:
+        """For a writer's schema by its fingerprint or id. Two threads may both make it, which does no harm."""
+        found = self._decoders.get(key)
+        if found is None:
+            found = self._decoders[key] = self._decoder(_written(self._text_of(key)))
+        return found
+
+    def _text_of(self, key: bytes | int) -> str:
+        if self.registry is None:
+            what = f"id {key}" if isinstance(key, int) else f"fingerprint {key.hex()}"
+            raise BadFraming(f"written with the schema of {what}, which is not known here: give registry=")
+        try:
+            return self.registry.by_id(key) if isinstance(key, int) else self.registry.by_fingerprint(key)
+        except Exception as error:
+            if getattr(error, "retriable", True):
+                raise
+            raise BadFraming(str(error)) from error
+
+    def _of_container(self, body: bytes) -> Any:
+        """The one value of an object container file."""
+        try:
+            file = block_reader(BytesIO(body))
+            if file.codec != "null":
+                raise BadFraming(f"an object container file compressed by {file.codec}: of unknown size, so not read")
+            blocks = [block for block, _ in zip(file, range(2), strict=False)]
+        except BadFraming:
+            raise
+        except Exception as error:
+            raise BadFraming(f"no object container file that can be read ({type(error).__name__})") from error
+        if [block.num_records for block in blocks] != [1]:
+            raise BadFraming("an object container file that has not exactly one value, which a body is")
+        return self._decoder(_written(file.writer_schema))(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
+
+    def _decoder(self, written: AvroSchema) -> Decode:
+        if self._target == "row":
+            from rmqio.serde.avro.rows import make_row  # needs Beam
+
+            return decoder(written, self._reader, make_row=make_row)
+        return decoder(written, self._reader, None if self._target is dict else self._target)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroDeserializer) and self._config == other._config
+
+    def __hash__(self) -> int:
+        wanted, written, framing, _, to = self._config
+        return hash((wanted, written, framing, to))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, self._config
+
+    def __repr__(self) -> str:
+        return f"AvroDeserializer({self._reader!r}, framing={self.framing!r}, to={self._target!r})"
+
+
+def _written(source: object) -> AvroSchema:
+    """A schema that others wrote with. Raises `BrokenValue`."""
+    try:
+        return AvroSchema(source)
+    except LocalError as error:
+        raise BrokenValue(f"the writer's schema: {error}") from error
+
+
+def _output_type(schema: AvroSchema | None, target: Any) -> Any:
+    if target == "row":
+        if schema is None:
+            raise LocalError("to='row' needs reader_schema: what rows are must be known when a pipeline is built")
+        from rmqio.serde.avro.rows import row_type  # needs Beam
+
+        return row_type(schema)
+    if target is not dict:
+        return target
+    return dict[str, Any] if schema is not None and schema.is_record else Any
+
+
+def _rebuilt(
+    wanted: AvroSchema | None, written: AvroSchema | None, framing: Any, registry: SchemaRegistry | None, to: Any
+) -> AvroDeserializer:
+    return AvroDeserializer(wanted, written, framing=framing, registry=registry, to=to)

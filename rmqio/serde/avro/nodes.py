@@ -1,0 +1,31 @@
+"""The parts of a parsed schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Node = Any
+"""A schema within a parsed schema: a dict, a list (union) or a name. Names are full names."""
+
+
+def children_of(node: Node) -> list[Node]:
+    """The schemas right below one."""
+    if isinstance(node, list):
+        return node
+    if not isinstance(node, dict):
+        return []
+    if node["type"] in ("record", "error"):
+        return [field["type"] for field in node["fields"]]
+    if node["type"] == "array":
+        return [node["items"]]
+    if node["type"] == "map":
+        return [node["values"]]
+    return [] if isinstance(node["type"], str) else [node["type"]]
+
+
+def nodes_of(node: Node) -> Iterator[Node]:
+    """A schema and all below it."""
+    yield node
+    for child in children_of(node):
+        yield from nodes_of(child)

@@ -1,0 +1,108 @@
+"""A writer's schema with the logical types of the reader's.
+
+The specification leaves them to the reader. fastavro takes the writer's: a long that the reader wants as a timestamp
+stays a number, and the other way round.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from rmqio.serde.avro.nodes import Node, nodes_of
+from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.walk import BrokenValue
+
+_LOGICAL: Final = ("logicalType", "precision", "scale")
+
+
+def like_reader(writer: AvroSchema, reader: AvroSchema) -> Node:
+    """Parsed, for fastavro. Raises `BrokenValue`: decimals of another precision or scale, which do not resolve."""
+    if not any(
+        isinstance(node, dict) and "logicalType" in node for s in (writer, reader) for node in nodes_of(s.parsed)
+    ):
+        return writer.parsed
+    whole = {"type": copy.deepcopy(writer.parsed)}
+    _Alignment(whole, reader).align(whole, "type", reader.parsed)
+    return whole["type"]
+
+
+class _Alignment:
+    """Changes a copy of the writer's schema in place."""
+
+    def __init__(self, whole: Node, reader: AvroSchema) -> None:
+        self._reader = reader
+        self._names = {
+            node["name"]: node for node in nodes_of(whole["type"]) if isinstance(node, dict) and "name" in node
+        }
+        self._done: set[tuple[str, str]] = set()
+
+    def align(self, holder: Any, key: Any, wanted: Node) -> None:
+        """What `holder` has at `key`, and all below it."""
+        written, wanted = (
+            self._names.get(holder[key], holder[key]) if isinstance(holder[key], str) else holder[key],
+            self._reader.resolve(wanted),
+        )
+        if isinstance(written, list):
+            for at, branch in enumerate(written):
+                self.align(written, at, self._branch_for(branch, wanted))
+            return
+        wanted = self._branch_for(written, wanted)
+        kind = _kind(written)
+        if kind != _kind(wanted):
+            return
+        if kind == "record":
+            self._align_records(written, wanted)
+        elif kind == "array":
+            self.align(written, "items", wanted["items"])
+        elif kind == "map":
+            self.align(written, "values", wanted["values"])
+        else:
+            _take_logical_type(holder, key, written, wanted)
+
+    def _align_records(self, written: Node, wanted: Node) -> None:
+        pair = written["name"], wanted["name"]
+        if pair in self._done:
+            return
+        self._done.add(pair)
+        by_name = {name: field for field in wanted["fields"] for name in (*field.get("aliases", ()), field["name"])}
+        for field in written["fields"]:
+            if field["name"] in by_name:
+                self.align(field, "type", by_name[field["name"]]["type"])
+
+    def _branch_for(self, written: Node, wanted: Node) -> Node:
+        """That of the reader's union which the value will be of; `wanted` itself if it is none."""
+        if not isinstance(wanted, list):
+            return wanted
+        written = self._names.get(written, written) if isinstance(written, str) else written
+        branches = [self._reader.resolve(each) for each in wanted]
+        same = [each for each in branches if _kind(each) == _kind(written)]
+        return next((each for each in same if _short(each) == _short(written)), same[0] if same else None)
+
+
+def _kind(node: Node) -> str:
+    return str(node["type"] if isinstance(node, dict) else node)
+
+
+def _short(node: Node) -> str:
+    return str(node.get("name", "")).rpartition(".")[2] if isinstance(node, dict) else ""
+
+
+def _take_logical_type(holder: Any, key: Any, written: Node, wanted: Node) -> None:
+    has, takes = (
+        {name: node[name] for name in _LOGICAL if name in node} if isinstance(node, dict) else {}
+        for node in (written, wanted)
+    )
+    if has.get("logicalType") == takes.get("logicalType") == "decimal":
+        if (has["precision"], has.get("scale", 0)) != (takes["precision"], takes.get("scale", 0)):
+            raise BrokenValue(
+                f"what was written as decimal({has['precision']}, {has.get('scale', 0)}) cannot be read as "
+                f"decimal({takes['precision']}, {takes.get('scale', 0)})"
+            )
+    elif has != takes:
+        if isinstance(written, dict) and "name" in written:
+            for name in has:
+                del written[name]
+            written.update(takes)
+        else:
+            holder[key] = {"type": _kind(written), **takes}

@@ -1,0 +1,171 @@
+"""Avro schemas: where they come from, parsed once, and what of them is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
+
+from rmqio.errors import LocalError
+from rmqio.serde.avro.defaults import set_defaults
+from rmqio.serde.avro.nodes import Node, children_of, nodes_of
+
+if TYPE_CHECKING:
+    from rmqio.serde.registry import SchemaRegistry
+
+PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+_ENDING: Final = ".avsc"
+_NO_PYTHON_TYPE: Final = frozenset(("timestamp-nanos", "local-timestamp-nanos", "time-nanos"))
+
+
+class AvroSchema:
+    """One schema, parsed. Equal by its text, which is what pickles hold.
+
+    Args:
+      source: a dict or list as of JSON, JSON text, or the path of an `.avsc` file. The file is read here, once.
+
+    Raises `LocalError`: not readable, not a schema, or one whose data could not be held or would harm:
+      nanoseconds, which no type of Python's standard library holds, and arrays of what takes no bytes, of which a
+      body of ten bytes may hold a billion.
+    """
+
+    __slots__ = ("names", "parsed", "text")
+
+    def __init__(self, source: object) -> None:
+        value, origin = _value_of(source)
+        self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        try:
+            list(nodes_of(value))  # fastavro lets a record without fields pass
+            self.parsed: Final[Node] = parse_schema(value)
+        except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise LocalError(f"{origin} is no Avro schema: {_reason(error)}") from error
+        self.names: Final[dict[str, Node]] = {
+            node["name"]: node for node in nodes_of(self.parsed) if isinstance(node, dict) and "name" in node
+        }
+        for node in nodes_of(self.parsed):
+            self._refuse(node, origin)
+        set_defaults(self.parsed, self.resolve, origin)
+
+    @property
+    def name(self) -> str:
+        """The full name of a record, an enum or a fixed; else the type."""
+        if isinstance(self.parsed, dict):
+            return str(self.parsed.get("name", self.parsed["type"]))
+        return "union" if isinstance(self.parsed, list) else str(self.parsed)
+
+    @property
+    def is_record(self) -> bool:
+        return isinstance(self.parsed, dict) and self.parsed["type"] == "record"
+
+    @property
+    def fingerprint(self) -> bytes:
+        """CRC-64-AVRO of its canonical form, little endian as single-object encoding has it."""
+        return bytes.fromhex(fingerprint(to_parsing_canonical_form(self.parsed), "CRC-64-AVRO"))
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether a value may hold one of the same type."""
+        return any(self._holds(self.names[name], name, set()) for name in self.names)
+
+    def resolve(self, node: Node) -> Node:
+        """What a name stands for; anything else is given back."""
+        return self.names.get(node, node) if isinstance(node, str) else node
+
+    def _holds(self, node: Node, name: str, seen: set[str]) -> bool:
+        for child in children_of(node):
+            if child == name:
+                return True
+            if isinstance(child, str) and child in self.names:
+                if child not in seen and self._holds(self.names[child], name, seen | {child}):
+                    return True
+            elif not isinstance(child, str) and self._holds(child, name, seen):
+                return True
+        return False
+
+    def _refuse(self, node: Node, origin: str) -> None:
+        if not isinstance(node, dict):
+            return
+        if (logical := node.get("logicalType")) in _NO_PYTHON_TYPE:
+            raise LocalError(
+                f"{origin} has a {logical}: no type of Python's standard library holds nanoseconds. Leave the "
+                "logicalType away in the schema that you give, to have the number"
+            )
+        if node["type"] == "array" and self._takes_no_bytes(node["items"], frozenset()):
+            raise LocalError(
+                f"{origin} has an array of items that take no bytes, of which ten bytes may hold a billion"
+            )
+
+    def _takes_no_bytes(self, node: Node, seen: frozenset[str]) -> bool:
+        if isinstance(node, str) and node in seen:
+            return False
+        node, seen = self.resolve(node), seen | {str(node)}
+        if isinstance(node, list):
+            return False  # its index takes one
+        kind = node["type"] if isinstance(node, dict) else node
+        if kind == "record":
+            return all(self._takes_no_bytes(field["type"], seen) for field in node["fields"])
+        return bool(kind == "null" or (kind == "fixed" and node["size"] == 0))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroSchema) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AvroSchema, (json.loads(self.text),)
+
+    def __repr__(self) -> str:
+        return f"AvroSchema({self.name})"
+
+
+def is_subject(source: str) -> bool:
+    """Whether a text can only be the name of a registry's subject: neither a type, nor JSON, nor a file's path."""
+    return source not in PRIMITIVES and not source.endswith(_ENDING) and not source.lstrip().startswith(("{", "[", '"'))
+
+
+def schema_of(source: object, registry: SchemaRegistry | None) -> AvroSchema:
+    """A schema, or with a registry the newest version of a subject. Raises `LocalError` and `SchemaRegistryError`."""
+    if registry is not None and isinstance(source, str) and is_subject(source):
+        return AvroSchema(registry.by_version(source).schema)
+    return AvroSchema(source)
+
+
+def _value_of(source: object) -> tuple[Any, str]:
+    """A schema as of JSON, and what messages call it."""
+    if isinstance(source, AvroSchema):
+        return json.loads(source.text), repr(source)
+    if isinstance(source, (dict, list)):
+        # Through text, so that it is of JSON's types only, and no longer the caller's to change.
+        try:
+            return json.loads(json.dumps(source)), "the given value"
+        except (TypeError, ValueError) as error:
+            raise LocalError(f"the given schema cannot be JSON: {error}") from error
+    if isinstance(source, str) and source in PRIMITIVES:
+        return source, f"{source!r}"
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(_ENDING)):
+        path = Path(source)
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LocalError(f"the schema's file {path} cannot be read: {error}") from error
+        return _json(text, str(path))
+    if isinstance(source, str):
+        return _json(source, "the given text")
+    raise LocalError(
+        f"a schema is a dict, a list, JSON text or the path of an {_ENDING} file, not {type(source).__name__}"
+    )
+
+
+def _json(text: str, origin: str) -> tuple[Any, str]:
+    try:
+        return json.loads(text), origin
+    except ValueError as error:
+        raise LocalError(f"{origin} is not JSON, nor the path of an {_ENDING} file: {error}") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, (LookupError, AttributeError)) else str(error)

@@ -1,0 +1,130 @@
+"""Elements as Avro."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from fastavro import schemaless_writer, writer
+
+from rmqio.errors import LocalError
+from rmqio.model import Message
+from rmqio.serde.avro.checked import checker
+from rmqio.serde.avro.framing import Framing, confluent_head, require_framing, single_object_head
+from rmqio.serde.avro.leaves import BadValue
+from rmqio.serde.avro.schema import AvroSchema, is_subject, schema_of
+from rmqio.serde.base import message_of, unencodable
+from rmqio.serde.fields import keys_of, names_of_keys, tag_of
+
+if TYPE_CHECKING:
+    from rmqio.serde.registry import SchemaRegistry
+
+
+class AvroSerializer:
+    """An element as Avro: a dict, a NamedTuple, a dataclass or a `beam.Row`, and below it likewise.
+
+    An element is written as it is or refused: no rounding, no truth of other types, no field that the schema has not.
+    Of a union the first branch that takes the value is written; a pair of a record's full name and a value says which.
+
+    Args:
+      schema: a dict or list as of JSON, JSON text, the path of an `.avsc` file, or, with a registry, a subject, whose
+        newest version is asked for here, once.
+      framing: what precedes the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent", "container".
+      registry: where the id for Confluent's framing comes from.
+      subject: under which the schema is registered there; None: it must be registered, and `schema` is its subject.
+      key_fields: fields whose values become the message's keys: text without white space, or whole numbers.
+      tag_field: the field that becomes the tag; without a tag where it is missing or None.
+
+    Raises `LocalError` for arguments that do not go together, `SchemaRegistryError` where the registry refuses.
+
+    A call raises `SerdeError`, which names the field: a value that the schema cannot hold.
+    """
+
+    __slots__ = ("_check", "_config", "_head", "framing", "key_fields", "schema", "tag_field")
+
+    def __init__(
+        self,
+        schema: object,
+        *,
+        framing: Framing = "bare",
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        key_fields: Sequence[str] = (),
+        tag_field: str | None = None,
+    ) -> None:
+        require_framing(framing)
+        self.schema: Final = schema_of(schema, registry)
+        self.framing: Framing = framing
+        self.key_fields, self.tag_field = names_of_keys(key_fields), tag_field
+        self._require_fields()
+        self._check = checker(self.schema)
+        schema_id = _id(schema, self.schema, registry, subject) if framing == "confluent" else 0
+        self._set_head(schema_id)
+        self._config = (self.schema, framing, schema_id, self.key_fields, tag_field)
+
+    def __call__(self, element: Any) -> Message:
+        try:
+            ready = self._check(element)
+        except BadValue as error:
+            raise unencodable(element, str(error)) from error
+        stream = BytesIO()
+        try:
+            if self.framing == "container":
+                writer(stream, self.schema.parsed, [ready])
+            else:
+                stream.write(self._head)
+                schemaless_writer(stream, self.schema.parsed, ready)
+        except Exception as error:  # of a check that is missing above, and then a bug; fastavro's text may quote it
+            raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
+        if not self.key_fields and self.tag_field is None:
+            return message_of(element, stream.getvalue())
+        keys = keys_of(element, ready, self.key_fields)
+        return message_of(element, stream.getvalue(), keys=keys, tags=tag_of(element, ready, self.tag_field))
+
+    def _require_fields(self) -> None:
+        """Those that become keys and tags are the schema's."""
+        named = [*self.key_fields, *([] if self.tag_field is None else [self.tag_field])]
+        fields = [field["name"] for field in self.schema.parsed["fields"]] if self.schema.is_record else []
+        if unknown := [each for each in named if each not in fields]:
+            raise LocalError(f"keys and tags are taken from fields of the record {self.schema.name}; no {unknown[0]!r}")
+
+    def _set_head(self, schema_id: int) -> None:
+        heads = {"single_object": single_object_head(self.schema.fingerprint), "confluent": confluent_head(schema_id)}
+        self._head = heads.get(self.framing, b"")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroSerializer) and self._config == other._config
+
+    def __hash__(self) -> int:
+        return hash(self._config)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, self._config
+
+    def __repr__(self) -> str:
+        return f"AvroSerializer({self.schema!r}, framing={self.framing!r})"
+
+
+def _id(given: object, schema: AvroSchema, registry: SchemaRegistry | None, subject: str | None) -> int:
+    if registry is None:
+        raise LocalError("Confluent's framing has the schema's id, which a registry gives: give registry= and subject=")
+    if subject is not None:
+        return registry.register(subject, schema.text)
+    if isinstance(given, str) and is_subject(given):
+        return registry.by_version(given).id
+    raise LocalError("under which subject is the schema registered? Give subject=")
+
+
+def _rebuilt(
+    schema: AvroSchema, framing: Framing, schema_id: int, key_fields: Sequence[str], tag_field: str | None
+) -> AvroSerializer:
+    """In another process, where the registry is not asked again."""
+    made = AvroSerializer(
+        schema, framing="bare" if framing == "confluent" else framing, key_fields=key_fields, tag_field=tag_field
+    )
+    if framing == "confluent":
+        made.framing = framing
+        made._set_head(schema_id)
+        made._config = (schema, framing, schema_id, made.key_fields, tag_field)
+    return made

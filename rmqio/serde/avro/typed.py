@@ -1,0 +1,212 @@
+"""Dicts that fastavro made into what the user wants: NamedTuples, dataclasses, rows, enums, durations."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from rmqio.errors import LocalError
+from rmqio.serde.avro.leaves import DURATION, Duration
+from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.types import (
+    choices,
+    fields_of_class,
+    is_named_tuple,
+    is_record_class,
+    item_of,
+    required_fields,
+    takes,
+    type_of_leaf,
+    value_of,
+)
+
+Convert = Callable[[Any], Any]
+
+
+MakeRow = Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]]
+"""How a record is made where no class says: of names, at compile time; then of values in their order."""
+OfDefault = Callable[[Any], Convert | None]
+
+
+def converter(
+    schema: AvroSchema, target: type | None, make_row: MakeRow | None = None, of_default: OfDefault | None = None
+) -> Convert | None:
+    """What makes a decoded value one of `target`; None if it is that already.
+
+    Args:
+      schema: what the value was decoded with, as the reader sees it.
+      target: a NamedTuple or dataclass for the record; None: dicts, or what `make_row` makes.
+      of_default: what is done first to a field that may have its default.
+
+    Raises `LocalError`: the class and the schema do not go together.
+    """
+    hint: Any = Any if target is None else target
+    return _Converters(schema, make_row, of_default).of(schema.parsed, hint, schema.name)
+
+
+class _Converters:
+    """One for each type and annotation; that of a named type is made once, since it may hold itself."""
+
+    def __init__(self, schema: AvroSchema, make_row: MakeRow | None, of_default: OfDefault | None) -> None:
+        self._schema, self._make_row, self._of_default = schema, make_row, of_default
+        self._made: dict[tuple[str, Any], Convert | None] = {}
+        self._open: set[tuple[str, Any]] = set()
+
+    def of(self, node: Node, hint: Any, path: str) -> Convert | None:
+        node = self._schema.resolve(node)
+        if isinstance(node, list):
+            return self._of_union(node, hint, path)
+        wanted, _ = choices(hint)
+        kind = node["type"] if isinstance(node, dict) else node
+        if not isinstance(kind, str):
+            return self.of(kind, hint, path)
+        if kind in ("record", "error"):
+            return self._of_record(node, self._class_for(node, wanted, path), path)
+        hint = wanted[0] if len(wanted) == 1 else Any
+        try:
+            if kind == "array":
+                return _of_items(self.of(node["items"], item_of(hint), f"{path}[]"), hint)
+            if kind == "map":
+                return _of_values(self.of(node["values"], value_of(hint), f"{path}[]"))
+        except TypeError:
+            raise LocalError(f"{path} is annotated {hint}, and is an {kind} in the schema") from None
+        return _of_leaf(node, hint, path)
+
+    def _class_for(self, node: Node, wanted: list[Any], path: str) -> type | None:
+        classes = [each for each in wanted if is_record_class(each)]
+        if len(classes) > 1:
+            short = node["name"].rpartition(".")[2]
+            classes = [each for each in classes if each.__name__ == short]
+            if not classes:
+                raise LocalError(f"{path}: none of the annotated classes is named {short}, as the record is")
+        if not classes and not any(takes(each, dict) for each in wanted):
+            raise LocalError(f"{path} is annotated {wanted}, and is the record {node['name']} in the schema")
+        return classes[0] if classes else None
+
+    def _of_record(self, node: Node, cls: type | None, path: str) -> Convert | None:
+        key = (node["name"], cls)
+        if key in self._made:
+            return self._made[key]
+        if key in self._open:  # it holds itself
+            return lambda value: (self._made[key] or _same)(value)
+        self._open.add(key)
+        hints = {} if cls is None else fields_of_class(cls)
+        inside = [
+            (field["name"], convert)
+            for field in node["fields"]
+            if cls is None or field["name"] in hints
+            if (convert := self._of_field(field, hints.get(field["name"], Any), f"{path}.{field['name']}"))
+        ]
+        self._made[key] = self._record(node, cls, hints, inside, path)
+        return self._made[key]
+
+    def _of_field(self, field: Node, hint: Any, path: str) -> Convert | None:
+        convert = self.of(field["type"], hint, path)
+        first = self._of_default(field["default"]) if self._of_default is not None and "default" in field else None
+        if first is None or convert is None:
+            return first or convert
+        return lambda value: convert(first(value))
+
+    def _record(
+        self, node: Node, cls: type | None, hints: dict[str, Any], inside: list[tuple[str, Convert]], path: str
+    ) -> Convert | None:
+        known = [field["name"] for field in node["fields"]]
+        if cls is not None:
+            if missing := required_fields(cls) - set(known):
+                raise LocalError(
+                    f"{cls.__qualname__} needs {', '.join(sorted(missing))}, which {path} in the schema has not: give "
+                    "them defaults, or the schema the fields"
+                )
+            names = [name for name in hints if name in known]
+            make = _maker(cls, names, is_whole=names == list(hints))
+        elif self._make_row is not None:
+            names, make = known, self._make_row(known)
+        else:
+            return _in_place(inside) if inside else None
+        return _of_fields(names, make, inside)
+
+    def _of_union(self, branches: list[Node], hint: Any, path: str) -> Convert | None:
+        _, takes_none = choices(hint)
+        others = [self._schema.resolve(branch) for branch in branches if branch != "null"]
+        is_open = hint is Any or hint is object
+        if len(others) < len(branches) and not takes_none and not is_open:
+            raise LocalError(f"{path} is annotated {hint}, and may be null in the schema: make it `| None`")
+        records = [each for each in others if isinstance(each, dict) and each["type"] == "record"]
+        if len(others) == 1:
+            convert = self.of(others[0], hint, path)
+            return None if convert is None else lambda value: None if value is None else convert(value)
+        if not records:
+            return None
+        by_name = {each["name"]: self.of(each, hint, path) or _same for each in records}
+        if len(records) == 1:
+            (only,) = by_name.values()
+            return lambda value: only(value) if type(value) is dict else value
+        # fastavro was told to name the records of such a union.
+        return lambda value: by_name[value[0]](value[1]) if type(value) is tuple else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _maker(cls: type, names: list[str], *, is_whole: bool) -> Callable[[Sequence[Any]], Any]:
+    """Makes one of the values of these fields."""
+    if is_named_tuple(cls) and is_whole:
+        found: Callable[[Sequence[Any]], Any] = cls._make  # type: ignore[attr-defined]
+        return found
+    return lambda values: cls(**dict(zip(names, values, strict=True)))
+
+
+def _of_fields(names: list[str], make: Callable[[Sequence[Any]], Any], inside: list[tuple[str, Convert]]) -> Convert:
+    if len(names) > 1:
+        take: Callable[[Any], Sequence[Any]] = itemgetter(*names)
+    else:
+        take = lambda value: [value[name] for name in names]  # noqa: E731 - itemgetter of one gives no tuple
+    if not inside:
+        return lambda value: make(take(value))
+
+    def convert(value: Any) -> Any:
+        for name, convert_field in inside:
+            value[name] = convert_field(value[name])
+        return make(take(value))
+
+    return convert
+
+
+def _in_place(inside: list[tuple[str, Convert]]) -> Convert:
+    def convert(value: Any) -> Any:
+        for name, convert_field in inside:
+            value[name] = convert_field(value[name])
+        return value
+
+    return convert
+
+
+def _of_items(convert: Convert | None, hint: Any) -> Convert | None:
+    is_tuple = getattr(hint, "__origin__", hint) is tuple
+    if convert is None:
+        return tuple if is_tuple else None
+    return (lambda value: tuple(map(convert, value))) if is_tuple else (lambda value: list(map(convert, value)))
+
+
+def _of_values(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: {key: convert(each) for key, each in value.items()}
+
+
+def _of_leaf(node: Node, hint: Any, path: str) -> Convert | None:
+    leaf = type_of_leaf(node)
+    if not takes(hint, leaf):
+        raise LocalError(f"{path} is annotated {hint.__name__}, and is {leaf.__name__} by the schema")
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if missing := [each for each in node.get("symbols", ()) if each not in hint.__members__]:
+            raise LocalError(f"{path}: {hint.__qualname__} lacks the symbols {', '.join(missing)}")
+        return hint.__getitem__
+    if leaf is Duration:
+        return lambda value: Duration._make(DURATION.unpack(value))
+    if leaf is uuid.UUID and isinstance(node, dict) and node["type"] == "fixed":
+        return lambda value: uuid.UUID(bytes=value)
+    return None

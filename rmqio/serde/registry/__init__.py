@@ -1,0 +1,29 @@
+"""Registries of Avro schemas: in memory, in a folder of files, and behind Confluent's REST API."""
+
+from __future__ import annotations
+
+from rmqio.serde.registry.base import (
+    RegisteredSchema,
+    RegistryUnavailable,
+    SchemaRegistry,
+    SchemaRegistryError,
+    UnknownSchema,
+    fingerprint,
+)
+from rmqio.serde.registry.folder import FolderRegistry
+from rmqio.serde.registry.memory import MemoryRegistry
+from rmqio.serde.registry.rest import BasicAuth, RestRegistry, TokenAuth
+
+__all__ = [
+    "SchemaRegistry",
+    "RegisteredSchema",
+    "MemoryRegistry",
+    "FolderRegistry",
+    "RestRegistry",
+    "BasicAuth",
+    "TokenAuth",
+    "fingerprint",
+    "SchemaRegistryError",
+    "RegistryUnavailable",
+    "UnknownSchema",
+]

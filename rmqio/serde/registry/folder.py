@@ -1,0 +1,191 @@
+"""Schemas as files of a folder, as they are kept beside a program's source: `SUBJECT.vN.avsc`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rmqio.errors import LocalError
+from rmqio.serde.registry.base import (
+    ProcessLocal,
+    RegisteredSchema,
+    SchemaRegistryError,
+    UnknownSchema,
+    content_id,
+    normal_form,
+)
+from rmqio.serde.registry.memory import Catalog
+
+T = TypeVar("T")
+
+# What a topic's name may hold, and dots. No slash: a subject must not lead out of the folder.
+_SUBJECT: Final = re.compile(r"[A-Za-z0-9_%|-][A-Za-z0-9_%|.-]*")
+_FILE: Final = re.compile(rf"(?P<subject>{_SUBJECT.pattern})\.v(?P<version>[1-9][0-9]{{0,8}})\.avsc")
+_TRIES: Final = 100
+_Listing = tuple[tuple[str, int, int], ...]
+
+
+class _State(ProcessLocal):
+    catalog: Catalog | None = None
+    listing: _Listing = ()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FolderRegistry:
+    """The schemas of a folder: version N of a subject is the file `SUBJECT.vN.avsc`. Other files are ignored.
+
+    Ids are made of the schemas (`content_id`): files that are added, removed or merged from elsewhere change no other
+    schema's id. They differ from those that another registry gives to the same schemas.
+
+    Files are read when first needed. The folder is looked at again when something unknown is asked for and for
+    `versions` and `subjects`; the newest version stays what it was at the last look. A version is not to be changed
+    once messages with it exist.
+
+    Args:
+      folder: must exist, on every worker.
+
+    Methods raise `SchemaRegistryError` naming the file: a folder or file that cannot be read, a file that is no JSON
+    or has a name of another form, two schemas with one id.
+    """
+
+    folder: Path
+    _state: _State = field(repr=False, compare=False)
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        # Absolute, since a worker may run elsewhere.
+        object.__setattr__(self, "folder", Path(folder).absolute())
+        object.__setattr__(self, "_state", _State())
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of a schema; a new file for the next version unless a version of the subject has it.
+
+        The file appears whole or not at all, and two processes never write one version. Raises `LocalError` for a
+        subject that is no file's name.
+        """
+        if not _SUBJECT.fullmatch(subject):
+            raise LocalError(
+                f"{subject!r} cannot be a subject in a folder: use letters, digits and _ - % | and, not in front, dots"
+            )
+        normal_form(schema)
+        with self._state.lock:
+            for _ in range(_TRIES):
+                catalog = self._read()
+                if (known := catalog.registered(subject, schema)) is not None:
+                    return known.id
+                entry = RegisteredSchema(subject, catalog.next_version(subject), content_id(schema), schema)
+                Catalog((*catalog.entries, entry), self._where)  # refuses an id that another schema has
+                if self._write(entry):
+                    self._read()
+                    return entry.id
+                # Another process was first: what did it write?
+        raise SchemaRegistryError(
+            f"{self._where}: {entry.subject}.v{entry.version}.avsc cannot be made and cannot be read either"
+        )
+
+    def by_id(self, schema_id: int) -> str:
+        """The schema with an id. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_id(schema_id))
+
+    def by_version(self, subject: str, version: int | None = None) -> RegisteredSchema:
+        """A version of a subject; None: the newest at the last look. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_version(subject, version))
+
+    def versions(self, subject: str) -> list[int]:
+        """Those of a subject, ascending. Raises `UnknownSchema` if there is no such subject."""
+        return self._look().versions(subject)
+
+    def subjects(self) -> list[str]:
+        """Their names, sorted."""
+        return self._look().subjects()
+
+    def by_fingerprint(self, fingerprint: bytes) -> str:
+        """The schema with a fingerprint; of several that of the lowest version. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_fingerprint(fingerprint))
+
+    @property
+    def _where(self) -> str:
+        return f"the folder {self.folder}"
+
+    def _find(self, find: Callable[[Catalog], T]) -> T:
+        catalog = self._state.catalog or self._look()
+        try:
+            return find(catalog)
+        except UnknownSchema:
+            newer = self._look()
+            if newer is catalog:
+                raise
+            return find(newer)
+
+    def _look(self) -> Catalog:
+        with self._state.lock:
+            return self._read()
+
+    def _read(self) -> Catalog:
+        """What the folder holds now; the catalogue as it was if no file was added, removed or written. Needs the lock.
+
+        A new object is made only of files that differ: an unknown id in each message must not read the files each time.
+        """
+        state, listing = self._state, self._listing()
+        if state.catalog is None or listing != state.listing:
+            entries = [self._entry(name) for name, _, _ in listing]
+            entries.sort(key=lambda entry: (entry.version, entry.subject))
+            state.catalog = Catalog(entries, self._where)
+            state.listing = listing
+        return state.catalog
+
+    def _listing(self) -> _Listing:
+        found = []
+        try:
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    if file.name.endswith(".avsc") and not file.name.startswith("."):
+                        status = file.stat()
+                        found.append((file.name, status.st_mtime_ns, status.st_size))
+        except OSError as error:
+            raise SchemaRegistryError(
+                f"{self._where} of schemas cannot be read: {error.strerror}. It must exist on every worker"
+            ) from error
+        return tuple(sorted(found))
+
+    def _entry(self, name: str) -> RegisteredSchema:
+        match = _FILE.fullmatch(name)
+        if match is None:
+            raise SchemaRegistryError(
+                f"{self.folder / name}: a schema's file is called SUBJECT.vN.avsc with N from 1: rename or move it"
+            )
+        try:
+            schema = (self.folder / name).read_text(encoding="utf-8")
+            return RegisteredSchema(match["subject"], int(match["version"]), content_id(schema), schema)
+        except OSError as error:
+            raise SchemaRegistryError(f"{self.folder / name} cannot be read: {error.strerror}") from error
+        except (UnicodeDecodeError, LocalError) as error:
+            why = str(error) if isinstance(error, LocalError) else "it is not UTF-8 text"
+            raise SchemaRegistryError(f"{self.folder / name}: {why}") from error
+
+    def _write(self, entry: RegisteredSchema) -> bool:
+        """Whether the version's file was made; False: it is there already."""
+        target = self.folder / f"{entry.subject}.v{entry.version}.avsc"
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.folder)
+            try:
+                with open(descriptor, "w", encoding="utf-8", newline="") as file:
+                    file.write(entry.schema)
+                    file.flush()
+                    os.fchmod(descriptor, 0o644)  # mkstemp lets the owner alone read it
+                    os.fsync(descriptor)
+                # Unlike a rename, a link does not replace what another process has written.
+                os.link(temporary, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise SchemaRegistryError(f"{target} cannot be written: {error.strerror}") from error
+        return True

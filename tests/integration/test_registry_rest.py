@@ -1,0 +1,152 @@
+"""`RestRegistry` with a real registry: Apicurio, which speaks Confluent's API."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+
+from rmqio.serde.registry import (
+    RegisteredSchema,
+    RegistryUnavailable,
+    RestRegistry,
+    SchemaRegistry,
+    SchemaRegistryError,
+    UnknownSchema,
+)
+from tests.helpers.apicurio import Apicurio
+from tests.unit.test_registry_contract import CASES, ORDER, ORDER_2, PRICE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def apicurio() -> Iterator[Apicurio]:
+    with Apicurio() as running:
+        yield running
+
+
+@pytest.fixture
+def registry(apicurio: Apicurio) -> Iterator[RestRegistry]:
+    """With nothing registered; ids go on from those of earlier tests."""
+    registry = RestRegistry(apicurio.url)
+    yield registry
+    for subject in reversed(registry.subjects()):  # what refers to others before these
+        for mode in ("", "?permanent=true"):  # the first time hides it, and its versions would go on counting
+            url = f"{apicurio.url}/subjects/{quote(subject, safe='')}{mode}"
+            urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
+    registry.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.removeprefix("case_"))
+def test_it_holds(registry: RestRegistry, case: Callable[[SchemaRegistry], None]) -> None:
+    case(registry)
+
+
+def test_subjects_may_hold_any_character(registry: RestRegistry) -> None:
+    subjects = sorted(["a/b", "a b", "50%", "a%2Fb", "what?#;&+", "订单"])
+    for subject in subjects:
+        registry.register(subject, ORDER)
+        registry.register(subject, ORDER_2)
+    assert registry.subjects() == subjects
+    for subject in subjects:
+        assert registry.versions(subject) == [1, 2]
+        assert registry.by_version(subject) == registry.by_version(subject, 2)
+        assert registry.by_version(subject, 1).schema == ORDER
+
+
+@pytest.mark.parametrize(
+    ("ask", "code"),
+    [
+        (lambda registry: registry.by_id(2_000_000_000), 40403),
+        (lambda registry: registry.versions("nothing"), 40401),
+        (lambda registry: registry.by_version("nothing"), 40401),
+        (lambda registry: registry.by_version("orders", 77), 40402),
+    ],
+    ids=["id", "versions", "newest", "version"],
+)
+def test_what_is_not_there_is_unknown(registry: RestRegistry, ask: Callable[[RestRegistry], object], code: int) -> None:
+    registry.register("orders", ORDER)
+    with pytest.raises(UnknownSchema, match=rf"\(code {code}\)"):
+        ask(registry)
+
+
+def test_json_that_is_no_avro_is_refused(registry: RestRegistry) -> None:
+    with pytest.raises(SchemaRegistryError, match=r"status 422: .*takes it for no valid Avro schema"):
+        registry.register("orders", '{"type":"nothing"}')
+
+
+def test_a_schema_of_another_type_is_refused(registry: RestRegistry, apicurio: Apicurio) -> None:
+    body = b'{"schemaType":"JSON","schema":"{\\"$schema\\":\\"http://json-schema.org/draft-07/schema#\\"}"}'
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    urllib.request.urlopen(urllib.request.Request(f"{apicurio.url}/subjects/json/versions", body, headers)).close()
+    with pytest.raises(SchemaRegistryError, match="'json' version 1 is of type JSON; only AVRO is supported"):
+        registry.by_version("json")
+
+
+def test_a_schema_that_refers_to_another_one_is_refused(registry: RestRegistry, apicurio: Apicurio) -> None:
+    registry.register("price", PRICE)
+    body = (
+        b'{"schema":"{\\"type\\":\\"array\\",\\"items\\":\\"Price\\"}",'
+        b'"references":[{"name":"Price","subject":"price","version":1}]}'
+    )
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    urllib.request.urlopen(urllib.request.Request(f"{apicurio.url}/subjects/prices/versions", body, headers)).close()
+    with pytest.raises(SchemaRegistryError, match=r"'prices' version 1 refers to other schemas \(Price\)"):
+        registry.by_version("prices")
+
+
+@pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat/v7/none", "/apis/registry/v2"])
+def test_a_url_that_is_not_the_apis_is_told(apicurio: Apicurio, path: str) -> None:
+    registry = RestRegistry(apicurio.url.replace("/apis/ccompat/v7", path), retries=0)
+    with pytest.raises(SchemaRegistryError, match="is url= that of the API") as caught:
+        registry.by_id(1)
+    assert not isinstance(caught.value, (UnknownSchema, RegistryUnavailable))
+    registry.close()
+
+
+def test_another_process_sees_what_was_registered(registry: RestRegistry, apicurio: Apicurio) -> None:
+    schema_id = registry.register("orders", ORDER)
+    other = RestRegistry(apicurio.url)
+    assert other.by_id(schema_id) == ORDER
+    assert other.by_version("orders") == RegisteredSchema("orders", 1, schema_id, ORDER)
+    other.close()
+
+
+def test_a_registry_goes_down_and_comes_back(registry: RestRegistry, apicurio: Apicurio) -> None:
+    registry = replace(registry, timeout_s=1.0, retries=1, latest_ttl_s=0.0)
+    first = registry.register("orders", ORDER)
+    second = registry.register("orders", ORDER_2)
+    assert registry.by_id(first) == ORDER
+    assert registry.by_version("orders").version == 2
+
+    apicurio.pause()  # as a network that swallows everything
+    with pytest.raises(RegistryUnavailable, match=r"\(2 tries\): .*[Tt]ime"):
+        registry.subjects()
+    apicurio.resume()
+    assert registry.subjects() == ["orders"]
+
+    apicurio.kill()
+    assert registry.by_id(first) == ORDER
+    assert registry.by_version("orders") == RegisteredSchema("orders", 2, second, ORDER_2)
+    assert registry.register("orders", ORDER) == first
+    for ask in (
+        lambda: registry.by_id(second + 1),
+        lambda: registry.by_version("orders", 1),
+        lambda: registry.register("orders", PRICE),
+        RestRegistry(apicurio.url, retries=0).subjects,  # down at the start
+    ):
+        with pytest.raises(RegistryUnavailable, match=f"schema registry {apicurio.url} .*Is it running") as caught:
+            ask()
+        assert caught.value.retriable
+
+    apicurio.start()  # with nothing that it had
+    with pytest.raises(UnknownSchema):
+        registry.by_version("orders", 1)
+    assert registry.by_id(first) == ORDER
+    assert registry.register("prices", PRICE) == 1
+    assert registry.by_version("prices").schema == PRICE
+    registry.close()
