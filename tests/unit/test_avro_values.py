@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, SerdeError
-from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration
+from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration
+from rmqio.serde.avro.checked import _Checkers
+from rmqio.serde.avro.usual import usual
 from rmqio.serde.avro.walk import MAX_DEPTH
 from tests.helpers.records import record_of
 
@@ -138,6 +140,20 @@ def test_what_a_schema_cannot_hold_is_refused(schema: Any, value: Any, why: str)
         AvroSerializer(schema)(value)
     assert why in str(caught.value)
     assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(("schema", "value", "why"), REFUSED, ids=lambda each: None)
+def test_what_is_refused_is_not_the_usual_case(schema: Any, value: Any, why: str) -> None:
+    is_usual = usual(AvroSchema(schema))
+    assert is_usual is None or not is_usual(value)
+
+
+def test_what_is_the_usual_case() -> None:
+    ordinary = [(schema, value) for schema, value, _ in VALUES if (found := usual(AvroSchema(schema))) and found(value)]
+    assert len(ordinary) == len(VALUES) - 5, "text that is not ASCII, a recursive schema, and what takes other bytes"
+    for schema, value in ordinary:
+        parsed = AvroSchema(schema)
+        assert _Checkers(parsed).of(parsed.parsed)(value) == value
 
 
 def test_an_element_that_holds_itself_is_refused() -> None:

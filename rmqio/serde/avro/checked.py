@@ -14,13 +14,16 @@ from typing import Any
 from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.usual import usual
 
 
 def checker(schema: AvroSchema) -> Check:
     """For elements of a schema: dicts, NamedTuples, dataclasses and whatever has the fields as attributes."""
-    check = _Checkers(schema).of(schema.parsed)
+    check, is_usual = _Checkers(schema).of(schema.parsed), usual(schema) or _never
 
     def checked(element: Any) -> Any:
+        if is_usual(element):
+            return element
         try:
             return check(element)
         except BadValue as error:
@@ -29,6 +32,10 @@ def checker(schema: AvroSchema) -> Check:
             raise BadValue("nested too deeply, or holds itself").within(schema.name) from None
 
     return checked
+
+
+def _never(_: Any) -> bool:
+    return False
 
 
 class _Checkers:

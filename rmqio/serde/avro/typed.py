@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import uuid
 from collections.abc import Callable, Sequence
@@ -158,6 +159,8 @@ def _maker(cls: type, names: list[str], *, is_whole: bool) -> Callable[[Sequence
     if is_named_tuple(cls) and is_whole:
         found: Callable[[Sequence[Any]], Any] = cls._make  # type: ignore[attr-defined]
         return found
+    if is_whole and not any(field.kw_only for field in dataclasses.fields(cls)):
+        return lambda values: cls(*values)
     return lambda values: cls(**dict(zip(names, values, strict=True)))
 
 
