@@ -17,14 +17,10 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, Record
-from rmqio.options import NAME_SERVER_VARIABLE, ReadOptions
-from rmqio.pipelines.arguments import parse_start, parse_stop
-from rmqio.pipelines.program import count, run_program
-from rmqio.runners.options import options as pipeline_options
-from rmqio.runners.options import unknown_flags
-from rmqio.sending.failures import FailedMessage
+from rmqio.options import ReadOptions
+from rmqio.pipelines import job
+from rmqio.pipelines.job import refuse, run_job
 from rmqio.serde import JsonDeserializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
@@ -34,6 +30,12 @@ windows of event time, and write {"key", "start_ms", "end_ms", "count", "sum"} t
 
 A window is over when an order has come whose time is --lateness_ms behind its end, on each queue; a queue without new
 orders follows the clock. Orders that come later than that are dropped.
+"""
+_EPILOG: Final = """\
+Other options go to Beam and its runner; --report shows what that makes of the job, and ends. With --stop all windows
+are over at the end.
+
+exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
 _PARSE: Final = JsonDeserializer()
 
@@ -104,63 +106,19 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
-def refuse(failed: FailedMessage) -> None:
-    """Fail the pipeline: a total that is not written is not to be forgotten."""
-    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The parser, without the options that go to Beam."""
-    parser = argparse.ArgumentParser(
-        prog="windowed_orders.py",
-        description=_DESCRIPTION,
-        epilog="Other options go to Beam and its runner; --report shows what that makes of the job, and ends.\n"
-        "exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = job.make_parser("windowed_orders.py", _DESCRIPTION, _EPILOG, source="orders")
     add = parser.add_argument
-    add("--name_server", metavar="HOST:PORT", help=f"default: the environment variable {NAME_SERVER_VARIABLE}")
-    add("--source_topic", required=True, metavar="TOPIC", help="topic with the orders")
-    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
-    add("--consumer_group", metavar="GROUP", help="whose offsets are committed, to be looked at")
-    add(
-        "--start",
-        type=parse_start,
-        metavar="WHERE",
-        help="earliest, latest, group, timestamp:TIME; at first start only",
-    )
-    add(
-        "--stop",
-        type=parse_stop,
-        metavar="WHERE",
-        help="none (default), latest (what the topic holds when the job starts; all windows are over then) or "
-        "timestamp:TIME",
-    )
     add("--window_s", type=int, default=10, help="length of a window in seconds. Default: 10")
     add("--lateness_ms", type=int, default=5_000, help="how much later than others an order may come. Default: 5000")
     add("--idle_timeout_ms", type=int, default=30_000, help="when a queue without orders follows the clock")
-    add("-v", "--verbose", action="store_true", help="tracebacks, and what Beam tells")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line; the exit status."""
-    arguments, rest = make_parser().parse_known_args(sys.argv[1:] if argv is None else argv)
-    try:
-        found = pipeline_options(rest)
-        if unknown := unknown_flags(found):
-            raise LocalError(f"unknown option {', '.join(unknown)}; --help shows the job's own")
-    except LocalError as error:
-        print(f"windowed_orders.py: {error}", file=sys.stderr)
-        return 2
-    return run_program(
-        "windowed_orders.py",
-        found,
-        lambda pipeline: build(pipeline, arguments),
-        lambda result: f"{count(result, 'records_read')} orders read, {count(result, 'messages_sent')} totals written",
-        verbose=arguments.verbose,
-    )
+    return run_job(make_parser(), build, argv, source="orders")
 
 
 if __name__ == "__main__":

@@ -24,21 +24,17 @@ from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.transforms.combiners import Count
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError
 from rmqio.model import Message, Record
-from rmqio.options import NAME_SERVER_VARIABLE
-from rmqio.pipelines.arguments import parse_start, parse_stop
-from rmqio.pipelines.program import count, run_program
-from rmqio.runners.options import IN_PROCESS_RUNNER, unknown_flags
-from rmqio.runners.options import options as pipeline_options
+from rmqio.pipelines import job
+from rmqio.pipelines.job import refuse, run_job
+from rmqio.runners.options import IN_PROCESS_RUNNER
 from rmqio.seams import ClientFactory
-from rmqio.sending.failures import FailedMessage
-from rmqio.start import StartFrom
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
 _LOGGER = logging.getLogger(__name__)
@@ -113,8 +109,6 @@ def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
     """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
-    if arguments.source_topic == arguments.sink_topic:
-        raise LocalError(f"{arguments.source_topic!r} is both read and written; that would never end")
     at: dict[str, Any] = (
         {"client_factory": client_factory} if client_factory else {"name_server": arguments.name_server}
     )
@@ -139,11 +133,6 @@ def build(
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
-def refuse(failed: FailedMessage) -> None:
-    """Fail the pipeline: a total that is not written is not to be forgotten."""
-    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")
-
-
 def parse_every(text: str) -> int:
     """Milliseconds, in whole seconds: Beam's Python SDK has no fractions of them in a trigger."""
     if not (text.isascii() and text.isdigit() and int(text) % 1000 == 0):
@@ -153,70 +142,29 @@ def parse_every(text: str) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser, without the options that go to Beam."""
-    parser = argparse.ArgumentParser(
-        prog="word_count.py",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--name_server", metavar="HOST:PORT", help=f"default: the environment variable {NAME_SERVER_VARIABLE}")
-    add("--source_topic", required=True, metavar="TOPIC", help="topic with the sentences")
-    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
-    add("--consumer_group", metavar="GROUP", help="whose offsets are committed, to be looked at")
-    add(
-        "--start",
-        type=parse_start,
-        default=StartFrom.earliest(),
-        metavar="WHERE",
-        help="earliest (default), latest, timestamp:TIME or group[:earliest|latest|error]; at first start only",
-    )
-    add(
-        "--stop",
-        type=parse_stop,
-        metavar="WHERE",
-        help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
-    )
-    add(
+    parser = job.make_parser("word_count.py", _DESCRIPTION, _EPILOG, source="sentences")
+    parser.add_argument(
         "--every_ms",
         type=parse_every,
         default=1_000,
         metavar="MS",
         help="with --streaming: a word's total is written at most this often; whole seconds. Default: 1000",
     )
-    add("-v", "--verbose", action="store_true", help="tracebacks, and what Beam tells")
     return parser
 
 
-def check_runner(options: Any, *, ends: bool) -> None:
+def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> None:
     """Raises `LocalError` where no total would ever be written."""
-    if options.streaming and options.runner == IN_PROCESS_RUNNER:
+    given = options.view_as(StandardOptions)
+    if given.streaming and given.runner == IN_PROCESS_RUNNER:
         raise LocalError("DirectRunner does not stream; give --stop without --streaming, or another runner")
-    if not ends and not options.streaming:
+    if arguments.stop is None and not given.streaming:
         raise LocalError("without --stop totals need a runner that streams: --runner=SparkRunner --streaming")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line; the exit status."""
-    arguments, rest = make_parser().parse_known_args(sys.argv[1:] if argv is None else argv)
-    try:
-        found = pipeline_options(rest)
-        if unknown := unknown_flags(found):
-            raise LocalError(f"unknown option {', '.join(unknown)}; --help shows the job's own")
-        check_runner(found.view_as(StandardOptions), ends=arguments.stop is not None)
-    except LocalError as error:
-        print(f"word_count.py: {error}", file=sys.stderr)
-        return 2
-    return run_program(
-        "word_count.py",
-        found,
-        lambda pipeline: build(pipeline, arguments),
-        lambda result: (
-            f"{count(result, 'records_read')} sentences read, {count(result, 'messages_sent')} totals written"
-        ),
-        verbose=arguments.verbose,
-    )
+    return run_job(make_parser(), build, argv, source="sentences", check=check_runner)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from rmqio import schemas
 from rmqio.local import LocalRocketMQ
-from rmqio.model import Message, MessageQueue
-from rmqio.pipelines import province, windowed_orders, word_count
+from rmqio.model import Message, MessageQueue, Record
+from rmqio.pipelines import orders_avro, province, windowed_orders, word_count
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from tests.helpers.ledger import Lab
 from tests.helpers.raw_send import send_all
 
@@ -32,10 +36,18 @@ class Case(NamedTuple):
     """A pipeline, its input, and what of a message in the sink is its result."""
 
     main: Callable[[list[str]], int]
-    bodies: list[dict[str, Any] | str]
-    read: Callable[[dict[str, Any]], tuple[Any, Any]]
+    bodies: list[bytes]
+    read: Callable[[Record], tuple[Any, Any]]
     """What a result is of, and the result. Where there are several, the last one counts."""
     wanted: dict[Any, Any]
+
+
+def as_json(values: Iterable[Any]) -> list[bytes]:
+    return [json.dumps(each).encode() for each in values]
+
+
+def of_json(read: Callable[[dict[str, Any]], tuple[Any, Any]]) -> Callable[[Record], tuple[Any, Any]]:
+    return lambda record: read(json.loads(record.body))
 
 
 def province_case() -> Case:
@@ -43,7 +55,7 @@ def province_case() -> Case:
 
     found = list(addresses(COUNT))
     wanted = {each["id"]: province_of(each["address"]) for each in found}
-    return Case(province.main, list(found), lambda body: (body["id"], body["province"]), wanted)
+    return Case(province.main, as_json(found), of_json(lambda body: (body["id"], body["province"])), wanted)
 
 
 def orders_case() -> Case:
@@ -55,8 +67,8 @@ def orders_case() -> Case:
         wanted[at] = count + 1, total + order["amount"]
     return Case(
         windowed_orders.main,
-        list(orders),
-        lambda body: ((body["key"], body["start_ms"]), (body["count"], body["sum"])),
+        as_json(orders),
+        of_json(lambda body: ((body["key"], body["start_ms"]), (body["count"], body["sum"]))),
         wanted,
     )
 
@@ -67,10 +79,34 @@ def words_case() -> Case:
     for sentence in sentences:
         for word in words(sentence):
             wanted[word] = wanted.get(word, 0) + 1
-    return Case(word_count.main, list(sentences), lambda body: (body["word"], body["count"]), wanted)
+    bodies = [each.encode() for each in sentences]
+    return Case(word_count.main, bodies, of_json(lambda body: (body["word"], body["count"])), wanted)
 
 
-CASES = {"province": province_case, "windowed_orders": orders_case, "word_count": words_case}
+def avro_case() -> Case:
+    """Orders of both versions of their schema."""
+    writers = [AvroSerializer(schemas.load("order", version), framing="single_object") for version in (1, 2)]
+    bodies = []
+    wanted: dict[Any, Any] = {}
+    for n in range(COUNT):
+        customer, amount = f"c{n % 7}", Decimal(n) / 100
+        created = dt.datetime.fromtimestamp(BEGIN_MS // 1000 + n, dt.UTC)
+        order = {"order_id": f"o{n}", "amount": amount, "created": created, "status": "NEW", "lines": []}
+        named = {"customer_id": customer, "note": None} if n % 2 else {"customer": customer}
+        bodies.append(writers[n % 2](order | named).body)
+        at = customer, dt.datetime.fromtimestamp(int(created.timestamp()) // 60 * 60, dt.UTC)
+        count, total = wanted.get(at, (0, Decimal(0)))
+        wanted[at] = count + 1, total + amount
+    totals = AvroDeserializer(schemas.load("customer_total"), framing="single_object", to=orders_avro.CustomerTotal)
+
+    def read(record: Record) -> tuple[Any, Any]:
+        found = totals(record)
+        return (found.customer_id, found.start), (found.orders, found.amount)
+
+    return Case(orders_avro.main, bodies, read, wanted)
+
+
+CASES = {"province": province_case, "windowed_orders": orders_case, "word_count": words_case, "orders_avro": avro_case}
 
 
 class Filled(NamedTuple):
@@ -91,10 +127,9 @@ def filled(request: pytest.FixtureRequest, lab: Lab) -> Filled:
     case = CASES[request.param]()
     source = f"everywhere-{uuid.uuid4().hex[:12]}"
     lab.broker.create_topic(source, queues=QUEUES)
-    bodies = [(each if isinstance(each, str) else json.dumps(each)).encode() for each in case.bodies]
     for number in range(QUEUES):
         queue = MessageQueue(source, lab.broker.name, number)
-        send_all(lab.broker.broker, queue, [Message(body) for body in bodies[number::QUEUES]])
+        send_all(lab.broker.broker, queue, [Message(body) for body in case.bodies[number::QUEUES]])
     return Filled(case, source)
 
 
@@ -109,7 +144,7 @@ def test_the_sink_holds_the_same(
     if runner == "SparkRunner --streaming":
         flags.append(f"--checkpoint_dir={tmp_path}")
     assert filled.case.main(flags) == 0, capsys.readouterr().err
-    results = [filled.case.read(json.loads(record.body)) for record in read_topic(lab.client, sink)]
+    results = [filled.case.read(record) for record in read_topic(lab.client, sink)]
     assert dict(results) == filled.case.wanted
     if filled.case.main is not word_count.main or "--streaming" not in runner:  # which writes totals on its way, too
         assert len(results) == len(filled.case.wanted)

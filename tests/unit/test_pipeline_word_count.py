@@ -13,7 +13,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from rmqio import runners
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.program import count
 from rmqio.pipelines.word_count import build, main, make_parser, refuse, to_message, words
@@ -149,11 +149,6 @@ def test_a_missing_sink_fails_the_job(cluster: InMemoryCluster) -> None:
 def test_a_total_that_cannot_be_sent_fails_the_job() -> None:
     with pytest.raises(RmqioError, match="cannot write to topic 'dst': NoPermission: the reason"):
         refuse(FailedMessage(None, "element", "dst", "NoPermission", "the reason"))
-
-
-def test_a_topic_that_is_read_is_not_written(cluster: InMemoryCluster) -> None:
-    with pytest.raises(LocalError, match="'src' is both read and written"):
-        run(cluster, "--sink_topic=src")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""What the command lines of the jobs that write totals have in common."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.options import NAME_SERVER_VARIABLE
+from rmqio.pipelines.arguments import parse_start, parse_stop
+from rmqio.pipelines.program import WRONG_USAGE, count, run_program
+from rmqio.runners.options import options as pipeline_options
+from rmqio.runners.options import unknown_flags
+from rmqio.sending.failures import FailedMessage
+from rmqio.start import StartFrom
+
+
+def make_parser(name: str, description: str, epilog: str, *, source: str) -> argparse.ArgumentParser:
+    """With the options of every such job; `source` says what the source topic holds."""
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--name_server", metavar="HOST:PORT", help=f"default: the environment variable {NAME_SERVER_VARIABLE}")
+    add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
+    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
+    add("--consumer_group", metavar="GROUP", help="whose offsets are committed, to be looked at")
+    add(
+        "--start",
+        type=parse_start,
+        default=StartFrom.earliest(),
+        metavar="WHERE",
+        help="earliest (default), latest, timestamp:TIME or group[:earliest|latest|error]; at first start only",
+    )
+    add(
+        "--stop",
+        type=parse_stop,
+        metavar="WHERE",
+        help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
+    )
+    add("-v", "--verbose", action="store_true", help="tracebacks, and what Beam tells")
+    return parser
+
+
+def run_job(
+    parser: argparse.ArgumentParser,
+    build: Callable[[beam.Pipeline, argparse.Namespace], None],
+    argv: Sequence[str] | None,
+    *,
+    source: str,
+    check: Callable[[PipelineOptions, argparse.Namespace], None] = lambda options, arguments: None,
+) -> int:
+    """Run the job of a command line; the exit status. `check` raises `LocalError` for options that will not do."""
+    arguments, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    try:
+        found = pipeline_options(rest)
+        if unknown := unknown_flags(found):
+            raise LocalError(f"unknown option {', '.join(unknown)}; --help shows the job's own")
+        if arguments.source_topic == arguments.sink_topic:
+            raise LocalError(f"{arguments.source_topic!r} is both read and written; that would never end")
+        check(found, arguments)
+    except LocalError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    return run_program(
+        parser.prog,
+        found,
+        lambda pipeline: build(pipeline, arguments),
+        lambda result: (
+            f"{count(result, 'records_read')} {source} read, {count(result, 'messages_sent')} totals written"
+        ),
+        verbose=arguments.verbose,
+    )
+
+
+def refuse(failed: FailedMessage) -> Any:
+    """Fail the pipeline: a total that is not written is not to be forgotten."""
+    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")

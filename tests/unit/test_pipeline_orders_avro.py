@@ -1,0 +1,84 @@
+"""orders_avro.py, on a cluster in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from rmqio import runners, schemas
+from rmqio.model import Message
+from rmqio.pipelines.orders_avro import CustomerTotal, build, main, make_parser
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+
+BEGIN = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+TOTALS = AvroDeserializer(schemas.load("customer_total"), framing="single_object", to=CustomerTotal)
+
+
+def order(number: int, version: int) -> dict[str, Any]:
+    """Of one of the versions of the schema."""
+    price = Decimal("1.25")
+    found: dict[str, Any] = {
+        "order_id": f"o{number}",
+        "customer" if version == 1 else "customer_id": f"c{number % 3}",
+        "amount": Decimal(number) / 100,
+        "created": BEGIN + dt.timedelta(seconds=number),
+        "status": "NEW",
+        "lines": [{"sku": "a", "quantity": number, "price": price}],
+    }
+    return found if version == 1 else found | {"note": None}
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster() as cluster:
+        for topic in ("src", "dst", "dead"):
+            cluster.create_topic(topic)
+        yield cluster
+
+
+def run(cluster: InMemoryCluster, *bodies: bytes, flags: tuple[str, ...] = ()) -> None:
+    producer = InMemoryClientFactory(cluster.name).producer("test")
+    for body in bodies:
+        producer.send(Message(body, topic="src"))
+    producer.close()
+    pipeline = beam.Pipeline(options=runners.options([]))
+    arguments = make_parser().parse_args(["--source_topic=src", "--sink_topic=dst", "--stop=latest", *flags])
+    build(pipeline, arguments, client_factory=InMemoryClientFactory(cluster.name))
+    pipeline.run().wait_until_finish()
+
+
+def encoded(number: int, version: int) -> bytes:
+    return AvroSerializer(schemas.load("order", version), framing="single_object")(order(number, version)).body
+
+
+def test_orders_of_both_versions_are_in_one_total(cluster: InMemoryCluster) -> None:
+    run(cluster, *(encoded(number, 1 + number % 2) for number in range(200)))
+    wanted: dict[Any, Any] = defaultdict(lambda: (0, Decimal(0)))
+    for number in range(200):
+        at = f"c{number % 3}", BEGIN + dt.timedelta(seconds=number // 60 * 60)
+        count, amount = wanted[at]
+        wanted[at] = count + 1, amount + Decimal(number) / 100
+    records = cluster.records("dst")
+    found = {(total.customer_id, total.start): (total.orders, total.amount) for total in map(TOTALS, records)}
+    assert found == wanted
+    assert len(records) == len(wanted)
+    assert all(record.keys == (TOTALS(record).customer_id,) for record in records)
+
+
+def test_what_is_no_order_goes_to_the_dead_letters(cluster: InMemoryCluster) -> None:
+    run(cluster, b"{}", encoded(1, 2), encoded(2, 1)[:-1], flags=("--dead_letter_topic=dead",))
+    assert sorted(record.body for record in cluster.records("dead")) == sorted([b"{}", encoded(2, 1)[:-1]])
+    assert [TOTALS(record).orders for record in cluster.records("dst")] == [1]
+
+
+def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.pipelines.program.set_up_logging", lambda verbose: None)
+    assert main(["--source_topic=a", "--sink_topic=a"]) == 2
+    assert capsys.readouterr().err == "orders_avro.py: 'a' is both read and written; that would never end\n"
