@@ -39,6 +39,8 @@ class Need(Enum):
     LIVE_CLOCK_TIMERS = "processing-time timers, unbounded input"
     SIDE_INPUTS = "side inputs"
     MERGING_WINDOWS = "windows that merge (sessions)"
+    UNMERGED_STATE = "state and timers in windows that merge"
+    """Behind no GroupByKey, where each element still has a window of its own."""
     KEPT_STATE = "state of unbounded input, kept over a restart"
 
 
@@ -105,6 +107,10 @@ _SPARK_SDF: Final = (
 _SPARK_TIMERS: Final = "test_spark_capability_cases.py::test_timers_of_both_kinds_fire_without_waiting"
 
 _NOW: Final = "they fire at once, whatever time they are set to"
+_UNMERGED: Final = (
+    "each element still has a window, and with it a state, of its own: group by key before it, or keep state in "
+    "windows that do not merge"
+)
 _A_STREAM: Final = "Flink runs it as a stream"
 
 TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
@@ -232,6 +238,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _yes(f"{_HERE}windows_that_merge"),
             _yes(f"{_HERE}windows_that_merge"),
         ),
+        Need.UNMERGED_STATE: _row(*[_refused(_UNMERGED, _REFUSALS)] * len(Mode)),
         Need.KEPT_STATE: _row(
             _warned("it is in memory: a restart begins anew", _REFUSALS),
             _warned("only --streaming keeps it: a restart begins anew", _REFUSALS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from apache_beam.portability import common_urns
@@ -42,6 +42,8 @@ class _Pipeline:
         self._roots = pipeline.root_transform_ids
         self._behind: set[str] = set()
         """The collections that come from a read without end."""
+        self._merged: set[str] = set()
+        """Those in windows that are merged already, since they come from a GroupByKey in the same windows."""
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
         """What is not made of others, in the order of the pipeline, so that producers come before their readers."""
@@ -92,6 +94,10 @@ class _Pipeline:
         yield from self._timers(pardo, is_live)
         if urn == _GROUP_BY_KEY and self._merges(*inputs.values()):
             yield Need.MERGING_WINDOWS
+        is_unmerged = any(self._merges(each) and each not in self._merged for each in inputs.values())
+        if is_unmerged and (pardo.state_specs or pardo.timer_family_specs):
+            yield Need.UNMERGED_STATE
+        self._note_merged(urn, inputs.values(), outputs)
         if is_live and (urn == _GROUP_BY_KEY or pardo.state_specs or pardo.timer_family_specs):
             yield Need.KEPT_STATE
 
@@ -116,9 +122,18 @@ class _Pipeline:
         return bool(found == beam_runner_api_pb2.IsBounded.UNBOUNDED)
 
     def _merges(self, collection: str) -> bool:
-        windowing = self._components.pcollections[collection].windowing_strategy_id
-        status = self._components.windowing_strategies[windowing].merge_status
+        status = self._components.windowing_strategies[self._windowing(collection)].merge_status
         return bool(status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE)
+
+    def _note_merged(self, urn: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+        if urn == _GROUP_BY_KEY:
+            self._merged.update(outputs)
+            return
+        windowings = {self._windowing(each) if each in self._merged else None for each in inputs}
+        self._merged.update(each for each in outputs if windowings == {self._windowing(each)})
+
+    def _windowing(self, collection: str) -> str:
+        return str(self._components.pcollections[collection].windowing_strategy_id)
 
     @staticmethod
     def _timers(pardo: Any, is_live: bool) -> Iterator[Need]:

@@ -11,6 +11,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.userstate import CombiningValueStateSpec, TimeDomain, TimerSpec, on_timer
@@ -108,6 +109,32 @@ def live(p: Any) -> Any:
     return keyed(endless(p)) | "State" >> beam.ParDo(Stateful())
 
 
+class Counting(beam.DoFn):
+    def process(self, element: Any, count: Any = beam.DoFn.StateParam(Stateful.COUNT)) -> Any:
+        count.add(1)
+        yield count.read()
+
+
+def in_sessions(p: Any) -> Any:
+    pairs = p | beam.Create([("a", 1)]).with_output_types(Pairs)
+    return pairs | "Windows" >> beam.WindowInto(window.Sessions(5))
+
+
+def unmerged(p: Any) -> Any:
+    return in_sessions(p) | "State" >> beam.ParDo(Counting())
+
+
+def merged(p: Any) -> Any:
+    return (
+        in_sessions(p) | "Group" >> beam.GroupByKey() | "Same" >> beam.Filter(bool) | "State" >> beam.ParDo(Counting())
+    )
+
+
+def windowed_again(p: Any) -> Any:
+    grouped = in_sessions(p) | "Group" >> beam.GroupByKey()
+    return grouped | "Others" >> beam.WindowInto(window.Sessions(9)) | "State" >> beam.ParDo(Counting())
+
+
 def ticks(p: Any) -> Any:
     return p | "Ticks" >> PeriodicImpulse()
 
@@ -164,6 +191,12 @@ ENDLESS = {Need.ENDLESS_READS: ["Read"], Need.FINALIZATION: ["Read"], **SDF}
                 Need.KEPT_STATE: ["State"],
             },
         ),
+        (unmerged, {Need.STATE: ["State"], Need.UNMERGED_STATE: ["State"]}),
+        (merged, {Need.STATE: ["State"], Need.MERGING_WINDOWS: ["Group"]}),
+        (
+            windowed_again,
+            {Need.STATE: ["State"], Need.MERGING_WINDOWS: ["Group"], Need.UNMERGED_STATE: ["State"]},
+        ),
         (ticks, {Need.UNBOUNDED: ["Ticks"], Need.SPLITTABLE: ["Ticks"]}),
         (
             lambda p: p | beam.Create(["a"]) | "Read all" >> ReadAllFromRocketMQ(**SERVER),
@@ -219,6 +252,8 @@ def test_a_read_of_a_user_s_composite_is_known() -> None:
         (live, Mode.FLINK_STREAMING, [], []),
         (stateful, Mode.FLINK_STREAMING, [Need.CLOCK_TIMERS], []),
         (beside_another, Mode.FLINK_STREAMING, [Need.SIDE_INPUTS], []),
+        *((unmerged, mode, [Need.UNMERGED_STATE], []) for mode in Mode),
+        *((merged, mode, [], []) for mode in Mode),
     ],
 )
 def test_what_is_refused_and_what_is_warned_of(
@@ -227,6 +262,14 @@ def test_what_is_refused_and_what_is_warned_of(
     found = compare(proto(build), mode)
     assert [line.need for line in found.refused] == refused
     assert [line.need for line in found.warnings] == warned
+
+
+def test_why_state_in_windows_that_merge_is_refused() -> None:
+    """Beam's own runner lets it pass: three elements of one session, and none sees the state of another."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        stamped = pipeline | beam.Create([0, 1, 2]) | beam.Map(lambda n: window.TimestampedValue(("a", n), n))
+        counts = stamped | beam.WindowInto(window.Sessions(5)) | beam.ParDo(Counting())
+        assert_that(counts, equal_to([1, 1, 1]))
 
 
 def test_the_refusal_says_what_where_and_what_to_do() -> None:
