@@ -47,9 +47,8 @@ class AvroDeserializer:
     Raises `LocalError` for arguments that do not go together, `SchemaRegistryError` for a subject that cannot be had.
 
     A call raises `SerdeError`: a body that is not as its framing or its schema says, that goes on behind its value,
-    that is nested deeper than 200 levels, or whose schema is not known or cannot be read as the reader's. While a
-    registry does not answer, a schema not seen before raises the registry's own error, which says that it may be
-    retried: no record goes to the error output for that.
+    that is nested deeper than 200 levels, or whose schema is not known or cannot be read as the reader's. A registry
+    that does not answer, or answers nonsense, raises its own error: no record goes to the error output for that.
     """
 
     __slots__ = ("_bare", "_config", "_decoders", "_reader", "_target", "framing", "output_type", "registry")
@@ -112,11 +111,11 @@ class AvroDeserializer:
         if self.registry is None:
             what = f"id {key}" if isinstance(key, int) else f"fingerprint {key.hex()}"
             raise BadFraming(f"written with the schema of {what}, which is not known here: give registry=")
+        from rmqio.serde.registry.base import UnknownSchema  # imported already, by who gave the registry
+
         try:
             return self.registry.by_id(key) if isinstance(key, int) else self.registry.by_fingerprint(key)
-        except Exception as error:
-            if getattr(error, "retriable", True):
-                raise
+        except UnknownSchema as error:  # any other fault is the registry's, not the record's
             raise BadFraming(str(error)) from error
 
     def _of_container(self, body: bytes) -> Any:
