@@ -35,7 +35,7 @@ from rmqio.serde.registry import (
     TokenAuth,
     UnknownSchema,
 )
-from rmqio.serde.registry.rest import Timing
+from rmqio.serde.registry.http import Timing
 
 SCHEMA = '{"type":"record","name":"Order","fields":[]}'
 SECRET = "hunter2"
@@ -624,7 +624,7 @@ def test_a_fork_has_connections_of_its_own(server: Server) -> None:
             os._exit(code)
 
     # Held as by another thread of the parent in the moment of the fork: nobody would ever release it in the child.
-    with registry._state.lock:
+    with registry._http.connections.lock:
         children = [
             multiprocessing.get_context("fork").Process(target=ask, args=(range(start, start + 20),), daemon=True)
             for start in (100, 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqio.serde.registry.auth import BasicAuth, TokenAuth
 from rmqio.serde.registry.base import (
     RegisteredSchema,
     RegistryUnavailable,
@@ -12,7 +13,7 @@ from rmqio.serde.registry.base import (
 )
 from rmqio.serde.registry.folder import FolderRegistry
 from rmqio.serde.registry.memory import MemoryRegistry
-from rmqio.serde.registry.rest import BasicAuth, RestRegistry, TokenAuth
+from rmqio.serde.registry.rest import RestRegistry
 
 __all__ = [
     "SchemaRegistry",

@@ -1,0 +1,261 @@
+"""Requests to a schema registry: one place, its credentials, and as many tries as are allowed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, NoReturn
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from rmqio.errors import LocalError
+from rmqio.serde.registry.auth import BasicAuth, TokenAuth
+from rmqio.serde.registry.base import ProcessLocal, RegistryUnavailable, SchemaRegistryError, UnknownSchema
+
+_LOGGER: Final = logging.getLogger("rmqio.serde.registry")
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 10.0
+_LARGEST_ANSWER: Final = 16 * 1024 * 1024
+_CHUNK: Final = 16 * 1024
+_CONNECTIONS: Final = 8
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_TRY_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_BROKEN: Final = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+)
+# Of the errors of TLS these alone pass by themselves: the others are about certificates and versions.
+_TLS_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_SYSTEM_RANDOM: Final = random.SystemRandom()
+
+
+def _random() -> float:
+    # Not Python's shared generator: forked workers would all draw the same numbers. A function, since that object's
+    # methods do not pickle.
+    return _SYSTEM_RANDOM.random()
+
+
+class Timing(NamedTuple):
+    """Time and chance, for tests."""
+
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+    random: Callable[[], float] = _random
+
+
+class _Failed(Exception):
+    """This try failed, a later one may not.
+
+    `pause_s`: how long the registry asks to be left alone. `final`: the error if later ones fail too.
+    """
+
+    def __init__(self, reason: str, pause_s: float = 0.0, final: SchemaRegistryError | None = None) -> None:
+        super().__init__(reason)
+        self.pause_s, self.final = pause_s, final
+
+
+class Connections(ProcessLocal):
+    """Of one process. A forked child makes its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session: requests.Session | None = None
+        self.closed = threading.Event()
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self.session = None
+        self.closed = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """See `RestRegistry` for its arguments."""
+
+    url: str
+    auth: BasicAuth | TokenAuth | None
+    ca_file: str | None
+    client_certificate: str | tuple[str, str] | None
+    timeout_s: float
+    retries: int
+    timing: Timing
+    connections: Connections = field(default_factory=Connections, init=False, repr=False, compare=False)
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"schema registry {self.url}"
+
+    def close(self) -> None:
+        """Close connections, and end pauses between tries in other threads with an error. A later call opens anew."""
+        state = self.connections
+        with state.lock:
+            session, state.session = state.session, None
+            closed, state.closed = state.closed, threading.Event()
+        closed.set()
+        if session is not None:
+            session.close()
+
+    def nonsense(self, what: str, cause: Exception | None = None) -> NoReturn:
+        raise SchemaRegistryError(
+            f"{self.where} answers something else than Confluent's API ({what}): is url= the API's, path included?"
+        ) from cause
+
+    def call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """The JSON that the registry answers, after as many tries as it takes and is allowed."""
+        closed, tries = self.connections.closed, 0
+        while True:
+            try:
+                return self._try(method, path, body)
+            except _Failed as failure:
+                cause, pause_s, final = failure.__cause__, failure.pause_s, failure.final
+                reason = str(failure)
+            tries += 1
+            if tries > self.retries:
+                if final is not None:
+                    raise final
+                raise RegistryUnavailable(
+                    f"{self.where} does not serve {method} {path} ({tries} tries): {reason}. Is it running, and can "
+                    "this machine reach it? Check url=; schemas that were used before stay usable meanwhile"
+                ) from cause
+            bound = min(_FIRST_PAUSE_S * 2.0 ** min(tries - 1, 30), _LONGEST_PAUSE_S)
+            pause_s = max(self.timing.random() * bound, min(pause_s, _LONGEST_PAUSE_S))
+            _LOGGER.debug("%s %s: try %d of %d in %.1f s: %s", method, path, tries, self.retries, pause_s, reason)
+            if self.timing.wait(closed, pause_s):
+                raise RegistryUnavailable(f"{self.where} was closed between two tries of {method} {path}: {reason}")
+
+    def _try(self, method: str, path: str, body: bytes | None) -> Any:
+        auth, handled = self._authorization(), sys.exception()
+        try:
+            with self._session().request(
+                method,
+                self.url + path,
+                data=body,
+                headers={"Content-Type": _CONTENT_TYPE} if body is not None else None,
+                auth=auth,
+                timeout=self.timeout_s,
+                verify=self.ca_file or True,
+                cert=self.client_certificate,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                content = self._content(response)
+        except OSError as error:  # those of requests are, and a file of certificates may be missing
+            inner = _innermost(error, handled)
+            reason = f"{type(inner).__name__}: {cropped(inner)}"
+            if isinstance(error, _BROKEN) and (not isinstance(inner, ssl.SSLError) or isinstance(inner, _TLS_ENDED)):
+                raise _Failed(reason) from inner
+            raise SchemaRegistryError(
+                f"{self.where} cannot be spoken to: {reason}. Check url=, ca_file= and client_certificate="
+            ) from inner
+        return self._answer(response, content, f"{method} {path}")
+
+    def _authorization(self) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+        try:
+            header = None if self.auth is None else self.auth.header()
+        except LocalError:
+            raise
+        except Exception as error:
+            raise _Failed(f"the function that gives its credentials raised {type(error).__name__}") from error
+
+        def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            # Set also when there is nothing to add: without, requests would look into the user's .netrc.
+            if header is not None:
+                request.headers["Authorization"] = header
+            return request
+
+        return authorize
+
+    def _content(self, response: requests.Response) -> bytes:
+        content = bytearray()
+        for chunk in response.iter_content(_CHUNK):
+            content += chunk
+            if len(content) > _LARGEST_ANSWER:
+                self.nonsense(f"more than {_LARGEST_ANSWER} bytes")
+        return bytes(content)
+
+    def _answer(self, response: requests.Response, content: bytes, what: str) -> Any:
+        status = response.status_code
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            if status == 200:
+                self.nonsense(f"{what}: no JSON", error)
+            answer = None
+        if status == 200:
+            return answer
+        said = answer if isinstance(answer, dict) else {}
+        code, text = said.get("error_code"), cropped(said.get("message") or "it does not say why")
+        if status in _TRY_AGAIN:
+            raise _Failed(f"HTTP status {status}: {text}", _seconds(response.headers.get("Retry-After")))
+        # A path that is not the API's is a 404 too, but without one of the API's own codes.
+        if status == 404 and isinstance(code, int) and 40400 < code < 40500:
+            raise UnknownSchema(f"{self.where}: {what}: {text} (code {code})")
+        remedy = {
+            401: "give the right auth=",
+            403: "these credentials do not allow it",
+            404: "is url= that of the API, with its path (Apicurio's is /apis/ccompat/v7)?",
+            409: "the schema is not compatible with those before it; change it, or the subject's compatibility level",
+            422: "the registry takes it for no valid Avro schema",
+        }.get(status, "is url= that of the API?")
+        if response.is_redirect:
+            remedy = f"redirections are not followed; if it is the right place, give url= as {_place(response)}"
+        refused = SchemaRegistryError(f"{self.where} refuses {what} with HTTP status {status}: {text}: {remedy}")
+        if status == 409:
+            # Apicurio answers so also to one of two that register the first version of a subject at the same time.
+            raise _Failed(f"HTTP status 409: {text}", final=refused)
+        raise refused
+
+    def _session(self) -> requests.Session:
+        state = self.connections
+        with state.lock:
+            if state.session is None:
+                parts = urlsplit(self.url)
+                if self.auth is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+                    _LOGGER.warning("credentials are sent unencrypted to the %s: use https", self.where)
+                session = requests.Session()
+                for scheme in ("http://", "https://"):
+                    session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
+                session.headers["Accept"] = f"{_CONTENT_TYPE}, application/json"
+                state.session = session
+            return state.session
+
+
+def _innermost(error: BaseException, handled: BaseException | None) -> BaseException:
+    """What went wrong in the end; the errors around it hold the request, and with it the credentials.
+
+    `handled` is what the caller was handling when all began, and no cause of it.
+    """
+    while (inner := error.__cause__ or error.__context__) is not None and inner is not handled:
+        error = inner
+    return error
+
+
+def cropped(text: object) -> str:
+    """One line of bounded length, whatever a server says."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= 300 else f"{line[:300]}..."
+
+
+def _seconds(retry_after: str | None) -> float:
+    # It may also be a date, which needs clocks that agree: the usual pause will do.
+    return float(retry_after) if retry_after and re.fullmatch(r"[0-9]{1,6}", retry_after) else 0.0
+
+
+def _place(response: requests.Response) -> str:
+    parts = urlsplit(response.headers.get("Location", ""))
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
