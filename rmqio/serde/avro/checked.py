@@ -14,16 +14,16 @@ from typing import Any
 from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.usual import usual
+from rmqio.serde.avro.usual import UNUSUAL, usual
 
 
 def checker(schema: AvroSchema) -> Check:
     """For elements of a schema: dicts, NamedTuples, dataclasses and whatever has the fields as attributes."""
-    check, is_usual = _Checkers(schema).of(schema.parsed), usual(schema) or _never
+    check, ready = _Checkers(schema).of(schema.parsed), usual(schema) or _unusual
 
     def checked(element: Any) -> Any:
-        if is_usual(element):
-            return element
+        if (made := ready(element)) is not UNUSUAL:
+            return made
         try:
             return check(element)
         except BadValue as error:
@@ -34,8 +34,8 @@ def checker(schema: AvroSchema) -> Check:
     return checked
 
 
-def _never(_: Any) -> bool:
-    return False
+def _unusual(_: Any) -> Any:
+    return UNUSUAL
 
 
 class _Checkers:

@@ -73,12 +73,13 @@ class AvroSerializer:
             if self.framing == "container":
                 writer(stream, self.schema.parsed, [ready])
             else:
-                stream.write(self._head)
+                if self._head:
+                    stream.write(self._head)
                 schemaless_writer(stream, self.schema.parsed, ready)
         except Exception as error:  # of a check that is missing above, and then a bug; fastavro's text may quote it
             raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
-        if not self.key_fields and self.tag_field is None:
-            return message_of(element, stream.getvalue())
+        if not self.key_fields and self.tag_field is None and (body := stream.getvalue()):
+            return Message(body)
         keys = keys_of(element, ready, self.key_fields)
         return message_of(element, stream.getvalue(), keys=keys, tags=tag_of(element, ready, self.tag_field))
 

@@ -1,24 +1,35 @@
-"""The usual case of writing: an element that fastavro may be given as it is.
+"""The usual case of writing: an element that fastavro may be given as it is, or once its records are dicts.
 
-Whether it is so is asked of each element, so the question is compiled: one Python expression for a schema, made of
-constants and of names of this module only. What it says no to is looked at closely by `checked`.
+Whether it is so is asked of each element, so the question is compiled: Python functions for a schema and the classes
+of its records, made of constants and of names of this module only. What they say no to is looked at closely by
+`checked`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from rmqio.serde.avro.leaves import LOGICAL, BadValue, Check
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.nodes import Node, children_of
 from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.types import is_named_tuple
 
-IsUsual = Callable[[Any], bool]
+Ready = Callable[[Any], Any]
+"""Gives what fastavro is to write, or `UNUSUAL`."""
 
+
+class _Unusual:
+    def __repr__(self) -> str:
+        return "UNUSUAL"
+
+
+UNUSUAL: Final = _Unusual()
 _PRIMITIVE: Final = {
     "null": "{0} is None",
     "boolean": "({0} is True or {0} is False)",
@@ -40,95 +51,185 @@ _EXACT: Final = {
     "decimal": decimal.Decimal,
     "uuid": uuid.UUID,
 }
+_BUILTINS: Final = {each.__name__: each for each in (type, int, float, str, bytes, dict, list, len, all, map)}
 
 
-def usual(schema: AvroSchema) -> IsUsual | None:
+def usual(schema: AvroSchema) -> Ready | None:
     """None where there is no usual case: recursive schemas, unions of several types, fixed that are more than bytes."""
-    return None if schema.is_recursive else _Expressions(schema).compiled(schema.parsed)
+    if schema.is_recursive:
+        return None
+    try:
+        return _Compiler(schema).ready(schema.parsed)
+    except _NoUsualCase:
+        return None
 
 
-class _Expressions:
+class _NoUsualCase(Exception):
+    """Of a type."""
+
+
+class _Compiler:
+    """Expressions of variables; what they call and compare with is in `_known`."""
+
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
         self._numbers: Iterator[int] = itertools.count()
-        self._known: dict[str, Any] = {}
-        """What the expression calls and compares with."""
+        self._known: dict[str, Any] = {"UNUSUAL": UNUSUAL}
 
-    def compiled(self, node: Node) -> IsUsual | None:
-        expression = self.of(node, "value")
-        if expression is None:
-            return None
-        made: IsUsual = eval(f"lambda value: {expression}", {"__builtins__": {}, **_BUILTINS, **self._known})
+    def ready(self, node: Node) -> Ready:
+        """Of values of one type. Raises `_NoUsualCase`."""
+        node = self._schema.resolve(node)
+        if _kind(node) == "record":
+            return _ReadyRecord(self, node)
+        if not self.has_records(node):
+            return self.function(f"value if {self._as_it_is(node, 'value')} else UNUSUAL")
+        if isinstance(node, list):
+            inside = self.ready(_only_branch(node))
+            return lambda value: None if value is None else inside(value)
+        return (
+            _ready_items(self.ready(node["items"]))
+            if node["type"] == "array"
+            else _ready_values(self.ready(node["values"]))
+        )
+
+    def of_field(self, node: Node, name: str) -> str:
+        """Whether the variable `name` can be written; afterwards it is what is written."""
+        node = self._schema.resolve(node)
+        if not self.has_records(node):
+            return self._as_it_is(node, name)
+        return f"({name} := {self.keep(self.ready(node))}({name})) is not UNUSUAL"
+
+    def function(self, expression: str, before: Sequence[str] = ()) -> Ready:
+        """Of `value`, with statements before it."""
+        scope = {"__builtins__": {}, **_BUILTINS, **self._known}
+        exec("\n    ".join(["def ready(value):", *before, f"return {expression}"]), scope)
+        made: Ready = scope["ready"]
         return made
 
-    def of(self, node: Node, name: str) -> str | None:
-        """An expression of the variable `name`."""
+    def keep(self, thing: Any) -> str:
+        """A name for it."""
+        name = self.name("k")
+        self._known[name] = thing
+        return name
+
+    def name(self, letter: str) -> str:
+        """One that is free."""
+        return f"{letter}{next(self._numbers)}"
+
+    def has_records(self, node: Node) -> bool:
+        """Whether there is a record in a value, which may have to become a dict."""
         node = self._schema.resolve(node)
+        return _kind(node) == "record" or any(map(self.has_records, children_of(node)))
+
+    def _as_it_is(self, node: Node, name: str) -> str:
+        """Whether what holds no record can be written as it is."""
+        node = self._schema.resolve(node)
+        kind = _kind(node)
         if isinstance(node, list):
-            return self._of_union(node, name)
+            inside = self._as_it_is(_only_branch(node), name)
+            return f"({name} is None or {inside})" if "null" in node else inside
         if isinstance(node, str):
             return _PRIMITIVE[node].format(name)
-        kind, logical = node["type"], node.get("logicalType", "")
-        if not isinstance(kind, str):
-            return self.of(kind, name)
-        if kind == "record":
-            return self._of_record(node, name)
+        logical = node.get("logicalType", "")
         if kind == "array":
-            return self._of_all(node["items"], name, "list", f"{name}")
+            return f"type({name}) is list and all(map({self._predicate(node['items'])}, {name}))"
         if kind == "map":
-            values = self._of_all(node["values"], name, "dict", f"{name}.values()")
-            return values and f"{values} and all(map({self._keep(_is_text)}, {name}))"
+            values = f"all(map({self._predicate(node['values'])}, {name}.values()))"
+            return f"type({name}) is dict and {values} and all(map({self.keep(_is_text)}, {name}))"
         if kind == "enum":
-            return f"type({name}) is str and {name} in {self._keep(frozenset(node['symbols']))}"
+            return f"type({name}) is str and {name} in {self.keep(frozenset(node['symbols']))}"
         if (kind, logical) in LOGICAL:
             if kind == "fixed" and logical != "decimal":
-                return None  # it is not written as it is
-            check = self._keep(_passes(LOGICAL[kind, logical](node)))
-            return f"type({name}) is {self._keep(_EXACT[logical])} and {check}({name})"
+                raise _NoUsualCase  # it is not written as it is
+            check = self.keep(_passes(LOGICAL[kind, logical](node)))
+            return f"type({name}) is {self.keep(_EXACT[logical])} and {check}({name})"
         if kind == "fixed":
             return f"type({name}) is bytes and len({name}) == {node['size']}"
         return _PRIMITIVE[kind].format(name)
 
-    def _of_record(self, node: Node, name: str) -> str | None:
-        missing = self._keep(_MISSING)
-        parts = [f"type({name}) is dict and len({name}) == {len(node['fields'])}"]
-        for field in node["fields"]:
-            part = f"v{next(self._numbers)}"
-            inside = self.of(field["type"], part)
-            if inside is None:
-                return None
-            taken = f"({part} := {name}.get({field['name']!r}, {missing}))"
-            parts.append(f"{taken} is not {missing} and {inside}")
-        return " and ".join(parts)
-
-    def _of_union(self, branches: list[Node], name: str) -> str | None:
-        others = [each for each in branches if each != "null"]
-        if len(others) != 1:
-            return None
-        inside = self.of(others[0], name)
-        if inside is None or len(others) == len(branches):
-            return inside
-        return f"({name} is None or {inside})"
-
-    def _of_all(self, node: Node, name: str, kind: str, values: str) -> str | None:
-        each = self.compiled(node)
-        return None if each is None else f"type({name}) is {kind} and all(map({self._keep(each)}, {values}))"
-
-    def _keep(self, thing: Any) -> str:
-        name = f"k{next(self._numbers)}"
-        self._known[name] = thing
-        return name
+    def _predicate(self, node: Node) -> str:
+        return self.keep(self.function(self._as_it_is(node, "value")))
 
 
-_MISSING: Final = object()
-_BUILTINS: Final = {each.__name__: each for each in (type, int, float, str, bytes, dict, list, len, all, map)}
+class _ReadyRecord:
+    """Compiled for each class that comes."""
+
+    def __init__(self, compiler: _Compiler, node: Node) -> None:
+        self._compiler, self._fields = compiler, node["fields"]
+        self._names = [field["name"] for field in self._fields]
+        self._by_class: dict[type, Ready] = {}
+        self._of_dict = self._by_class[dict] = self._compiled("value[{!r}]".format, is_dict=True)
+
+    def __call__(self, value: Any) -> Any:
+        cls = type(value)
+        ready = self._by_class.get(cls)
+        if ready is None:
+            ready = self._by_class[cls] = self._for(cls)
+        try:
+            return ready(value)
+        except KeyError:  # a field is missing, which may have a default
+            return UNUSUAL
+
+    def _for(self, cls: type) -> Ready:
+        if is_named_tuple(cls) and set(cls._fields) == set(self._names):  # type: ignore[attr-defined]
+            places = {name: at for at, name in enumerate(cls._fields)}  # type: ignore[attr-defined]
+            return self._compiled(lambda name: f"value[{places[name]}]")
+        if dataclasses.is_dataclass(cls) and sorted(each.name for each in dataclasses.fields(cls)) == sorted(
+            self._names
+        ):
+            return self._compiled("value.{}".format)
+        if hasattr(cls, "as_dict"):  # beam.Row, whose fields are its attributes
+            return lambda value: self._of_dict(vars(value))
+        return lambda value: UNUSUAL
+
+    def _compiled(self, get: Callable[[str], str], *, is_dict: bool = False) -> Ready:
+        compiler = self._compiler
+        names = {name: compiler.name("v") for name in self._names}
+        taken = [f"{variable} = {get(name)}" for name, variable in names.items()]
+        tests = [f"len(value) == {len(names)}"] if is_dict else []
+        tests += [f"({compiler.of_field(field['type'], names[field['name']])})" for field in self._fields]
+        is_whole = is_dict and not any(compiler.has_records(field["type"]) for field in self._fields)
+        made = ", ".join(f"{name!r}: {variable}" for name, variable in names.items())
+        result = "value" if is_whole else f"{{{made}}}"
+        return compiler.function(f"{result} if {' and '.join(tests) or True} else UNUSUAL", taken)
+
+
+def _kind(node: Node) -> str:
+    return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else node
+
+
+def _only_branch(node: list[Node]) -> Node:
+    others = [each for each in node if each != "null"]
+    if len(others) != 1:
+        raise _NoUsualCase
+    return others[0]
+
+
+def _ready_items(ready: Ready) -> Ready:
+    def items(value: Any) -> Any:
+        if type(value) is not list:
+            return UNUSUAL
+        made = list(map(ready, value))
+        return UNUSUAL if UNUSUAL in made else made
+
+    return items
+
+
+def _ready_values(ready: Ready) -> Ready:
+    def values(value: Any) -> Any:
+        if type(value) is not dict or not all(map(_is_text, value)):
+            return UNUSUAL
+        made = {key: ready(each) for key, each in value.items()}
+        return UNUSUAL if UNUSUAL in made.values() else made
+
+    return values
 
 
 def _is_text(value: Any) -> bool:
     return type(value) is str and value.isascii()
 
 
-def _passes(check: Check) -> IsUsual:
+def _passes(check: Check) -> Callable[[Any], bool]:
     def passes(value: Any) -> bool:
         try:
             check(value)

@@ -1,0 +1,1 @@
+"""Avro: our serializers beside bare fastavro."""

@@ -1,0 +1,174 @@
+"""Our Avro serializers beside bare fastavro, on the same values: values a second, and the ratio.
+
+python -m bench.avro [--values 20000] [--repeats 7]
+
+fastavro's side is what a user would write by hand: `schemaless_reader` of a `BytesIO`, `schemaless_writer` into one and
+`getvalue`, with a schema that is parsed already. It checks nothing of what it is given; ours does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import decimal
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+import fastavro
+
+from bench.report import aligned, machine_text
+from bench.tally import UnequalWork
+from rmqio.model import Record
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer
+
+Step = Callable[[Any], Any]
+_HEAD: Final = ("values", "as", "step", "ours/s", "fastavro/s", "ratio", "target")
+_TO_DICTS: Final = 0.8
+_TYPED: Final = 0.65
+
+
+class Flat(NamedTuple):
+    id: int
+    name: str
+    share: float | None
+    state: str
+    is_new: bool
+    number: int
+
+
+@dataclass
+class FlatData:
+    id: int
+    name: str
+    share: float | None
+    state: str
+    is_new: bool
+    number: int
+
+
+class Line(NamedTuple):
+    sku: str
+    quantity: int
+
+
+class Nested(NamedTuple):
+    id: int
+    amount: decimal.Decimal
+    first: Line
+    lines: list[Line]
+    tags: dict[str, str]
+
+
+def _record(name: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields.items()]}
+
+
+FLAT: Final = _record(
+    "Flat",
+    id="long",
+    name="string",
+    share=["null", "double"],
+    state={"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]},
+    is_new="boolean",
+    number="int",
+)
+NESTED: Final = _record(
+    "Nested",
+    id="long",
+    amount={"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2},
+    first=_record("Line", sku="string", quantity="int"),
+    lines={"type": "array", "items": "Line"},
+    tags={"type": "map", "values": "string"},
+)
+
+
+def flat(n: int) -> dict[str, Any]:
+    share = None if n % 5 == 0 else n / 7
+    return {"id": n, "name": f"customer {n}", "share": share, "state": "PAID", "is_new": n % 2 == 0, "number": n % 99}
+
+
+def nested(n: int) -> dict[str, Any]:
+    lines = [{"sku": f"sku-{each}", "quantity": each} for each in range(4)]
+    tags = {"region": "north", "channel": "web"}
+    return {"id": n, "amount": decimal.Decimal(n) / 100, "first": lines[0], "lines": lines, "tags": tags}
+
+
+def timed(step: Step, values: Sequence[Any]) -> float:
+    """Values a second."""
+    gc.collect()
+    began = time.perf_counter()
+    for each in values:
+        step(each)
+    return len(values) / (time.perf_counter() - began)
+
+
+def compare(ours: Step, our_values: Sequence[Any], bare: Step, bare_values: Sequence[Any], repeats: int) -> list[str]:
+    """Rates and their ratio; the sides take turns."""
+    pairs = []
+    for number in range(repeats + 1):
+        sides = [(ours, our_values), (bare, bare_values)]
+        found = [timed(*side) for side in (sides if number % 2 else reversed(sides))]
+        pairs.append(found if number % 2 else found[::-1])
+    rates = list(zip(*pairs[1:], strict=True))  # the first is to warm up
+    ratios = [one / other for one, other in pairs[1:]]
+    mine, other = (statistics.median(rate) for rate in rates)
+    return [f"{mine:,.0f}", f"{other:,.0f}", f"{mine / other:.2f} ({min(ratios):.2f}..{max(ratios):.2f})"]
+
+
+def _record_of(body: bytes) -> Record:
+    return Record("orders", "broker-a", 3, 42, body, 0, 0, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+
+
+def lines_of(name: str, schema: Any, values: list[Any], targets: Sequence[Any], repeats: int) -> list[list[str]]:
+    """Of one schema, for each kind of element."""
+    parsed = fastavro.parse_schema(schema)
+
+    def write(value: Any) -> bytes:
+        stream = BytesIO()
+        fastavro.schemaless_writer(stream, parsed, value)
+        return stream.getvalue()
+
+    def read(body: bytes) -> Any:
+        return fastavro.schemaless_reader(BytesIO(body), parsed, None)
+
+    bodies = [write(each) for each in values]
+    found = []
+    for target in targets:
+        serializer, deserializer = AvroSerializer(schema), AvroDeserializer(schema, to=target)
+        records = [_record_of(body) for body in bodies]
+        elements = [deserializer(record) for record in records]
+        if [serializer(each).body for each in elements] != bodies or (target is dict and elements != values):
+            raise UnequalWork(f"{name}: what is written of {target} is not what fastavro writes")
+        kind = "beam.Row" if target == "row" else "dict" if target is dict else target.__mro__[1].__name__
+        kind = "NamedTuple" if kind == "tuple" else "dataclass" if kind == "object" else kind
+        wanted = str(_TO_DICTS if target is dict else _TYPED)
+        for step, cells in (
+            ("decode", compare(deserializer, records, read, bodies, repeats)),
+            ("encode", compare(serializer, elements, write, values, repeats)),
+        ):
+            found.append([name, kind, step, *cells, wanted])
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.avro", description=__doc__)
+    parser.add_argument("--values", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    given = parser.parse_args(argv)
+    print(f"Machine: {machine_text()}. fastavro {fastavro.__version__}. {given.repeats} repeats.")
+    lines = [
+        *lines_of("flat", FLAT, [flat(n) for n in range(given.values)], [dict, Flat, FlatData, "row"], given.repeats),
+        *lines_of("nested", NESTED, [nested(n) for n in range(given.values)], [dict, Nested, "row"], given.repeats),
+    ]
+    print(aligned([_HEAD, *lines], left={0, 1, 2}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
