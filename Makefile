@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-spark lint clean
+.PHONY: help demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,9 @@ coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails belo
 
 bench: $(STAMP)  ## side by side with Java's own client; prints tables
 	@$(PY) -m bench $(ARGS)
+
+bench-runners: $(STAMP)  ## the three pipelines on all runners: start-up, throughput, memory; prints tables
+	@$(PY) -m bench.runners $(ARGS)
 
 bench-spark: $(STAMP)  ## the Spark runner side by side with Beam's portable one; prints tables
 	@$(PY) -m bench.spark $(ARGS)

@@ -25,7 +25,7 @@ QUEUES: Final = 4
 FEW: Final = 40
 """A run with so few messages is all start and end."""
 RUNNERS: Final = ("DirectRunner", "SparkRunner", "SparkRunner --streaming", "FlinkRunner", "FlinkRunner --streaming")
-_HEAD: Final = ("pipeline", "runner", "messages/s", "start-up s", "peak MB", *PARTS)
+_HEAD: Final = ("pipeline", "runner", "start-up s", "whole s", "messages/s", "peak MB", *PARTS)
 
 
 class Bench:
@@ -51,18 +51,18 @@ class Bench:
         return (runner, 1) in self.cut
 
     def cells(self, runner: str) -> list[str]:
-        """A line of the table."""
+        """A line of the table. Shares are left out where a run's work is less than what its start varies by."""
         small, full = self._seconds(self.small[runner]), self._seconds(self.full[runner])
-        rates = [
-            self.count / (many.seconds - few.seconds)
-            for many, few in zip(self.full[runner], self.small[runner], strict=True)
-        ]
         parts = [*PIPELINES[self.name]]
         until = [small, *(self._seconds(self.cut[runner, number]) for number in range(1, len(parts))), full]
-        shares = {part: (until[at + 1] - until[at]) / (full - small) for at, part in enumerate(parts)}
+        starts = [each.seconds for each in self.small[runner]]
+        is_known = full - small > 4 * (max(starts) - min(starts))
+        shares = (
+            {part: (until[at + 1] - until[at]) / (full - small) for at, part in enumerate(parts)} if is_known else {}
+        )
         return [
-            *(self.name, runner, f"{statistics.median(rates):,.0f} ({min(rates):,.0f}..{max(rates):,.0f})"),
-            *(f"{small:.1f}", f"{max(each.peak_mb for each in self.full[runner]):,.0f}"),
+            *(self.name, runner, _spread(self.small[runner]), _spread(self.full[runner])),
+            *(f"{self.count / (full - small):,.0f}", f"{max(each.peak_mb for each in self.full[runner]):,.0f}"),
             *(f"{shares[part]:.0%}" if part in shares else "" for part in PARTS),
         ]
 
@@ -91,6 +91,12 @@ class Bench:
     @staticmethod
     def _seconds(those: Sequence[Ran]) -> float:
         return statistics.median(each.seconds for each in those)
+
+
+def _spread(those: Sequence[Ran]) -> str:
+    """Seconds: median, minimum and maximum."""
+    found = [each.seconds for each in those]
+    return f"{statistics.median(found):.1f} ({min(found):.1f}..{max(found):.1f})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
