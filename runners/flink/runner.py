@@ -176,12 +176,16 @@ def _wanted(options: PipelineOptions) -> Wanted:
     flink, ours = options.view_as(FlinkRunnerOptions), options.view_as(FlinkOptions)
     given = options.view_as(JobServerOptions)
     master = LOCAL_MASTER if flink.flink_master in EMBEDDED else flink.flink_master
-    jar = flink.flink_job_server_jar
+    jar, conf = flink.flink_job_server_jar, flink_conf(options)
+    if master == LOCAL_MASTER and ours.savepoint_path:
+        # Beam's job server hands it to clusters only, and lets an embedded Flink begin anew without a word.
+        conf["execution.savepoint.path"] = ours.savepoint_path
+        conf["execution.savepoint.ignore-unclaimed-state"] = "true" if ours.allow_non_restored_state else "false"
     return Wanted(
         flink_master=master,
         jar=downloaded(jar) if jar and "://" in jar else jar,
         heap_mb=ours.flink_heap_mb,
-        flink_conf=tuple(sorted(flink_conf(options).items())),
+        flink_conf=tuple(sorted(conf.items())),
         artifacts_dir=given.artifacts_dir,
         verbose=LOGGER.isEnabledFor(logging.INFO),
     )

@@ -21,7 +21,7 @@ from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
-from tests.helpers.ledger import Lab
+from tests.helpers.ledger import Lab, wait_until
 from tests.helpers.raw_send import send_all
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -144,7 +144,14 @@ def test_the_sink_holds_the_same(
     if runner == "SparkRunner --streaming":
         flags.append(f"--checkpoint_dir={tmp_path}")
     assert filled.case.main(flags) == 0, capsys.readouterr().err
-    results = [filled.case.read(record) for record in read_topic(lab.client, sink)]
+    results: list[tuple[Any, Any]] = []
+
+    def are_there() -> bool:
+        """The broker shows a message to readers some time after it has acknowledged it."""
+        results[:] = [filled.case.read(record) for record in read_topic(lab.client, sink)]
+        return len(results) >= len(filled.case.wanted)
+
+    wait_until(are_there, "as many results as there should be", timeout_s=30)
     assert dict(results) == filled.case.wanted
     if filled.case.main is not word_count.main or "--streaming" not in runner:  # which writes totals on its way, too
         assert len(results) == len(filled.case.wanted)
