@@ -8,7 +8,7 @@ from typing import Final
 
 from rmqio.errors import LocalError
 
-_METADATA: Final = re.compile(r"^(?P<checkpoint>.+/chk-\d+)/_metadata$")
+_METADATA: Final = re.compile(r"^(?P<checkpoint>.+/(?:chk-\d+|savepoint-[^/]+))/_metadata$")
 
 
 def url_of(checkpoint_dir: str) -> str:
@@ -24,10 +24,10 @@ def url_of(checkpoint_dir: str) -> str:
 
 
 def newest(url: str) -> str | None:
-    """The URL of the last complete checkpoint of any job under `url`; None: there is none.
+    """The URL of the last complete checkpoint of any job under `url`, or of a later savepoint there; None: neither.
 
-    A checkpoint is complete once it has its `_metadata`. Any file system that Beam knows. Raises `LocalError`: it
-    cannot be listed.
+    Either is complete once it has its `_metadata`. Any file system that Beam knows. Raises `LocalError`: it cannot be
+    listed.
     """
     from apache_beam.io.filesystem import BeamIOError
     from apache_beam.io.filesystems import FileSystems
@@ -35,7 +35,7 @@ def newest(url: str) -> str | None:
     local = url.startswith("file:")
     root = path_of(url) if local else url.rstrip("/")
     try:
-        (found,) = FileSystems.match([f"{root}/*/chk-*/_metadata"])
+        found = FileSystems.match([f"{root}/*/chk-*/_metadata", f"{root}/savepoint-*/_metadata"])
     except (BeamIOError, ValueError) as error:
         raise LocalError(
             f"--checkpoint_dir={url}: it cannot be looked through for the last checkpoint ({error}); say with "
@@ -43,13 +43,21 @@ def newest(url: str) -> str | None:
         ) from error
     complete = [
         (each.last_updated_in_seconds, match["checkpoint"])
-        for each in found.metadata_list
+        for result in found
+        for each in result.metadata_list
         if (match := _METADATA.match(each.path))
     ]
     if not complete:
         return None
     path = max(complete)[1]
     return Path(path).as_uri() if local else path
+
+
+def require(url: str) -> None:
+    """Raises `LocalError`: there is no checkpoint or savepoint on this machine, where it is said to be."""
+    given = Path(path_of(url) if url.startswith("file:") else url)
+    if not (given / "_metadata").is_file() and not given.is_file():
+        raise LocalError(f"--savepoint_path={url}: no savepoint or checkpoint, which is a folder with a file _metadata")
 
 
 def path_of(url: str) -> str:

@@ -37,6 +37,7 @@ from rmqio.runners.flink.options import (
     dangers,
     flink_conf,
     is_local,
+    is_on_this_machine,
     job_of,
     set_defaults,
 )
@@ -94,6 +95,9 @@ class FlinkRunner(BeamFlinkRunner):
                 held.close()
 
         try:
+            given = options.view_as(FlinkOptions).savepoint_path
+            if given and is_local(given) and (embedded or is_on_this_machine(flink.flink_master)):
+                checkpoints.require(given)
             storage, temporary = _storage(options, job) if job.streaming else (None, None)
             set_defaults(options, job, storage)
             for danger in dangers(options, job):

@@ -54,7 +54,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     records = pipeline | "Read" >> ReadFromRocketMQ(
         arguments.source,
         consumer_group=arguments.group,
-        start=parse_start("group:earliest"),
+        start=arguments.start,
         stop=arguments.stop,
         options=FLAGS,
         **at,
@@ -71,6 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("name_server", "source", "sink", "group"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--start", type=parse_start, default=parse_start("group:earliest"))
     parser.add_argument("--stop", type=parse_stop)
     parser.add_argument("--pause_us", type=int, default=0)
     parser.add_argument("-v", "--verbose", action="store_true")

@@ -115,8 +115,10 @@ class Copies:
     @contextmanager
     def running(self, mode: Mode, workers: int, *flags: str) -> Iterator[Job]:
         """Without end, if it can; it goes on from where the one before it was."""
-        end = f"--checkpoint_dir={self.folder / f'checkpoint-{self.sink}'}" if mode.endless else "--stop=latest"
-        command = self.command(*mode.with_workers(workers), end, *flags)
+        ends = ["--stop=latest"]
+        # Without its checkpoint or savepoint it would begin anew, and all would be there twice.
+        goes_on = [f"--checkpoint_dir={self.folder / f'checkpoint-{self.sink}'}", "--start=earliest"]
+        command = self.command(*mode.with_workers(workers), *(goes_on if mode.endless else ends), *flags)
         with started(Job(command, self.folder)) as job:
             yield job
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import apache_beam as beam
 import grpc
@@ -28,7 +31,7 @@ from rmqio.runners.exclusive import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
 from rmqio.runners.flink.servers import SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
-from tests.helpers.jobs import started
+from tests.helpers.jobs import Job, started
 from tests.helpers.ledger import wait_until
 from tests.helpers.listening import is_loopback, listening
 from tests.helpers.orders import Bench
@@ -168,6 +171,11 @@ def test_a_second_one_on_the_same_checkpoints_is_refused(tmp_path: Path) -> None
     held.close()
 
 
+def test_a_savepoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="no savepoint or checkpoint, which is a folder with a file _metadata"):
+        endless(tmp_path, f"--savepoint_path={(tmp_path / 'nowhere').as_uri()}")
+
+
 def test_stop_with_a_savepoint(tmp_path: Path) -> None:
     result = endless(tmp_path)
     path = result.stop_with_savepoint((tmp_path / "savepoints").as_uri())
@@ -207,6 +215,20 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
 COUNT = 20_000
 
 
+def restored(job: Job) -> int:
+    """From how many checkpoints Flink says that the job went on."""
+    found = re.search(r"Flink's REST endpoint is (\S+)", job.log.read_text())
+    if found is None:
+        return 0
+    try:
+        ids = [each["id"] for each in json.loads(urlopen(f"{found[1]}/jobs").read())["jobs"]]
+        return sum(
+            json.loads(urlopen(f"{found[1]}/jobs/{each}/checkpoints").read())["counts"]["restored"] for each in ids
+        )
+    except OSError:
+        return 0  # it does not answer yet
+
+
 @pytest.mark.broker
 @pytest.mark.timeout(900)
 def test_a_killed_job_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
@@ -227,7 +249,8 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
     total = max(COUNT, 2 * killed_at)  # on a fast machine it has read more
     assert 0.2 * total <= killed_at <= 0.8 * total, killed_at
     bench.send(total - bench.sent)
-    with started(bench.job(*flags, runner="FlinkRunner")) as job:
+    with started(bench.job(*flags, "-v", runner="FlinkRunner")) as job:
+        job.wait_until(lambda: restored(job) == 1, "Flink to go on from a checkpoint")
         job.wait_until(bench.are_there, "all totals")
         job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
         assert job.interrupt() == 130, job.log.read_text()

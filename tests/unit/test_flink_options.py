@@ -136,6 +136,10 @@ def test_the_newest_complete_checkpoint_of_any_job(tmp_path: Path) -> None:
             (folder / "_metadata").write_text("")
             os.utime(folder / "_metadata", (number, number))
     assert checkpoints.newest(url) == (tmp_path / "with space/b/chk-1").as_uri()
+    savepoint = tmp_path / "with space/savepoint-12ab34-cd"  # with which the job was stopped; Flink then drops chk-*
+    savepoint.mkdir()
+    (savepoint / "_metadata").write_text("")
+    assert checkpoints.newest(url) == savepoint.as_uri()
 
 
 def test_a_file_system_that_beam_does_not_know_is_refused() -> None:
