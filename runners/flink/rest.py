@@ -87,8 +87,8 @@ class FlinkRest:
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
+            request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
             with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
                 return json.loads(answer.read() or b"{}")
         except urllib.error.HTTPError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from apache_beam.runners.runner import PipelineResult, PipelineState
@@ -28,6 +30,7 @@ class FlinkResult(PipelineResult):
       rest: where Flink answers; None: only the job server knows.
       name: of the job, as Flink lists it.
       ended: called once, when the job has ended.
+      others: ids of the jobs that Flink had before this one, which may have the same name.
       goes_with_job: whether `rest` ends with the job, and the job by being stopped only.
     """
 
@@ -38,9 +41,11 @@ class FlinkResult(PipelineResult):
         name: str,
         ended: Callable[[], None],
         *,
+        others: Collection[str] = (),
         goes_with_job: bool = False,
     ) -> None:
         super().__init__(PipelineState.RUNNING)
+        self._others = frozenset(others)
         self._goes_with_job = goes_with_job
         self._beams, self.rest, self.name = beams, rest, name
         self._on_end: Callable[[], None] | None = ended
@@ -56,11 +61,15 @@ class FlinkResult(PipelineResult):
         return self._beams.metrics()
 
     def wait_until_finish(self, duration: int | None = None) -> str:
-        """Blocks until the job has ended, or for `duration` ms. Raises RuntimeError with what it failed with."""
+        """Blocks until the job has ended, or for `duration` ms. Raises RuntimeError with what it failed with.
+
+        While the main thread waits, SIGTERM does what Ctrl-C does.
+        """
         if self._cancelled.is_set():
             return str(self._state)
         try:
-            self._take(self._beams.wait_until_finish(duration))
+            with _terminable():
+                self._take(self._beams.wait_until_finish(duration))
         except RuntimeError:
             if self._cancelled.is_set():  # by another thread, or by Flink's own means
                 return str(self._state)
@@ -105,16 +114,23 @@ class FlinkResult(PipelineResult):
         return path
 
     def _find(self) -> FlinkJob | None:
-        """Flink's job. Until the job server has submitted it there is none, which may take some seconds."""
+        """Flink's job. Until the job server has submitted it there is none, which may take some seconds.
+
+        Raises `FlinkError`: there are several that it may be.
+        """
         if self.rest is None:
             return None
         until = time.monotonic() + _CANCEL_TIMEOUT_S
         while time.monotonic() < until and not PipelineState.is_terminal(self.state):
             try:
-                found = [each for each in self.rest.jobs() if each.name == self.name and not each.has_ended]
+                those = (each for each in self.rest.jobs() if each.id not in self._others and not each.has_ended)
+                found = [each for each in those if each.name == self.name]
             except FlinkError as error:
                 _log.debug("%s", error)  # the embedded one begins with the job
                 found = []
+            if len(found) > 1:
+                ids = ", ".join(each.id for each in found)
+                raise FlinkError(f"several jobs are named {self.name!r}: {ids}; say which, to rmqio.runners.flink")
             if found:
                 return found[0]
             time.sleep(_POLL_S)
@@ -147,3 +163,17 @@ class FlinkResult(PipelineResult):
             if state == PipelineState.DONE and self._goes_with_job and not self._cancelled.is_set():
                 self._await_asker()
             on_end()
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM by default ends the process at once: on a cluster the job would go on, here its folder would stay."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

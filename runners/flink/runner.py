@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
+from rmqio.errors import LocalError
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.exclusive import Exclusive
@@ -30,6 +31,7 @@ from rmqio.runners.flink._beam import (
     to_pool,
 )
 from rmqio.runners.flink.command import LOCAL_MASTER
+from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
@@ -70,8 +72,7 @@ class FlinkRunner(BeamFlinkRunner):
         said = dangers(options, job)
         if not job.streaming:
             return compare(pipeline, Mode.FLINK, of_options=said)
-        begins_anew = job.unbounded and options.view_as(FlinkOptions).savepoint_path is None
-        if given is None and begins_anew and _is_for_this_run(options):
+        if _begins_anew(options, job):
             said.append(NO_CHECKPOINT_DIR)
         return compare(pipeline, Mode.FLINK_STREAMING, of_options=said, instead=_instead(options))
 
@@ -102,7 +103,9 @@ class FlinkRunner(BeamFlinkRunner):
             set_defaults(options, job, storage)
             for danger in dangers(options, job):
                 LOGGER.warning("%s", danger)
+            others: list[str] = []
             if not portable.job_endpoint and not flink.flink_submit_uber_jar:
+                others = [] if embedded else _jobs_of(flink.flink_master)
                 server = SERVERS.take(_wanted(options))
                 portable.job_endpoint = server.jobs.endpoint
                 if embedded:
@@ -114,7 +117,9 @@ class FlinkRunner(BeamFlinkRunner):
         rest = FlinkRest(server.rest) if server is not None else None
         if rest is not None:
             LOGGER.info("Flink's REST endpoint is %s", rest.url)
-        return FlinkResult(beams, rest, name_in_flink(beams), ended, goes_with_job=embedded and job.unbounded)
+        return FlinkResult(
+            beams, rest, name_in_flink(beams), ended, others=others, goes_with_job=embedded and job.unbounded
+        )
 
     @staticmethod
     def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> list[Callable[[], None]]:
@@ -137,13 +142,28 @@ def _storage(options: PipelineOptions, job: Job) -> tuple[str | None, Path | Non
             LOGGER.info("going on from %s", found)
             flink.savepoint_path = found
         return url, None
+    if _begins_anew(options, job):
+        LOGGER.warning(NO_CHECKPOINT_DIR)
     if not _is_for_this_run(options):
         return None, None
     # In memory, Flink's default, a checkpoint must not be larger than 5 MB.
     folder = Path(tempfile.mkdtemp(prefix="rmqio-checkpoint-"))
-    if job.unbounded and flink.savepoint_path is None:
-        LOGGER.warning(NO_CHECKPOINT_DIR)
     return folder.as_uri(), folder
+
+
+def _begins_anew(options: PipelineOptions, job: Job) -> bool:
+    """Whether the same command, given again, would, though the job has checkpoints."""
+    flink = options.view_as(FlinkOptions)
+    says_where = flink.savepoint_path or flink.state_backend_storage_path or flink.checkpointing_interval == -1
+    return job.unbounded and not says_where and not options.view_as(CheckpointOptions).checkpoint_dir
+
+
+def _jobs_of(master: str) -> list[str]:
+    """Ids of what runs on a cluster. Raises `LocalError`: it does not answer, for which Beam would wait a minute."""
+    try:
+        return [each.id for each in FlinkRest(master).jobs()]
+    except FlinkError as error:
+        raise LocalError(f"--flink_master={master}: {error}") from error
 
 
 def _held(options: PipelineOptions) -> Exclusive | None:
@@ -167,9 +187,26 @@ def _is_embedded(options: PipelineOptions) -> bool:
 
 def _instead(options: PipelineOptions) -> dict[Need, Cell]:
     """What options change of what a stream can do."""
-    refused = TABLE[Need.SIDE_INPUTS][Mode.FLINK_STREAMING]
-    if options.view_as(FlinkOptions).checkpointing_interval == -1:
-        return {Need.SIDE_INPUTS: refused._replace(verdict=Verdict.YES, text="as long as there are no checkpoints")}
+    row = {need: TABLE[need][Mode.FLINK_STREAMING] for need in (Need.SIDE_INPUTS, Need.FINALIZATION, Need.KEPT_STATE)}
+    refused = row[Need.SIDE_INPUTS]
+    flink = options.view_as(FlinkOptions)
+    if flink.checkpointing_interval == -1:
+        return {
+            Need.SIDE_INPUTS: refused._replace(verdict=Verdict.YES, text="as long as there are no checkpoints"),
+            Need.FINALIZATION: row[Need.FINALIZATION]._replace(verdict=Verdict.WARNED, text="never: no checkpoints"),
+            Need.KEPT_STATE: row[Need.KEPT_STATE]._replace(
+                verdict=Verdict.WARNED, text="without checkpoints a restart begins anew"
+            ),
+        }
+    instead = _instead_of_side_inputs(options, refused)
+    if flink.checkpointing_mode == "AT_LEAST_ONCE":
+        instead[Need.KEPT_STATE] = row[Need.KEPT_STATE]._replace(
+            verdict=Verdict.WARNED, text="at least once: after a failure it may have counted elements twice"
+        )
+    return instead
+
+
+def _instead_of_side_inputs(options: PipelineOptions, refused: Cell) -> dict[Need, Cell]:
     if options.view_as(PortableOptions).job_endpoint or options.view_as(FlinkRunnerOptions).flink_job_server_jar:
         text = "unless the job server is newer than Beam 2.62, it fails at the first checkpoint"
         return {Need.SIDE_INPUTS: refused._replace(verdict=Verdict.WARNED, text=text)}

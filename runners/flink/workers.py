@@ -5,6 +5,7 @@ Beam's own listens on all interfaces, and whoever reaches a pool can have it run
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -83,20 +84,29 @@ def start_pool(
     return f"{LOOPBACK}:{port}", stop
 
 
+def _is_hang_up(error: object) -> bool:
+    return isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED
+
+
+def _no_hang_up(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and _is_hang_up(record.exc_info[1]))
+
+
 def _expect_hang_up() -> None:
     """Keeps Python from printing a traceback at the end of a job.
 
     The job server then hangs up on the worker. What its thread that reads data raises, and at times the one that runs
     the worker, nobody takes.
     """
+    logging.getLogger("apache_beam.runners.worker.data_plane").addFilter(_no_hang_up)  # it logs that before it raises
     before = threading.excepthook
     if getattr(before, "expects_hang_up", False):
         return
 
     def hook(failure: Any) -> None:
-        error, thread = failure.exc_value, failure.thread
+        thread = failure.thread
         at_end = thread is not None and thread.name.startswith(("read_grpc_client_inputs", "run_worker"))
-        if not (at_end and isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED):
+        if not (at_end and _is_hang_up(failure.exc_value)):
             before(failure)
 
     hook.expects_hang_up = True  # type: ignore[attr-defined]

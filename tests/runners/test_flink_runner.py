@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -227,6 +228,23 @@ def restored(job: Job) -> int:
         )
     except OSError:
         return 0  # it does not answer yet
+
+
+@pytest.mark.broker
+def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    bench.send(100)
+    command = [sys.executable, "-m", "rmqio.pipelines.windowed_orders", "--runner=FlinkRunner", "--start=earliest"]
+    topics = [f"--source_topic={bench.source}", f"--sink_topic={bench.sink}", f"--consumer_group={bench.group}"]
+    at = f"--name_server={bench.broker.name_server}"
+    with started(Job([*command, *topics, at, "--checkpointing_interval=500"], tmp_path)) as job:
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        assert list(folder.glob("rmqio-checkpoint-*")), "where its checkpoints are"
+        assert job.end(signal.SIGTERM) == 130, job.log.read_text()
+    assert "interrupted" in job.log.read_text()
+    assert not list(folder.glob("rmqio-checkpoint-*"))
 
 
 @pytest.mark.broker
