@@ -252,7 +252,8 @@ def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, mon
 def test_a_killed_job_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
     bench.send(1_000)
     flags = ("--checkpointing_interval=500",)
-    with started(bench.job(*flags, runner="FlinkRunner")) as job:
+    # On a busy machine the pauses between what is sent are long: no queue may follow the clock and close the windows.
+    with started(bench.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
         job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
 
         def goes_on() -> bool:

@@ -55,7 +55,9 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(bench
 
 def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -> None:
     bench.send(4_000)
-    with started(bench.job("--drain", "--progress", "--max_records_per_trigger=1000")) as job:
+    with started(
+        bench.job("--drain", "--progress", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
+    ) as job:
         job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
         assert not bench.are_there(), "what is left to drain: the last windows are not over"
         os.killpg(job.process.pid, signal.SIGTERM)  # Spark's processes, too, as `timeout` and systemd do
