@@ -41,7 +41,7 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 		-n 2 --dist loadfile $(ARGS)
 
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
-	@$(PY) -m pytest tests/runners/test_flink_cluster.py tests/runners/test_spark_cluster.py $(ARGS)
+	@$(PY) -m pytest -m cluster tests/runners $(ARGS)
 
 test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, half a million orders; over an hour
 	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)

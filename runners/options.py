@@ -80,14 +80,28 @@ def runner_path(name: str) -> str:
 def unknown_flags(found: PipelineOptions) -> list[str]:
     """Flags that no option class knows, so that a program can refuse a mistyped one, which Beam only logs.
 
-    Empty for runners behind a job server: that knows options of which Beam's Python side has never heard.
+    Empty for runners behind a job server that we do not know: it knows options of which Beam's Python side has never
+    heard.
     """
-    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+    from apache_beam.options.pipeline_options import (
+        FlinkRunnerOptions,
+        PipelineOptions,
+        PortableOptions,
+        StandardOptions,
+    )
 
     runner = str(found.view_as(StandardOptions).runner)
-    if any(name in runner for name in _PORTABLE):
+    known: set[str] = set()
+    if runner == FLINK_RUNNER and not (
+        found.view_as(PortableOptions).job_endpoint or found.view_as(FlinkRunnerOptions).flink_job_server_jar
+    ):
+        import rmqio.runners.flink.options  # noqa: F401 - its flags are known then
+        from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+
+        known |= JOB_SERVER_OPTIONS
+    elif any(name in runner for name in _PORTABLE):
         return []
-    known = PipelineOptions([]).get_all_options()
+    known |= set(PipelineOptions([]).get_all_options())
     return sorted(f"--{name}" for name in found.get_all_options(retain_unknown_options=True) if name not in known)
 
 

@@ -60,6 +60,21 @@ def require(url: str) -> None:
         raise LocalError(f"--savepoint_path={url}: no savepoint or checkpoint, which is a folder with a file _metadata")
 
 
+def is_older(one: str, other: str) -> bool:
+    """Of two checkpoints or savepoints; False where their file system does not say when they were complete."""
+    from apache_beam.io.filesystem import BeamIOError
+    from apache_beam.io.filesystems import FileSystems
+
+    def at(url: str) -> float:
+        path = path_of(url) if url.startswith("file:") else url
+        return float(FileSystems.last_updated(f"{path.rstrip('/')}/_metadata"))
+
+    try:
+        return at(one) < at(other)
+    except (BeamIOError, ValueError, OSError):
+        return False
+
+
 def path_of(url: str) -> str:
     """The folder of a local URL."""
     from urllib.parse import unquote, urlsplit

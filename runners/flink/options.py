@@ -6,6 +6,7 @@ import argparse
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from apache_beam.options.pipeline_options import (
@@ -18,8 +19,11 @@ from apache_beam.options.pipeline_options import (
 from rmqio.errors import LocalError
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.flink._beam import finalizes, has_no_end
+from rmqio.runners.flink.command import SMALLEST_HEAP_MB, Settings
 
 DEFAULT_INTERVAL_MS: Final = 10_000
+SHORTEST_INTERVAL_MS: Final = 10
+"""Flink refuses checkpoints that are closer together."""
 SHUTDOWN_AFTER_IDLE_MS: Final = 1_000
 EMBEDDED: Final = ("[local]", "[auto]")
 _NAME_AND_VALUE: Final = re.compile(r"[^=\s]+=.*")
@@ -112,6 +116,26 @@ def set_defaults(options: PipelineOptions, job: Job, storage: str | None) -> Non
         flink.shutdown_sources_after_idle_ms = SHUTDOWN_AFTER_IDLE_MS
 
 
+def require_sound(options: PipelineOptions) -> None:
+    """Raises `LocalError` for values with which Flink, or the job server, would fail later."""
+    ours, theirs = options.view_as(FlinkOptions), options.view_as(FlinkRunnerOptions)
+    flink_conf(options)
+    if ours.flink_heap_mb < SMALLEST_HEAP_MB:
+        raise LocalError(f"--flink_heap_mb={ours.flink_heap_mb}: the job server needs at least {SMALLEST_HEAP_MB}")
+    if theirs.flink_master not in EMBEDDED:
+        Settings(theirs.flink_master)
+    interval = ours.checkpointing_interval
+    if interval is not None and interval != -1 and interval < SHORTEST_INTERVAL_MS:
+        raise LocalError(
+            f"--checkpointing_interval={interval}: {SHORTEST_INTERVAL_MS} ms or more, or -1 for no checkpoints"
+        )
+    if theirs.parallelism != -1 and theirs.parallelism < 1:
+        raise LocalError(f"--parallelism={theirs.parallelism}: at least 1, or -1 for what Flink is configured with")
+    jar = theirs.flink_job_server_jar
+    if jar and "://" not in jar and not Path(jar).is_file():
+        raise LocalError(f"--flink_job_server_jar={jar}: there is no such file")
+
+
 def dangers(options: PipelineOptions, job: Job) -> list[str]:
     """What the user should know of the options before the job runs, a sentence each."""
     flink, found = options.view_as(FlinkOptions), []
@@ -138,6 +162,17 @@ def dangers(options: PipelineOptions, job: Job) -> list[str]:
         if path and is_local(path) and not is_on_this_machine(master):
             found.append(f"checkpoints go to {path}: every machine of the cluster at {master} must have that folder")
     return found
+
+
+def is_embedded(options: PipelineOptions) -> bool:
+    """Whether the job runs on a Flink inside of a job server of ours."""
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    return options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED and not endpoint
+
+
+def sees_folders(options: PipelineOptions) -> bool:
+    """Whether Flink's folders are those of this machine."""
+    return is_embedded(options) or is_on_this_machine(options.view_as(FlinkRunnerOptions).flink_master)
 
 
 def flink_conf(options: PipelineOptions) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from apache_beam.options.pipeline_options import (
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
 from rmqio.runners.checkpointing import CheckpointOptions
-from rmqio.runners.exclusive import Exclusive
-from rmqio.runners.flink import checkpoints
 from rmqio.runners.flink._beam import (
     BeamFlinkRunner,
     cache_bytes,
@@ -35,16 +32,16 @@ from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
-    Job,
     dangers,
     flink_conf,
-    is_local,
-    is_on_this_machine,
+    is_embedded,
     job_of,
+    require_sound,
     set_defaults,
 )
-from rmqio.runners.flink.rest import FlinkRest
+from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from rmqio.runners.flink.result import FlinkResult
+from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, storage_of
 from rmqio.runners.flink.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.workers import start_pool
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
@@ -65,14 +62,16 @@ class FlinkRunner(BeamFlinkRunner):
     """
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
-        """What comes of the needs of a pipeline in Beam's portable form."""
+        """What comes of the needs of a pipeline in Beam's portable form. Raises `LocalError`: an option is no good."""
         options = copy.deepcopy(options)
+        require_sound(options)
+        require_savepoint(options)
         job, given = job_of(pipeline, options), options.view_as(CheckpointOptions).checkpoint_dir
         set_defaults(options, job, given)
         said = dangers(options, job)
         if not job.streaming:
             return compare(pipeline, Mode.FLINK, of_options=said)
-        if _begins_anew(options, job):
+        if begins_anew(options, job):
             said.append(NO_CHECKPOINT_DIR)
         return compare(pipeline, Mode.FLINK_STREAMING, of_options=said, instead=_instead(options))
 
@@ -82,10 +81,11 @@ class FlinkRunner(BeamFlinkRunner):
         options = copy.deepcopy(options)  # the user's are for the next pipeline, too: it must not go on from here
         flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
         job = job_of(pipeline, options)
-        embedded = _is_embedded(options)
+        embedded = is_embedded(options)
         server: Server | None = None
         temporary: Path | None = None
-        held = _held(options) if job.streaming else None
+        others: list[FlinkJob] = []
+        held = hold(options) if job.streaming else None
 
         def ended() -> None:
             if server is not None:
@@ -96,16 +96,13 @@ class FlinkRunner(BeamFlinkRunner):
                 held.close()
 
         try:
-            given = options.view_as(FlinkOptions).savepoint_path
-            if given and is_local(given) and (embedded or is_on_this_machine(flink.flink_master)):
-                checkpoints.require(given)
-            storage, temporary = _storage(options, job) if job.streaming else (None, None)
+            if not portable.job_endpoint and not flink.flink_submit_uber_jar and not embedded:
+                others = _jobs_of(flink.flink_master)
+            storage, temporary = storage_of(options, job, others) if job.streaming else (None, None)
             set_defaults(options, job, storage)
             for danger in dangers(options, job):
                 LOGGER.warning("%s", danger)
-            others: list[str] = []
             if not portable.job_endpoint and not flink.flink_submit_uber_jar:
-                others = [] if embedded else _jobs_of(flink.flink_master)
                 server = SERVERS.take(_wanted(options))
                 portable.job_endpoint = server.jobs.endpoint
                 if embedded:
@@ -118,7 +115,12 @@ class FlinkRunner(BeamFlinkRunner):
         if rest is not None:
             LOGGER.info("Flink's REST endpoint is %s", rest.url)
         return FlinkResult(
-            beams, rest, name_in_flink(beams), ended, others=others, goes_with_job=embedded and job.unbounded
+            beams,
+            rest,
+            name_in_flink(beams),
+            ended,
+            others=[each.id for each in others],
+            goes_with_job=embedded and job.unbounded,
         )
 
     @staticmethod
@@ -133,56 +135,12 @@ class FlinkRunner(BeamFlinkRunner):
         return stops
 
 
-def _storage(options: PipelineOptions, job: Job) -> tuple[str | None, Path | None]:
-    """Where checkpoints go, and the folder that is to be removed at the end. Finds what the job goes on from."""
-    flink, given = options.view_as(FlinkOptions), options.view_as(CheckpointOptions).checkpoint_dir
-    if given:
-        url = checkpoints.url_of(given)
-        if flink.savepoint_path is None and (found := checkpoints.newest(url)):
-            LOGGER.info("going on from %s", found)
-            flink.savepoint_path = found
-        return url, None
-    if _begins_anew(options, job):
-        LOGGER.warning(NO_CHECKPOINT_DIR)
-    if not _is_for_this_run(options):
-        return None, None
-    # In memory, Flink's default, a checkpoint must not be larger than 5 MB.
-    folder = Path(tempfile.mkdtemp(prefix="rmqio-checkpoint-"))
-    return folder.as_uri(), folder
-
-
-def _begins_anew(options: PipelineOptions, job: Job) -> bool:
-    """Whether the same command, given again, would, though the job has checkpoints."""
-    flink = options.view_as(FlinkOptions)
-    says_where = flink.savepoint_path or flink.state_backend_storage_path or flink.checkpointing_interval == -1
-    return job.unbounded and not says_where and not options.view_as(CheckpointOptions).checkpoint_dir
-
-
-def _jobs_of(master: str) -> list[str]:
-    """Ids of what runs on a cluster. Raises `LocalError`: it does not answer, for which Beam would wait a minute."""
+def _jobs_of(master: str) -> list[FlinkJob]:
+    """What runs on a cluster. Raises `LocalError`: it does not answer, for which Beam would wait a minute."""
     try:
-        return [each.id for each in FlinkRest(master).jobs()]
+        return FlinkRest(master).jobs()
     except FlinkError as error:
         raise LocalError(f"--flink_master={master}: {error}") from error
-
-
-def _held(options: PipelineOptions) -> Exclusive | None:
-    """Keeps another program from going on from the checkpoint that this one goes on from."""
-    given = options.view_as(CheckpointOptions).checkpoint_dir
-    if not given or not is_local(given):
-        return None
-    return Exclusive(f"file:{checkpoints.path_of(checkpoints.url_of(given))}")
-
-
-def _is_for_this_run(options: PipelineOptions) -> bool:
-    """Whether checkpoints, without a `--checkpoint_dir`, go to a folder that is removed at the end."""
-    flink = options.view_as(FlinkOptions)
-    return _is_embedded(options) and not flink.state_backend_storage_path and flink.checkpointing_interval != -1
-
-
-def _is_embedded(options: PipelineOptions) -> bool:
-    endpoint = options.view_as(PortableOptions).job_endpoint
-    return options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED and not endpoint
 
 
 def _instead(options: PipelineOptions) -> dict[Need, Cell]:

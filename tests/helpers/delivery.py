@@ -7,6 +7,8 @@
 | Direct, Spark | the offsets of its consumer group: each run ends by itself | one of Spark's Python processes |
 | Spark --streaming | --checkpoint_dir, after Ctrl-C | one of Spark's Python processes |
 | Flink | the savepoint with which it was stopped | a process of `python -m rmqio.runners.flink workers` |
+
+On clusters they mean the same.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +31,11 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.flink.rest import FlinkRest
+from tests.helpers.flink_cluster import Cluster as FlinkCluster
 from tests.helpers.jobs import Job, started
 from tests.helpers.ledger import Entry, Findings, Lab, check
-from tests.helpers.spark_cluster import below, end_with_the_tests
+from tests.helpers.spark_cluster import Cluster as SparkCluster
+from tests.helpers.spark_cluster import below, command_of, end_with_the_tests, parent_of
 
 _REST: Final = re.compile(r"Flink's REST endpoint is (\S+)")
 
@@ -46,6 +50,11 @@ class Mode:
     """The flag for so many workers, with {}."""
     endless: bool
     """Whether it runs pipelines that do not end, and so has something to be stopped and to go on from."""
+    is_flink: bool = False
+    address: str | None = None
+    """Of the cluster's REST interface, if the job does not log one of its own."""
+    kill: Callable[[Job], object] | None = Job.kill_worker
+    """Kills one of its workers; None: what it runs in has none that could be killed."""
 
     def with_workers(self, count: int) -> list[str]:
         return [*self.flags, self.workers.format(count)]
@@ -55,7 +64,8 @@ _SPARK_WORKERS: Final = "--spark_master_url=local[{},4]"
 DIRECT: Final = Mode("Direct", ("--runner=DirectRunner",), "--direct_num_workers={}", False)
 SPARK: Final = Mode("Spark", ("--runner=SparkRunner",), _SPARK_WORKERS, False)
 SPARK_STREAMING: Final = Mode("Spark --streaming", ("--runner=SparkRunner", "--streaming"), _SPARK_WORKERS, True)
-FLINK: Final = Mode("Flink", ("--runner=FlinkRunner", "-v", "--checkpointing_interval=500"), "--parallelism={}", True)
+_FLINK_FLAGS: Final = ("--runner=FlinkRunner", "--checkpointing_interval=500")
+FLINK: Final = Mode("Flink", (*_FLINK_FLAGS, "-v"), "--parallelism={}", True, is_flink=True, kill=None)
 MODES: Final = (DIRECT, SPARK, SPARK_STREAMING, FLINK)
 
 
@@ -186,12 +196,13 @@ def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
 
 def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
     """As its users would; with what flags the next run goes on."""
-    if mode is not FLINK:
+    if not mode.is_flink:
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
         return ()
-    address = _REST.search(job.log.read_text())
-    assert address is not None
-    rest = FlinkRest(address[1])
+    logged = _REST.search(job.log.read_text())
+    address = mode.address or (logged and logged[1])
+    assert address
+    rest = FlinkRest(address)
     (running,) = (each for each in rest.jobs() if not each.has_ended)
     savepoint = rest.stop(running.id, (folder / "savepoints").as_uri())
     job.process.wait(60)
@@ -199,23 +210,52 @@ def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def pool() -> Iterator[tuple[list[str], subprocess.Popen[str]]]:
-    """A pool of Python workers for Flink; the flags that use it, and its process."""
+def pool() -> Iterator[tuple[list[str], Callable[[Job], object]]]:
+    """A pool of Python workers for Flink; the flags that use it, and what kills one of them."""
     command = [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_the_tests)
     with process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().split(), process
+            yield process.stdout.readline().split(), lambda _: os.kill(max(below(process.pid)), signal.SIGKILL)
         finally:
             process.terminate()
         assert process.wait(30) == 0
 
 
-def kill_worker(mode: Mode, job: Job, workers: subprocess.Popen[str] | None) -> int:
-    """Kills one; its process id."""
-    if workers is None:
-        return job.kill_worker()
-    worker = max(below(workers.pid))
-    os.kill(worker, signal.SIGKILL)
-    return worker
+@contextmanager
+def killable(mode: Mode) -> Iterator[Mode]:
+    """The same with workers that can be killed: those of an embedded Flink are in the program itself."""
+    if mode.kill is not None:
+        yield mode
+        return
+    with pool() as (flags, kill):
+        yield replace(mode, flags=(*mode.flags, *flags), kill=kill)
+
+
+def flink_cluster(cluster: FlinkCluster, workers: Sequence[str], kill: Callable[[Job], object]) -> Mode:
+    """Workers: the flags of a pool."""
+    flags = (*_FLINK_FLAGS, f"--flink_master={cluster.address}", *workers)
+    return Mode("Flink cluster", flags, "--parallelism={}", True, True, cluster.address, kill)
+
+
+def spark_cluster(cluster: SparkCluster, *, streaming: bool) -> Mode:
+    """Its executors find the tests' modules by PYTHONPATH."""
+    settings = {
+        "spark.driver.memory": "600m",
+        "spark.executor.memory": "500m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": Path(__file__).parents[2],
+    }
+    confs = (f"--spark_conf={name}={value}" for name, value in settings.items())
+    flags = ("--runner=SparkRunner", f"--spark_master_url={cluster.url}", *confs)
+
+    def kill(_: Job) -> None:
+        """The last of the processes that Spark's daemon has forked on one of its workers."""
+        everything = set().union(*(below(each.pid) for each in cluster.workers))
+        daemons = {each for each in everything if b"rmqio.runners.spark.daemon" in command_of(each)}
+        os.kill(max(each for each in daemons if parent_of(each) in daemons), signal.SIGKILL)
+
+    name, more = ("Spark cluster --streaming", ("--streaming",)) if streaming else ("Spark cluster", ())
+    return Mode(name, flags + more, "--spark_conf=spark.cores.max={}", streaming, kill=kill)

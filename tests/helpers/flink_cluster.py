@@ -73,14 +73,15 @@ def jars() -> list[Path]:
 
 
 class Cluster:
-    """A JobManager and two TaskManagers with two slots each.
+    """A JobManager and two TaskManagers.
 
     Args:
       folder: where logs and temporary files go.
+      slots: of each TaskManager.
       conf: further settings of Flink.
     """
 
-    def __init__(self, folder: Path, conf: dict[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, slots: int = 2, conf: dict[str, Any] | None = None) -> None:
         self.folder = folder
         self._java, self._class_path = find_java(minimum_major=11, program="Flink"), jars()
         self.rpc, port = free_port(), free_port()
@@ -96,7 +97,7 @@ class Cluster:
             "rest.port": port,
             "taskmanager.host": "127.0.0.1",
             "taskmanager.bind-host": "127.0.0.1",
-            "taskmanager.numberOfTaskSlots": 2,
+            "taskmanager.numberOfTaskSlots": slots,
             "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
             "state.savepoints.dir": (folder / "savepoints").as_uri(),
             # A TaskManager that is killed is missed soon.
@@ -114,7 +115,7 @@ class Cluster:
             self._start(_JOB_MANAGER, "job-manager", 400)
             for _ in range(2):
                 self.start_task_manager()
-            eventually(lambda: self.slots() == 4, self.processes[0])
+            eventually(lambda: self.slots() == 2 * slots, self.processes[0])
         except BaseException:
             self.close()
             raise

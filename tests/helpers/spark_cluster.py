@@ -34,6 +34,14 @@ def parent_of(pid: int) -> int:
     return 0 if state == "Z" else int(parent)
 
 
+def command_of(pid: int) -> bytes:
+    """Empty: there is no such process any more."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def below(pid: int) -> set[int]:
     """The processes that a process has started, and so on."""
     pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
@@ -72,10 +80,16 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 class Cluster:
-    """A master and workers, from the jars of the installed pyspark, on the loopback interface."""
+    """A master and two workers, from the jars of the installed pyspark, on the loopback interface.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+      folder: where logs and temporary files go.
+      cores: of each worker, as Spark counts them: so many tasks run at a time.
+    """
+
+    def __init__(self, folder: Path, cores: int = 1) -> None:
         self.folder = folder
+        self._cores = cores
         self.processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.start("org.apache.spark.deploy.master.Master", "master", "127.0.0.1")
@@ -102,9 +116,9 @@ class Cluster:
         return process
 
     def start_worker(self) -> None:
-        """One with a core, and memory for one executor. Returns when the master knows it."""
+        """One with memory for one executor. Returns when the master knows it."""
         name = f"worker-{len(self.processes)}"
-        limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(self.folder / name))
+        limits = ("--cores", str(self._cores), "--memory", "700m", "--work-dir", str(self.folder / name))
         # An address of its own, as a machine has: when a worker is gone, Spark writes off all that is at its address
         host = f"127.0.0.{1 + len(self.processes)}"
         process = self.start("org.apache.spark.deploy.worker.Worker", name, host, *limits, self.url)

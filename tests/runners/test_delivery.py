@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.local import LocalRocketMQ
-from tests.helpers.delivery import DIRECT, FLINK, MODES, Copies, Mode, Round, kill_worker, pool, rounds
+from tests.helpers.delivery import DIRECT, MODES, Copies, Mode, Round, killable, rounds
 from tests.helpers.ledger import Findings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -123,11 +123,10 @@ def test_source_worker_killed(runs: Runs, mode: Mode) -> None:
     if mode is DIRECT:
         pytest.skip(ONE_WORKER)
     copies = runs.copies(COUNT * 4, COUNT * 4)
-    with contextlib.ExitStack() as stack:
-        flags, workers = stack.enter_context(pool()) if mode is FLINK else ([], None)
-        job = stack.enter_context(copies.running(mode, 2, "--pause_us=2000", *flags))
+    with killable(mode) as with_workers, copies.running(with_workers, 2, "--pause_us=2000") as job:
+        assert with_workers.kill is not None
         job.wait_until(lambda: copies.copied >= 0.2 * copies.sent, "a fifth")
-        kill_worker(mode, job, workers)
+        with_workers.kill(job)
         assert 0.2 <= copies.copied / copies.sent <= 0.8, copies.copied
         if mode.endless:
             copies.send(COUNT)

@@ -11,13 +11,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import apache_beam as beam
+import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from rmqio.runners.flink import JobServer
+from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
 from tests.helpers.listening import is_loopback, listening
 
 pytestmark = [
@@ -34,6 +37,13 @@ COUNTS = ["be 2", "is 1", "not 1", "or 1", "question 1", "that 1", "the 1", "to 
 def server() -> Iterator[JobServer]:
     with JobServer() as started:
         yield started
+
+
+def test_the_options_that_it_knows_are_those_that_are_not_refused(server: JobServer) -> None:
+    with grpc.insecure_channel(server.endpoint) as channel:
+        request = beam_job_api_pb2.DescribePipelineOptionsRequest()
+        answer = beam_job_api_pb2_grpc.JobServiceStub(channel).DescribePipelineOptions(request)
+    assert {each.name for each in answer.options} == JOB_SERVER_OPTIONS
 
 
 def options(server: JobServer, *more: str) -> PipelineOptions:

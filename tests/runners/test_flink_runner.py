@@ -102,6 +102,21 @@ def test_a_failure_is_told_and_the_server_is_free_again() -> None:
     assert len(SERVERS.idle) == 1
 
 
+def test_a_batch_job_that_fails_begins_anew(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+
+    def fail_twice(n: int) -> int:
+        with tries.open("a") as file:
+            file.write("x")
+        if tries.stat().st_size <= 2:
+            raise ValueError("not yet")
+        return n
+
+    with beam.Pipeline(options=on_flink()) as pipeline:
+        assert_that(pipeline | beam.Create([7]) | beam.Map(fail_twice), equal_to([7]))
+    assert tries.stat().st_size == 3
+
+
 def endless(folder: Path, *flags: str) -> FlinkResult:
     """Writes the number of each element to a file."""
     seen = folder / "seen"

@@ -14,6 +14,8 @@ from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.errors import LocalError
 from rmqio.runners.flink import checkpoints
 from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
+from rmqio.runners.flink.rest import FlinkJob
+from rmqio.runners.flink.resume import storage_of
 
 BATCH, BOUNDED, ENDLESS = Job(False, False), Job(True, False), Job(True, True)
 
@@ -140,6 +142,39 @@ def test_the_newest_complete_checkpoint_of_any_job(tmp_path: Path) -> None:
     savepoint.mkdir()
     (savepoint / "_metadata").write_text("")
     assert checkpoints.newest(url) == savepoint.as_uri()
+
+
+def made(folder: Path, seconds: int) -> str:
+    folder.mkdir(parents=True)
+    (folder / "_metadata").write_text("")
+    os.utime(folder / "_metadata", (seconds, seconds))
+    return folder.as_uri()
+
+
+def test_a_savepoint_that_is_older_than_the_last_checkpoint_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = made(tmp_path / "checkpoints/job/chk-7", 2)
+    for seconds in (1, 3):
+        savepoint = made(tmp_path / f"savepoint-{seconds}", seconds)
+        options = PipelineOptions([f"--checkpoint_dir={tmp_path / 'checkpoints'}", f"--savepoint_path={savepoint}"])
+        assert storage_of(options, ENDLESS, []) == ((tmp_path / "checkpoints").as_uri(), None)
+        assert options.view_as(FlinkOptions).savepoint_path == savepoint
+    (told,) = caplog.messages
+    assert "savepoint-1 is older than" in told
+    assert newest in told
+
+
+def test_the_checkpoints_of_a_job_that_still_runs_are_its_own(tmp_path: Path) -> None:
+    made(tmp_path / "checkpoints/b3c1/chk-7", 1)
+    flags = [f"--checkpoint_dir={tmp_path / 'checkpoints'}", "--flink_master=localhost:8081"]
+    for state in ("CANCELED", "RUNNING"):
+        others = [FlinkJob("b3c1", "orders", state, 0), FlinkJob("a", "another", "RUNNING", 0)]
+        if state == "CANCELED":
+            storage_of(PipelineOptions(flags), ENDLESS, others)
+        else:
+            with pytest.raises(LocalError, match=r"the job orders \(b3c1\).* still runs on localhost:8081"):
+                storage_of(PipelineOptions(flags), ENDLESS, others)
 
 
 def test_a_file_system_that_beam_does_not_know_is_refused() -> None:

@@ -100,7 +100,11 @@ def test_other_options_are_kept() -> None:
     [
         (["--streaming", "--direct_num_workers", "3", "--report"], []),
         (["--stpo=latest", "--streaming", "--wrong", "value"], ["--stpo", "--wrong"]),
-        (["--runner=FlinkRunner", "--checkpointing_interval=1000"], []),
+        (["--runner=FlinkRunner", "--checkpointing_interval=1000", "--latency_tracking_interval=5"], []),
+        (["--runner=FlinkRunner", "--flink_heap_mb=600", "--flink_conf=a=b", "--checkpoint_dir=x", "--report"], []),
+        (["--runner=FlinkRunner", "--checkpointing_intervall=1000"], ["--checkpointing_intervall"]),
+        (["--runner=FlinkRunner", "--flink_job_server_jar=newer.jar", "--new=1"], []),
+        (["--runner=FlinkRunner", "--job_endpoint=host:1", "--new=1"], []),
     ],
 )
 def test_unknown_flags_are_found(argv: list[str], unknown: list[str]) -> None:

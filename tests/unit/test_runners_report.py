@@ -335,7 +335,7 @@ def test_what_flink_says_of_its_options_is_in_the_report(flags: list[str], told:
         ([], Verdict.REFUSED),
         (["--checkpointing_interval=-1"], Verdict.YES),
         (["--job_endpoint=localhost:1"], Verdict.WARNED),
-        (["--flink_job_server_jar=/newer.jar"], Verdict.WARNED),
+        (["--flink_job_server_jar=https://host/newer.jar"], Verdict.WARNED),
     ],
 )
 def test_side_inputs_of_a_stream_on_flink_depend_on_options(flags: list[str], verdict: Verdict) -> None:
@@ -420,6 +420,27 @@ def test_report_of_a_runner_that_nothing_is_known_of_is_wrong_usage(capsys: pyte
     runner = f"{FnApiRunner.__module__}.FnApiRunner"
     assert province.main([*TOPICS, f"--runner={runner}"]) == 2
     assert "province.py: --report says nothing of FnApiRunner" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--flink_heap_mb=16", "--flink_heap_mb=16: the job server needs at least"),
+        ("--checkpointing_interval=0", "--checkpointing_interval=0: 10 ms or more"),
+        ("--parallelism=0", "--parallelism=0: at least 1"),
+        ("--flink_job_server_jar=/none/such.jar", "--flink_job_server_jar=/none/such.jar: there is no such file"),
+        ("--flink_conf=taskmanager", "it is NAME=VALUE"),
+        ("--flink_master=flink", "flink_master='flink': it is [local]"),
+        ("--savepoint_path=/none/such", "no savepoint or checkpoint"),
+    ],
+)
+@pytest.mark.parametrize("report", [["--report"], []], ids=["report", "run"])
+def test_a_value_that_is_no_good_is_wrong_usage(
+    flag: str, told: str, report: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert windowed_orders.main([*TOPICS[:-1], "--runner=FlinkRunner", flag, *report]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
 
 
 def test_a_pipeline_that_is_refused_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
