@@ -33,6 +33,7 @@ class Need(Enum):
     SPLITTABLE = "splittable DoFns that defer themselves"
     FINALIZATION = "bundle finalization"
     STATE = "state by key"
+    ORDERED_STATE = "ordered lists as state"
     EVENT_TIMERS = "event-time timers, bounded input"
     LIVE_EVENT_TIMERS = "event-time timers, unbounded input"
     CLOCK_TIMERS = "processing-time timers, bounded input"
@@ -183,6 +184,13 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _yes(f"{_STREAM}state_and_timers_of_both_kinds"),
             _yes(f"{_HERE}state_by_key"),
             _yes(f"{_HERE}state_by_key"),
+        ),
+        Need.ORDERED_STATE: _row(
+            _yes(f"{_HERE}ordered_lists_as_state"),
+            _yes("test_spark_runner.py::test_state_of_every_kind"),
+            _yes("test_spark_stream_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept"),
+            *[_refused("Beam's job server has none: use BagStateSpec", f"{_HERE}ordered_lists_as_state_fail_on_flink")]
+            * 2,
         ),
         Need.EVENT_TIMERS: _row(
             _yes(f"{_HERE}event_time_timers"),

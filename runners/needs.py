@@ -89,6 +89,8 @@ class _Pipeline:
             yield Need.FINALIZATION
         if pardo.state_specs:
             yield Need.STATE
+        if any(each.HasField("ordered_list_spec") for each in pardo.state_specs.values()):
+            yield Need.ORDERED_STATE
         if sides:
             yield Need.SIDE_INPUTS
         yield from self._timers(pardo, is_live)

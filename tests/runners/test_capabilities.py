@@ -14,6 +14,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
@@ -22,10 +23,11 @@ from apache_beam.transforms import window
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import CombiningValueStateSpec, OrderedListStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom
+from rmqio.errors import LocalError
 from rmqio.runners import options
 from rmqio.runners.flink.servers import SERVERS
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
@@ -113,6 +115,14 @@ class RunningTotal(beam.DoFn):
         yield total.read()
 
 
+class InOrder(beam.DoFn):
+    SEEN = OrderedListStateSpec("seen", VarIntCoder())
+
+    def process(self, element: Pairs, seen: Any = beam.DoFn.StateParam(SEEN)) -> Iterator[list[int]]:
+        seen.add((Timestamp(element[1]), element[1]))
+        yield [number for _, number in seen.read()]
+
+
 class Alarm(beam.DoFn):
     """Sets a timer of either time so much later, and notes when it has done so and when it fires, by the clock."""
 
@@ -174,6 +184,27 @@ def test_state_by_key(mode: str) -> None:
     with on(mode) as p:
         totals = p | beam.Create([("a", 1), ("b", 1), ("a", 1)]).with_output_types(Pairs) | beam.ParDo(RunningTotal())
         assert_that(totals, equal_to([1, 2, 1]))
+
+
+def put_in_order(pipeline: Any) -> Any:
+    pairs = pipeline | beam.Create([("a", 2), ("a", 1)]).with_output_types(Pairs)
+    return pairs | beam.ParDo(InOrder()) | beam.Map(lambda numbers: numbers == sorted(numbers))
+
+
+def test_ordered_lists_as_state() -> None:
+    with on(DIRECT) as p:
+        assert_that(put_in_order(p), equal_to([True, True]))
+
+
+@pytest.mark.parametrize("mode", [BATCH, STREAM], ids=["flink", "flink-streaming"])
+def test_ordered_lists_as_state_fail_on_flink(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = on(f"{mode} --number_of_execution_retries=0")
+    _ = put_in_order(p)
+    with pytest.raises(LocalError, match=r"ordered lists as state \(ParDo\(InOrder\)\)"):
+        p.run()
+    monkeypatch.setattr("rmqio.runners.report.Report.check", lambda report: None)
+    with pytest.raises(RuntimeError, match=r"IllegalStateException"):
+        p.run().wait_until_finish()
 
 
 @everywhere
