@@ -33,7 +33,7 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
-		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro
+		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported

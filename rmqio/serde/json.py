@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -14,6 +15,9 @@ from typing import Any, Final, NoReturn
 from rmqio.model import Message, Record
 from rmqio.serde.base import message_of, undecodable, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
+from rmqio.serde.json_schema import JsonSchema
+
+SchemaSource = JsonSchema | dict[str, Any] | str | os.PathLike[str]
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -39,17 +43,28 @@ class JsonDeserializer:
 
     Args:
       output_type: the type hint for Beam, where more is known than `Any`. Not checked against the values.
+      schema: a JSON Schema that bodies must fit: a dict, JSON text, or the path of a `.json` file. `$schema` says the
+        draft, 2020-12 where it is missing; `format` is not asserted, and no `$ref` is fetched (`JsonSchema` of
+        `rmqio.serde.json_schema` has the rest). Needs `pip install 'rmqio[json-schema]'`.
+
+    Raises `LocalError`: the schema is no JSON Schema, or its library is not installed.
 
     A call raises `SerdeError` for what is not UTF-8 or not JSON, NaN and Infinity included, for a number that fits no
-    double, a whole number of more than 4,300 digits (Python's limit) and nesting deeper than Python's recursion limit.
+    double, a whole number of more than 4,300 digits (Python's limit) and nesting deeper than Python's recursion limit;
+    with a schema also for what does not fit it, by the JSON Pointers of the value and of the keyword.
     """
 
     output_type: Any = Any
+    schema: SchemaSource | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", _compiled(self.schema))
 
     def __call__(self, record: Record) -> Any:
         try:
             # Not json.loads(bytes): that guesses UTF-16 and lets surrogates pass.
-            return _DECODER.decode(record.body.decode())
+            text = record.body.decode()
+            value = _DECODER.decode(text)
         except UnicodeDecodeError as error:
             raise undecodable(record, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
         except json.JSONDecodeError as error:
@@ -58,6 +73,9 @@ class JsonDeserializer:
             raise undecodable(record, "JSON nested too deeply") from error
         except ValueError as error:  # ours above, and Python's limit on digits; neither quotes the body
             raise undecodable(record, str(error)) from error
+        if isinstance(self.schema, JsonSchema) and (why := self.schema.violation(value, text)):
+            raise undecodable(record, why)  # without the library's error as its cause, which quotes the value
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +87,37 @@ class JsonSerializer:
       key_fields: fields of the element (a dict) whose values become the message's keys, by which brokers and tools
         find it. Text without white space, or whole numbers; a missing field or None is refused.
       tag_field: the field that becomes the tag; without a tag where it is missing or None.
+      schema: a JSON Schema, as of `JsonDeserializer`. What is checked is what is sent, so that a tuple is an array.
 
-    A call raises `SerdeError` for types that JSON has not, NaN and infinity, circular references, lone surrogates and
-    nesting deeper than Python's recursion limit. Tuples become arrays, and names that are numbers, booleans or None
-    become text, as in the standard library.
+    Raises `LocalError`: the schema is no JSON Schema, or its library is not installed.
+
+    A call raises `SerdeError` for types that JSON has not, NaN and infinity, circular references, lone surrogates,
+    nesting deeper than Python's recursion limit, and what does not fit the schema. Tuples become arrays, and names that
+    are numbers, booleans or None become text, as in the standard library.
     """
 
     deterministic: bool = False
     key_fields: Sequence[str] = ()
     tag_field: str | None = None
+    schema: SchemaSource | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key_fields", names_of_keys(self.key_fields))
+        object.__setattr__(self, "schema", _compiled(self.schema))
 
     def __call__(self, element: Any) -> Message:
         try:
             text = _ENCODERS[self.deterministic].encode(element)
             body = text.encode()
+            why = self.schema.violation(_DECODER.decode(text), text) if isinstance(self.schema, JsonSchema) else None
         except UnicodeEncodeError as error:
             raise unencodable(element, "a lone surrogate is not UTF-8 text") from error
         except RecursionError as error:
             raise unencodable(element, "nested too deeply for JSON") from error
         except (TypeError, ValueError, OverflowError) as error:
             raise unencodable(element, _reason(error)) from error
+        if why is not None:
+            raise unencodable(element, why)
         if not self.key_fields and self.tag_field is None:
             return message_of(element, body)
         if not isinstance(element, dict):
@@ -108,6 +134,10 @@ _ENCODERS: Final = {
     deterministic: json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=deterministic)
     for deterministic in (False, True)
 }
+
+
+def _compiled(schema: SchemaSource | None) -> JsonSchema | None:
+    return schema if schema is None or isinstance(schema, JsonSchema) else JsonSchema(schema)
 
 
 def _reason(error: Exception) -> str:

@@ -149,11 +149,13 @@ def broken_rule(imported: Import) -> str | None:
 
         if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
             return None
+        if imported.top == "jsonschema_rs" and is_in(module, "rmqio.serde.json_schema"):
+            return None
         if imported.top == "requests" and is_in(module, "rmqio.serde.registry"):
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
             return None
-        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro adds fastavro, its rows Beam)"
+        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro also fastavro, rows Beam)"
     if is_in(module, "rmqio.sending"):
         if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE, *PURE_CLIENT):
             return None
