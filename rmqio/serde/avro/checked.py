@@ -14,16 +14,13 @@ from typing import Any
 from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.usual import UNUSUAL, usual
 
 
 def checker(schema: AvroSchema) -> Check:
     """For elements of a schema: dicts, NamedTuples, dataclasses and whatever has the fields as attributes."""
-    check, ready = _Checkers(schema).of(schema.parsed), usual(schema) or _unusual
+    check = _Checkers(schema).of(schema.parsed)
 
     def checked(element: Any) -> Any:
-        if (made := ready(element)) is not UNUSUAL:
-            return made
         try:
             return check(element)
         except BadValue as error:
@@ -32,10 +29,6 @@ def checker(schema: AvroSchema) -> Check:
             raise BadValue("nested too deeply, or holds itself").within(schema.name) from None
 
     return checked
-
-
-def _unusual(_: Any) -> Any:
-    return UNUSUAL
 
 
 class _Checkers:

@@ -168,7 +168,7 @@ def _decimal(node: Node) -> Check:
             raise BadValue(f"more than {scale} digits behind the point; round it as you want it")
         if value and len(digits) + exponent + scale > precision:
             raise BadValue(f"more than {precision} digits, with {scale} of them behind the point")
-        return value
+        return value if value else value.copy_abs()  # Avro has no -0, and fastavro takes a fixed one for -2
 
     return check
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fastavro import schemaless_writer, writer
 
 from rmqio.errors import LocalError
-from rmqio.model import Message
+from rmqio.model import Message, plain_message
 from rmqio.serde.avro.checked import checker
 from rmqio.serde.avro.framing import Framing, confluent_head, require_framing, single_object_head
 from rmqio.serde.avro.leaves import BadValue
 from rmqio.serde.avro.schema import AvroSchema, is_subject, schema_of
+from rmqio.serde.avro.usual import UNUSUAL, usual
 from rmqio.serde.base import message_of, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
 
@@ -41,7 +42,18 @@ class AvroSerializer:
     A call raises `SerdeError`, which names the field: a value that the schema cannot hold.
     """
 
-    __slots__ = ("_check", "_config", "_head", "framing", "key_fields", "schema", "tag_field")
+    __slots__ = (
+        "_check",
+        "_config",
+        "_has_only_body",
+        "_head",
+        "_parsed",
+        "_usual",
+        "framing",
+        "key_fields",
+        "schema",
+        "tag_field",
+    )
 
     def __init__(
         self,
@@ -58,30 +70,38 @@ class AvroSerializer:
         self.framing: Framing = framing
         self.key_fields, self.tag_field = names_of_keys(key_fields), tag_field
         self._require_fields()
-        self._check = checker(self.schema)
+        self._usual, self._check = usual(self.schema) or _unusual, checker(self.schema)
+        # What each call asks for, one look-up each.
+        self._parsed = self.schema.parsed
+        self._has_only_body = not self.key_fields and tag_field is None
         schema_id = _id(schema, self.schema, registry, subject) if framing == "confluent" else 0
         self._set_head(schema_id)
         self._config = (self.schema, framing, schema_id, self.key_fields, tag_field)
 
     def __call__(self, element: Any) -> Message:
-        try:
-            ready = self._check(element)
-        except BadValue as error:
-            raise unencodable(element, str(error)) from error
+        if (ready := self._usual(element)) is UNUSUAL:
+            ready = self._checked(element)
         stream = BytesIO()
         try:
-            if self.framing == "container":
-                writer(stream, self.schema.parsed, [ready])
+            if self._head is None:
+                writer(stream, self._parsed, [ready])
             else:
                 if self._head:
                     stream.write(self._head)
-                schemaless_writer(stream, self.schema.parsed, ready)
-        except Exception as error:  # of a check that is missing above, and then a bug; fastavro's text may quote it
+                schemaless_writer(stream, self._parsed, ready)
+        except Exception as error:
+            self._checked(element)  # says what is wrong, and where; fastavro's text may quote it
             raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
-        if not self.key_fields and self.tag_field is None and (body := stream.getvalue()):
-            return Message(body)
+        if self._has_only_body and (body := stream.getvalue()):
+            return plain_message(body)
         keys = keys_of(element, ready, self.key_fields)
         return message_of(element, stream.getvalue(), keys=keys, tags=tag_of(element, ready, self.tag_field))
+
+    def _checked(self, element: Any) -> Any:
+        try:
+            return self._check(element)
+        except BadValue as error:
+            raise unencodable(element, str(error)) from error
 
     def _require_fields(self) -> None:
         """Those that become keys and tags are the schema's."""
@@ -91,8 +111,13 @@ class AvroSerializer:
             raise LocalError(f"keys and tags are taken from fields of the record {self.schema.name}; no {unknown[0]!r}")
 
     def _set_head(self, schema_id: int) -> None:
-        heads = {"single_object": single_object_head(self.schema.fingerprint), "confluent": confluent_head(schema_id)}
-        self._head = heads.get(self.framing, b"")
+        """What precedes the value; None: a file around it."""
+        heads = {
+            "bare": b"",
+            "single_object": single_object_head(self.schema.fingerprint),
+            "confluent": confluent_head(schema_id),
+        }
+        self._head = heads.get(self.framing)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AvroSerializer) and self._config == other._config
@@ -105,6 +130,10 @@ class AvroSerializer:
 
     def __repr__(self) -> str:
         return f"AvroSerializer({self.schema!r}, framing={self.framing!r})"
+
+
+def _unusual(_: Any) -> Any:
+    return UNUSUAL
 
 
 def _id(given: object, schema: AvroSchema, registry: SchemaRegistry | None, subject: str | None) -> int:

@@ -28,20 +28,24 @@ from rmqio.serde.avro.types import (
 Convert = Callable[[Any], Any]
 
 
-MakeRow = Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]]
-"""How a record is made where no class says: of names, at compile time; then of values in their order."""
+MakeRow = Callable[[dict[str, Any]], Any]
+"""Makes a record, where no class says of what, of its fields in the schema's order, in a dict that nobody else has."""
 OfDefault = Callable[[Any], Convert | None]
 
 
 def converter(
-    schema: AvroSchema, target: type | None, make_row: MakeRow | None = None, of_default: OfDefault | None = None
+    schema: AvroSchema,
+    target: type | None,
+    make_row: MakeRow | None = None,
+    of_default: OfDefault | None = None,
 ) -> Convert | None:
     """What makes a decoded value one of `target`; None if it is that already.
 
     Args:
       schema: what the value was decoded with, as the reader sees it.
       target: a NamedTuple or dataclass for the record; None: dicts, or what `make_row` makes.
-      of_default: what is done first to a field that may have its default.
+      of_default: what is done first to a field that may have its default. None: what was written had this very schema,
+        so that fields come in its order.
 
     Raises `LocalError`: the class and the schema do not go together.
     """
@@ -125,7 +129,7 @@ class _Converters:
             names = [name for name in hints if name in known]
             make = _maker(cls, names, is_whole=names == list(hints))
         elif self._make_row is not None:
-            names, make = known, self._make_row(known)
+            return _of_row(known if self._of_default is not None else None, self._make_row, inside)
         else:
             return _in_place(inside) if inside else None
         return _of_fields(names, make, inside)
@@ -185,6 +189,21 @@ def _in_place(inside: list[tuple[str, Convert]]) -> Convert:
         for name, convert_field in inside:
             value[name] = convert_field(value[name])
         return value
+
+    return convert
+
+
+def _of_row(names: list[str] | None, make_row: MakeRow, inside: list[tuple[str, Convert]]) -> Convert:
+    """`names`: in which order the fields are to be, if it is not theirs already."""
+    if names is not None:
+        return _of_fields(names, lambda values: make_row(dict(zip(names, values, strict=True))), inside)
+    if not inside:
+        return make_row
+
+    def convert(value: Any) -> Any:
+        for name, convert_field in inside:
+            value[name] = convert_field(value[name])
+        return make_row(value)
 
     return convert
 

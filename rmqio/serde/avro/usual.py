@@ -1,5 +1,7 @@
 """The usual case of writing: an element that fastavro may be given as it is, or once its records are dicts.
 
+It writes such an element as it is, or raises: numbers of more than 64 bits, lone surrogates, unknown symbols.
+
 Whether it is so is asked of each element, so the question is compiled: Python functions for a schema and the classes
 of its records, made of constants and of names of this module only. What they say no to is looked at closely by
 `checked`.
@@ -12,7 +14,7 @@ import datetime
 import decimal
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rmqio.serde.avro.leaves import LOGICAL, BadValue, Check
@@ -34,10 +36,10 @@ _PRIMITIVE: Final = {
     "null": "{0} is None",
     "boolean": "({0} is True or {0} is False)",
     "int": f"type({{0}}) is int and {-(1 << 31)} <= {{0}} <= {(1 << 31) - 1}",
-    "long": f"type({{0}}) is int and {-(1 << 63)} <= {{0}} <= {(1 << 63) - 1}",
+    "long": "type({0}) is int",
     "float": "type({0}) is float and -3e38 < {0} < 3e38",
     "double": "type({0}) is float",
-    "string": "type({0}) is str and {0}.isascii()",
+    "string": "type({0}) is str",
     "bytes": "type({0}) is bytes",
 }
 _EXACT: Final = {
@@ -48,10 +50,11 @@ _EXACT: Final = {
     "timestamp-micros": datetime.datetime,
     "local-timestamp-millis": datetime.datetime,
     "local-timestamp-micros": datetime.datetime,
-    "decimal": decimal.Decimal,
     "uuid": uuid.UUID,
 }
-_BUILTINS: Final = {each.__name__: each for each in (type, int, float, str, bytes, dict, list, len, all, map)}
+_BUILTINS: Final = {
+    each.__name__: each for each in (type, int, float, str, bytes, dict, list, len, all, map, AttributeError, KeyError)
+}
 
 
 def usual(schema: AvroSchema) -> Ready | None:
@@ -80,9 +83,9 @@ class _Compiler:
         """Of values of one type. Raises `_NoUsualCase`."""
         node = self._schema.resolve(node)
         if _kind(node) == "record":
-            return _ReadyRecord(self, node)
+            return _Record(self, node).ready
         if not self.has_records(node):
-            return self.function(f"value if {self._as_it_is(node, 'value')} else UNUSUAL")
+            return self.function(f"return value if {self._as_it_is(node, 'value')} else UNUSUAL")
         if isinstance(node, list):
             inside = self.ready(_only_branch(node))
             return lambda value: None if value is None else inside(value)
@@ -99,12 +102,25 @@ class _Compiler:
             return self._as_it_is(node, name)
         return f"({name} := {self.keep(self.ready(node))}({name})) is not UNUSUAL"
 
-    def function(self, expression: str, before: Sequence[str] = ()) -> Ready:
-        """Of `value`, with statements before it."""
+    def function(self, *lines: str) -> Ready:
+        """Of `value`."""
         scope = {"__builtins__": {}, **_BUILTINS, **self._known}
-        exec("\n    ".join(["def ready(value):", *before, f"return {expression}"]), scope)
+        exec("\n    ".join(["def ready(value):", *lines]), scope)
         made: Ready = scope["ready"]
         return made
+
+    def of_dict(self, fields: list[Node], yes: str, otherwise: str) -> list[str]:
+        """Lines: `yes` of a dict that can be written as it is, `otherwise` of one that lacks a field of the record."""
+        names = {field["name"]: self.name("v") for field in fields}
+        tests = [f"({self._as_it_is(field['type'], names[field['name']])})" for field in fields]
+        return [
+            "if type(value) is dict:",
+            "    try:",
+            *[f"        {variable} = value[{name!r}]" for name, variable in names.items()],
+            "        pass",
+            f"    except KeyError: return {otherwise}",
+            f"    if {' and '.join([f'len(value) == {len(names)}', *tests])}: return {yes}",
+        ]
 
     def keep(self, thing: Any) -> str:
         """A name for it."""
@@ -122,7 +138,7 @@ class _Compiler:
         return _kind(node) == "record" or any(map(self.has_records, children_of(node)))
 
     def _as_it_is(self, node: Node, name: str) -> str:
-        """Whether what holds no record can be written as it is."""
+        """Whether it can be written as it is, records being dicts."""
         node = self._schema.resolve(node)
         kind = _kind(node)
         if isinstance(node, list):
@@ -131,67 +147,87 @@ class _Compiler:
         if isinstance(node, str):
             return _PRIMITIVE[node].format(name)
         logical = node.get("logicalType", "")
+        if kind == "record":
+            return f"{self._predicate(node)}({name})"
         if kind == "array":
             return f"type({name}) is list and all(map({self._predicate(node['items'])}, {name}))"
         if kind == "map":
             values = f"all(map({self._predicate(node['values'])}, {name}.values()))"
-            return f"type({name}) is dict and {values} and all(map({self.keep(_is_text)}, {name}))"
+            return f"type({name}) is dict and {values}"
         if kind == "enum":
-            return f"type({name}) is str and {name} in {self.keep(frozenset(node['symbols']))}"
+            return f"type({name}) is str"
         if (kind, logical) in LOGICAL:
             if kind == "fixed" and logical != "decimal":
                 raise _NoUsualCase  # it is not written as it is
+            if logical == "decimal":
+                return self._decimal(node, name)
             check = self.keep(_passes(LOGICAL[kind, logical](node)))
             return f"type({name}) is {self.keep(_EXACT[logical])} and {check}({name})"
         if kind == "fixed":
             return f"type({name}) is bytes and len({name}) == {node['size']}"
         return _PRIMITIVE[kind].format(name)
 
+    def _decimal(self, node: Node, name: str) -> str:
+        """How many digits are behind the point fastavro looks at. It takes the fixed -0 for -2."""
+        limit = decimal.Decimal(10) ** (node["precision"] - node.get("scale", 0))
+        sound = f"{name}.is_finite() and {self.keep(-limit)} < {name} < {self.keep(limit)}"
+        zero = f" and ({name} or not {name}.is_signed())" if node["type"] == "fixed" else ""
+        return f"type({name}) is {self.keep(decimal.Decimal)} and {sound}{zero}"
+
     def _predicate(self, node: Node) -> str:
-        return self.keep(self.function(self._as_it_is(node, "value")))
+        """The name of a function that says it of a value."""
+        node = self._schema.resolve(node)
+        if _kind(node) == "record":
+            return self.keep(self.function(*self.of_dict(node["fields"], "True", "False"), "return False"))
+        return self.keep(self.function(f"return {self._as_it_is(node, 'value')}"))
 
 
-class _ReadyRecord:
-    """Compiled for each class that comes."""
+class _Record:
+    """A function for dicts, which asks for others what is compiled when the first of their class comes."""
 
     def __init__(self, compiler: _Compiler, node: Node) -> None:
         self._compiler, self._fields = compiler, node["fields"]
         self._names = [field["name"] for field in self._fields]
         self._by_class: dict[type, Ready] = {}
-        self._of_dict = self._by_class[dict] = self._compiled("value[{!r}]".format, is_dict=True)
+        other = f"return {compiler.keep(self._of_other)}(value)"
+        self.ready = compiler.function(*compiler.of_dict(self._fields, "value", "UNUSUAL"), other)
 
-    def __call__(self, value: Any) -> Any:
+    def _of_other(self, value: Any) -> Any:
         cls = type(value)
         ready = self._by_class.get(cls)
         if ready is None:
             ready = self._by_class[cls] = self._for(cls)
-        try:
-            return ready(value)
-        except KeyError:  # a field is missing, which may have a default
-            return UNUSUAL
+        return ready(value)
 
     def _for(self, cls: type) -> Ready:
+        if cls is dict and any(map(self._compiler.has_records, (field["type"] for field in self._fields))):
+            return self._made_of("value[{!r}]".format, f"len(value) == {len(self._names)}")
         if is_named_tuple(cls) and set(cls._fields) == set(self._names):  # type: ignore[attr-defined]
             places = {name: at for at, name in enumerate(cls._fields)}  # type: ignore[attr-defined]
-            return self._compiled(lambda name: f"value[{places[name]}]")
+            return self._made_of(lambda name: f"value[{places[name]}]")
         if dataclasses.is_dataclass(cls) and sorted(each.name for each in dataclasses.fields(cls)) == sorted(
             self._names
         ):
-            return self._compiled("value.{}".format)
+            return self._made_of("value.{}".format)
         if hasattr(cls, "as_dict"):  # beam.Row, whose fields are its attributes
-            return lambda value: self._of_dict(vars(value))
+            return self._made_of(
+                "fields[{!r}]".format, f"len(fields) == {len(self._names)}", before="fields = value.__dict__"
+            )
         return lambda value: UNUSUAL
 
-    def _compiled(self, get: Callable[[str], str], *, is_dict: bool = False) -> Ready:
+    def _made_of(self, get: Callable[[str], str], *tests: str, before: str = "pass") -> Ready:
+        """Makes a dict of what has all fields."""
         compiler = self._compiler
         names = {name: compiler.name("v") for name in self._names}
-        taken = [f"{variable} = {get(name)}" for name, variable in names.items()]
-        tests = [f"len(value) == {len(names)}"] if is_dict else []
-        tests += [f"({compiler.of_field(field['type'], names[field['name']])})" for field in self._fields]
-        is_whole = is_dict and not any(compiler.has_records(field["type"]) for field in self._fields)
+        ready = [f"({compiler.of_field(field['type'], names[field['name']])})" for field in self._fields]
         made = ", ".join(f"{name!r}: {variable}" for name, variable in names.items())
-        result = "value" if is_whole else f"{{{made}}}"
-        return compiler.function(f"{result} if {' and '.join(tests) or True} else UNUSUAL", taken)
+        return compiler.function(
+            "try:",
+            f"    {before}",
+            *[f"    {variable} = {get(name)}" for name, variable in names.items()],
+            "except (KeyError, AttributeError): return UNUSUAL",
+            f"return {{{made}}} if {' and '.join([*tests, *ready]) or True} else UNUSUAL",
+        )
 
 
 def _kind(node: Node) -> str:
@@ -217,16 +253,12 @@ def _ready_items(ready: Ready) -> Ready:
 
 def _ready_values(ready: Ready) -> Ready:
     def values(value: Any) -> Any:
-        if type(value) is not dict or not all(map(_is_text, value)):
+        if type(value) is not dict:
             return UNUSUAL
         made = {key: ready(each) for key, each in value.items()}
         return UNUSUAL if UNUSUAL in made.values() else made
 
     return values
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str and value.isascii()
 
 
 def _passes(check: Check) -> Callable[[Any], bool]:
