@@ -1,33 +1,42 @@
-"""Our Avro serializers beside bare fastavro, on the same values: values a second, and the ratio.
+"""Our Avro serializers beside bare fastavro and beside Java's Avro, on the same values: values a second, and the ratio.
 
-python -m bench.avro [--values 20000] [--repeats 7]
+python -m bench.avro [--values 20000] [--repeats 7] [--no-java]
 
 fastavro's side is what a user would write by hand: `schemaless_reader` of a `BytesIO`, `schemaless_writer` into one and
-`getvalue`, with a schema that is parsed already. It checks nothing of what it is given; ours does.
+`getvalue`, with a schema that is parsed already. It checks nothing of what it is given; ours does. Java's side are
+GenericRecords, and is told without a target; it needs a JDK.
 """
 
 from __future__ import annotations
 
 import argparse
 import decimal
+import functools
 import gc
+import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import fastavro
 
+from bench.avro.java import LOCK, JavaAvro
+from bench.jvm import Jdk, find_jdk
 from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.tally import BenchError, UnequalWork
 from rmqio.model import Record
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 
 Step = Callable[[Any], Any]
 _HEAD: Final = ("values", "as", "step", "ours/s", "fastavro/s", "ratio", "target")
+_JAVA_HEAD: Final = ("values", "as", "step", "ours/s", "Java/s", "ratio")
+_WARM_UP_S: Final = 5.0
 _TO_DICTS: Final = 0.8
 _TYPED: Final = 0.65
 
@@ -107,17 +116,17 @@ def timed(step: Step, values: Sequence[Any]) -> float:
     return len(values) / (time.perf_counter() - began)
 
 
-def compare(ours: Step, our_values: Sequence[Any], bare: Step, bare_values: Sequence[Any], repeats: int) -> list[str]:
+def compare(ours: Callable[[], float], other: Callable[[], float], repeats: int, digits: int = 2) -> list[str]:
     """Rates and their ratio; the sides take turns."""
     pairs = []
     for number in range(repeats + 1):
-        sides = [(ours, our_values), (bare, bare_values)]
-        found = [timed(*side) for side in (sides if number % 2 else reversed(sides))]
+        found = [side() for side in ((ours, other) if number % 2 else (other, ours))]
         pairs.append(found if number % 2 else found[::-1])
     rates = list(zip(*pairs[1:], strict=True))  # the first is to warm up
-    ratios = [one / other for one, other in pairs[1:]]
-    mine, other = (statistics.median(rate) for rate in rates)
-    return [f"{mine:,.0f}", f"{other:,.0f}", f"{mine / other:.2f} ({min(ratios):.2f}..{max(ratios):.2f})"]
+    ratios = [one / another for one, another in pairs[1:]]
+    mine, others = (statistics.median(rate) for rate in rates)
+    ratio, least, most = (f"{each:.{digits}f}" for each in (mine / others, min(ratios), max(ratios)))
+    return [f"{mine:,.0f}", f"{others:,.0f}", f"{ratio} ({least}..{most})"]
 
 
 def _record_of(body: bytes) -> Record:
@@ -148,11 +157,45 @@ def lines_of(name: str, schema: Any, values: list[Any], targets: Sequence[Any], 
         kind = "NamedTuple" if kind == "tuple" else "dataclass" if kind == "object" else kind
         wanted = str(_TO_DICTS if target is dict else _TYPED)
         for step, cells in (
-            ("decode", compare(deserializer, records, read, bodies, repeats)),
-            ("encode", compare(serializer, elements, write, values, repeats)),
+            ("decode", compare(_rate(deserializer, records), _rate(read, bodies), repeats)),
+            ("encode", compare(_rate(serializer, elements), _rate(write, values), repeats)),
         ):
             found.append([name, kind, step, *cells, wanted])
     return found
+
+
+def lines_beside_java(jdk: Jdk, name: str, schema: Any, values: list[Any], repeats: int) -> list[list[str]]:
+    """Of one schema, dicts beside GenericRecords. Raises `UnequalWork`."""
+    serializer, deserializer = AvroSerializer(schema), AvroDeserializer(schema)
+    bodies = [serializer(each).body for each in values]
+    records = [_record_of(body) for body in bodies]
+    found = []
+    with (
+        tempfile.TemporaryDirectory(prefix="rmqio-bench-") as folder,
+        JavaAvro(jdk, Path(folder), json.dumps(schema), bodies) as java,
+    ):
+        again = java.encoded()
+        # Java does not keep the order of a map's entries: those bytes are compared by what they say.
+        if (
+            list(map(len, again)) != list(map(len, bodies))
+            or [deserializer(_record_of(each)) for each in again] != values
+        ):
+            raise UnequalWork(f"{name}: Java does not write what it was given to read")
+        java.warm_up(_WARM_UP_S)
+        for step, ours in (("decode", _rate(deserializer, records)), ("encode", _rate(serializer, values))):
+            found.append(
+                [
+                    name,
+                    "dict / GenericRecord",
+                    step,
+                    *compare(ours, functools.partial(java.rate, step), repeats, digits=3),
+                ]
+            )
+    return found
+
+
+def _rate(step: Step, values: Sequence[Any]) -> Callable[[], float]:
+    return functools.partial(timed, step, values)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -160,13 +203,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.avro", description=__doc__)
     parser.add_argument("--values", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--no-java", action="store_true", help="leave Java's Avro out")
     given = parser.parse_args(argv)
     print(f"Machine: {machine_text()}. fastavro {fastavro.__version__}. {given.repeats} repeats.")
+    flats, nesteds = ([make(n) for n in range(given.values)] for make in (flat, nested))
     lines = [
-        *lines_of("flat", FLAT, [flat(n) for n in range(given.values)], [dict, Flat, FlatData, "row"], given.repeats),
-        *lines_of("nested", NESTED, [nested(n) for n in range(given.values)], [dict, Nested, "row"], given.repeats),
+        *lines_of("flat", FLAT, flats, [dict, Flat, FlatData, "row"], given.repeats),
+        *lines_of("nested", NESTED, nesteds, [dict, Nested, "row"], given.repeats),
     ]
     print(aligned([_HEAD, *lines], left={0, 1, 2}))
+    if not given.no_java:
+        try:
+            jdk = find_jdk()
+        except BenchError as error:
+            print(f"\nJava's Avro is left out: {error}")
+            return 0
+        lines = [
+            *lines_beside_java(jdk, "flat", FLAT, flats, given.repeats),
+            *lines_beside_java(jdk, "nested", NESTED, nesteds, given.repeats),
+        ]
+        print(
+            f"\nBeside Java's {LOCK.name.removesuffix('.lock.json')}:\n{aligned([_JAVA_HEAD, *lines], left={0, 1, 2})}"
+        )
     return 0
 
 
