@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import string
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -50,10 +50,7 @@ class _Builder:
     def model(self) -> Model:
         # A type without a namespace cannot be named from within one, so it is all or nothing.
         self.namespaces = self.draw(st.sampled_from([("",), ("n", "n.m", "other")]))
-        if self.one_of(*range(4)) > 0:
-            return Model(self.record(0), self.types)
-        self.has_defaults = False  # see KNOWN_FAULTS in tests/integration/test_avro_java.py
-        return Model(self.node(0), self.types)
+        return Model(self.record(0) if self.one_of(*range(4)) > 0 else self.node(0), self.types)
 
     def one_of(self, *choices: Any) -> Any:
         return self.draw(st.sampled_from(choices))
@@ -178,40 +175,6 @@ def _mentions(node: Node, model: Model, names: set[str], seen: frozenset[str] = 
             return node in names
         return _mentions(model.types[node], model, names, seen | {node})
     return any(_mentions(each, model, names, seen) for each in _parts(node))
-
-
-def has_guessed_branch(model: Model) -> bool:
-    """Whether a branch is a logical type among several, or a symbol or a fixed in another union; see KNOWN_FAULTS."""
-    several = [model.of(each) for union in _unions(model, 2) for each in union]
-    every = list(_unions(model, 1))
-    named = [each for union in every for each in union if _kind(model.of(each)) in ("enum", "fixed")]
-    records = {name for name, each in model.types.items() if each["type"] == "record"}
-    may_nest = len(every) > 1 or any(_mentions(union, model, records) for union in every)
-    return bool(named and may_nest) or any(isinstance(each, dict) and "logicalType" in each for each in several)
-
-
-def has_raw_branch(model: Model) -> bool:
-    """Whether a branch among several holds what is to be made of fastavro's bytes and pairs; see KNOWN_FAULTS."""
-    special = {name for name, each in model.types.items() if each.get("logicalType") in ("uuid", "duration")}
-    records = {name for name, each in model.types.items() if each["type"] == "record"}
-    if any(sum(each in records for each in union if isinstance(each, str)) > 1 for union in _unions(model, 2)):
-        special |= records
-    branches = [each for union in _unions(model, 2) for each in union if _kind(model.of(each)) != "record"]
-    return any(_mentions(each, model, special) for each in branches)
-
-
-def _unions(model: Model, least: int) -> Iterator[list[Node]]:
-    """Those of so many branches or more besides null."""
-    nodes = [model.root, *model.types.values()]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, list) and len([each for each in node if each != "null"]) >= least:
-            yield node
-        nodes += _parts(node)
-
-
-def _kind(node: Node) -> str:
-    return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else node
 
 
 def _parts(node: Node) -> list[Node]:

@@ -150,33 +150,35 @@ def _map(check_value: Check) -> Check:
 
 
 def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Check:
-    """The first branch that takes it. Named types are named to fastavro, or it would guess again."""
-    names = [_full_name(schema.resolve(branch)) for branch in branches]
-    others = [(name, check) for name, check, branch in zip(names, checks, branches, strict=True) if branch != "null"]
+    """The first branch that takes it, by its name, or fastavro would guess again, and not know the names further in."""
+    found = [(_name(schema.resolve(branch)), check) for branch, check in zip(branches, checks, strict=True)]
+    # A float has not the digits of a double.
+    others = sorted((each for each in found if each[0] != "null"), key=lambda each: each[0] == "float")
+    named = {name: check for name, check in found if name in schema.names}
     may_be_none = len(others) < len(branches)
     kinds = ", ".join(map(_called, map(schema.resolve, branches)))
 
     def check(value: Any) -> Any:
         if value is None and may_be_none:
             return None
-        if type(value) is tuple and len(value) == 2 and value[0] in names:
-            return value[0], checks[names.index(value[0])](value[1])
+        if type(value) is tuple and len(value) == 2 and value[0] in named:
+            return value[0], named[value[0]](value[1])
         if len(others) == 1:
             name, check_other = others[0]
-            return check_other(value)
+            return name, check_other(value)
         for name, check_other in others:
             try:
-                made = check_other(value)
+                return name, check_other(value)
             except BadValue:
                 continue
-            return made if name is None else (name, made)
         raise BadValue(f"{type_of(value)} fits no branch of the union of {kinds}")
 
     return check
 
 
-def _full_name(node: Node) -> str | None:
-    return node.get("name") if isinstance(node, dict) else None
+def _name(node: Node) -> str:
+    """By which fastavro knows a branch."""
+    return str(node.get("name", node["type"]) if isinstance(node, dict) else node)
 
 
 def _called(node: Node) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
+from rmqio.serde.avro.decimals import with_exact_decimals
 from rmqio.serde.avro.defaults import own_copy
-from rmqio.serde.avro.nodes import nodes_of
 from rmqio.serde.avro.resolution import like_reader
 from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.typed import MakeRow, converter
@@ -28,10 +28,10 @@ def decoder(
     if reader == writer:
         reader = None
     seen = reader or writer
-    convert = converter(seen, target, make_row, own_copy if reader is not None else None)
+    convert, named = converter(seen, target, make_row, own_copy if reader is not None else None)
     wanted = None if reader is None else reader.parsed
-    written = writer.parsed if reader is None else like_reader(writer, reader)
-    is_recursive, names_records = writer.is_recursive, has_union_of_records(seen)
+    written = with_exact_decimals(writer.parsed if reader is None else like_reader(writer, reader))
+    is_recursive = writer.is_recursive
 
     def decode(body: bytes, at: int) -> Any:
         if is_recursive:
@@ -41,8 +41,8 @@ def decoder(
             stream.seek(at)
         try:
             value = (
-                schemaless_reader(stream, written, wanted, True, True)
-                if names_records and convert is not None
+                schemaless_reader(stream, written, wanted, return_named_type=True)
+                if named
                 else schemaless_reader(stream, written, wanted)
             )
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, struct.error, OverflowError, ...
@@ -56,15 +56,6 @@ def decoder(
             raise BrokenValue(f"{writer.name}: cannot be made into what is wanted ({type(error).__name__})") from error
 
     return decode
-
-
-def has_union_of_records(schema: AvroSchema) -> bool:
-    """Whether a value may be of several records, which their fields alone may not tell apart."""
-    return any(
-        sum(isinstance(each := schema.resolve(branch), dict) and each["type"] == "record" for branch in node) > 1
-        for node in nodes_of(schema.parsed)
-        if isinstance(node, list)
-    )
 
 
 def _reason(error: Exception, writer: AvroSchema) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from fastavro.read import LOGICAL_READERS
 
 from rmqio.errors import LocalError
+from rmqio.serde.avro.decimals import read_decimal
 from rmqio.serde.avro.nodes import Node, nodes_of
 
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
@@ -68,6 +69,8 @@ def _value(node: Node, given: Any, resolve: Callable[[Node], Node]) -> Any:
         }
     value = _plain(kind, given)
     logical = node.get("logicalType") if isinstance(node, dict) else None
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return read_decimal(value, node["precision"], node.get("scale", 0))
     read = LOGICAL_READERS.get(f"{kind}-{logical}")
     return value if read is None else read(value, node, None)
 

@@ -14,6 +14,11 @@ from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.walk import BrokenValue
 
 _LOGICAL: Final = ("logicalType", "precision", "scale")
+_SAME_BYTES: Final = frozenset({("int", "long"), ("string", "bytes"), ("bytes", "string")})
+_WIDENED: Final = frozenset(
+    {("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double")}
+)
+"""Promotions. What has the same bytes may be read as if it had been written as what it becomes."""
 
 
 def like_reader(writer: AvroSchema, reader: AvroSchema) -> Node:
@@ -49,9 +54,14 @@ class _Alignment:
             return
         wanted = self._branch_for(written, wanted)
         kind = _kind(written)
-        if kind != _kind(wanted):
+        if (kind, _kind(wanted)) in _SAME_BYTES:
+            holder[key] = {"type": _kind(wanted)}
+            _take_logical_type(holder, key, holder[key], wanted)
+        elif (kind, _kind(wanted)) in _WIDENED:
+            holder[key] = kind
+        elif kind != _kind(wanted):
             return
-        if kind == "record":
+        elif kind == "record":
             self._align_records(written, wanted)
         elif kind == "array":
             self.align(written, "items", wanted["items"])
@@ -76,8 +86,9 @@ class _Alignment:
             return wanted
         written = self._names.get(written, written) if isinstance(written, str) else written
         branches = [self._reader.resolve(each) for each in wanted]
-        same = [each for each in branches if _kind(each) == _kind(written)]
-        return next((each for each in same if _short(each) == _short(written)), same[0] if same else None)
+        kind = _kind(written)
+        fit = [each for each in branches if _kind(each) == kind or (kind, _kind(each)) in _SAME_BYTES | _WIDENED]
+        return next((each for each in fit if _short(each) == _short(written)), fit[0] if fit else None)
 
 
 def _kind(node: Node) -> str:

@@ -49,6 +49,15 @@ class AvroSchema:
         for node in nodes_of(self.parsed):
             self._refuse(node, origin)
         set_defaults(self.parsed, self.resolve, origin)
+        # fastavro marks records only as parsed. Anything else it would parse again, for each value, and find defaults
+        # that are values by now.
+        # Copies without marks: none is to hold itself.
+        named = {
+            name: {key: node[key] for key in node if not key.startswith("__")} for name, node in self.names.items()
+        }
+        for node in self.parsed if isinstance(self.parsed, list) else [self.parsed]:
+            if isinstance(node, dict) and "__fastavro_parsed" not in node:
+                node.update({"__fastavro_parsed": True, "__named_schemas": named})
 
     @property
     def name(self) -> str:

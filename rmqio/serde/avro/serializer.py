@@ -45,8 +45,8 @@ class AvroSerializer:
     __slots__ = (
         "_check",
         "_config",
-        "_has_only_body",
         "_head",
+        "_named",
         "_parsed",
         "_usual",
         "framing",
@@ -69,11 +69,11 @@ class AvroSerializer:
         self.schema: Final = schema_of(schema, registry)
         self.framing: Framing = framing
         self.key_fields, self.tag_field = names_of_keys(key_fields), tag_field
-        self._require_fields()
         self._usual, self._check = usual(self.schema) or _unusual, checker(self.schema)
         # What each call asks for, one look-up each.
         self._parsed = self.schema.parsed
-        self._has_only_body = not self.key_fields and tag_field is None
+        self._named = [*self.key_fields, *([] if tag_field is None else [tag_field])]
+        self._require_fields()
         schema_id = _id(schema, self.schema, registry, subject) if framing == "confluent" else 0
         self._set_head(schema_id)
         self._config = (self.schema, framing, schema_id, self.key_fields, tag_field)
@@ -92,10 +92,11 @@ class AvroSerializer:
         except Exception as error:
             self._checked(element)  # says what is wrong, and where; fastavro's text may quote it
             raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
-        if self._has_only_body and (body := stream.getvalue()):
+        if not self._named and (body := stream.getvalue()):
             return plain_message(body)
-        keys = keys_of(element, ready, self.key_fields)
-        return message_of(element, stream.getvalue(), keys=keys, tags=tag_of(element, ready, self.tag_field))
+        fields = {name: _value(ready.get(name)) for name in self._named}
+        keys, tag = keys_of(element, fields, self.key_fields), tag_of(element, fields, self.tag_field)
+        return message_of(element, stream.getvalue(), keys=keys, tags=tag)
 
     def _checked(self, element: Any) -> Any:
         try:
@@ -105,9 +106,8 @@ class AvroSerializer:
 
     def _require_fields(self) -> None:
         """Those that become keys and tags are the schema's."""
-        named = [*self.key_fields, *([] if self.tag_field is None else [self.tag_field])]
         fields = [field["name"] for field in self.schema.parsed["fields"]] if self.schema.is_record else []
-        if unknown := [each for each in named if each not in fields]:
+        if unknown := [each for each in self._named if each not in fields]:
             raise LocalError(f"keys and tags are taken from fields of the record {self.schema.name}; no {unknown[0]!r}")
 
     def _set_head(self, schema_id: int) -> None:
@@ -130,6 +130,11 @@ class AvroSerializer:
 
     def __repr__(self) -> str:
         return f"AvroSerializer({self.schema!r}, framing={self.framing!r})"
+
+
+def _value(made: Any) -> Any:
+    """Of a union it is the branch's name and the value."""
+    return made[1] if type(made) is tuple else made
 
 
 def _unusual(_: Any) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import uuid
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError
+from rmqio.serde.avro.branches import of_branches
 from rmqio.serde.avro.leaves import DURATION, Duration
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
@@ -33,13 +35,20 @@ MakeRow = Callable[[dict[str, Any]], Any]
 OfDefault = Callable[[Any], Convert | None]
 
 
+class Conversion(NamedTuple):
+    """What is done to a value, None: nothing, and whether fastavro is to name the branches of its unions for that."""
+
+    convert: Convert | None
+    named: bool
+
+
 def converter(
     schema: AvroSchema,
     target: type | None,
     make_row: MakeRow | None = None,
     of_default: OfDefault | None = None,
-) -> Convert | None:
-    """What makes a decoded value one of `target`; None if it is that already.
+) -> Conversion:
+    """What makes a decoded value one of `target`.
 
     Args:
       schema: what the value was decoded with, as the reader sees it.
@@ -50,14 +59,28 @@ def converter(
     Raises `LocalError`: the class and the schema do not go together.
     """
     hint: Any = Any if target is None else target
-    return _Converters(schema, make_row, of_default).of(schema.parsed, hint, schema.name)
+    found = _Converters(schema, make_row, of_default, named=False)
+    convert = found.of(schema.parsed, hint, schema.name)
+    if not found.needs_names:
+        return Conversion(convert, named=False)
+    return Conversion(
+        _Converters(schema, make_row, of_default, named=True).of(schema.parsed, hint, schema.name), named=True
+    )
 
 
 class _Converters:
-    """One for each type and annotation; that of a named type is made once, since it may hold itself."""
+    """One for each type and annotation; that of a named type is made once, since it may hold itself.
 
-    def __init__(self, schema: AvroSchema, make_row: MakeRow | None, of_default: OfDefault | None) -> None:
-        self._schema, self._make_row, self._of_default = schema, make_row, of_default
+    Args:
+      named: a named type that is a branch of a union comes as a pair of its name and the value.
+    """
+
+    def __init__(
+        self, schema: AvroSchema, make_row: MakeRow | None, of_default: OfDefault | None, *, named: bool
+    ) -> None:
+        self._schema, self._make_row, self._of_default, self._named = schema, make_row, of_default, named
+        self.needs_names = False
+        """Whether a union has several branches of which something is to be made."""
         self._made: dict[tuple[str, Any], Convert | None] = {}
         self._open: set[tuple[str, Any]] = set()
 
@@ -70,7 +93,7 @@ class _Converters:
         if not isinstance(kind, str):
             return self.of(kind, hint, path)
         if kind in ("record", "error"):
-            return self._of_record(node, self._class_for(node, wanted, path), path)
+            return self._unnamed(self._of_record(node, self._class_for(node, wanted, path), path))
         hint = wanted[0] if len(wanted) == 1 else Any
         try:
             if kind == "array":
@@ -79,7 +102,15 @@ class _Converters:
                 return _of_values(self.of(node["values"], value_of(hint), f"{path}[]"))
         except TypeError:
             raise LocalError(f"{path} is annotated {hint}, and is an {kind} in the schema") from None
-        return _of_leaf(node, hint, path)
+        found = _of_leaf(node, hint, path)
+        return self._unnamed(found) if kind in ("enum", "fixed") else found
+
+    def _unnamed(self, convert: Convert | None) -> Convert | None:
+        """Of what is no branch here, but may have been one to its writer."""
+        if not self._named or self._of_default is None:
+            return convert
+        inner = convert or _same
+        return lambda value: inner(value[1]) if type(value) is tuple else inner(value)
 
     def _class_for(self, node: Node, wanted: list[Any], path: str) -> type | None:
         classes = [each for each in wanted if is_record_class(each)]
@@ -140,18 +171,31 @@ class _Converters:
         is_open = hint is Any or hint is object
         if len(others) < len(branches) and not takes_none and not is_open:
             raise LocalError(f"{path} is annotated {hint}, and may be null in the schema: make it `| None`")
-        records = [each for each in others if isinstance(each, dict) and each["type"] == "record"]
-        if len(others) == 1:
-            convert = self.of(others[0], hint, path)
+        inside = [self.of(each, _hint_for(each, hint), path) for each in others]
+        is_named = [isinstance(each, dict) and "name" in each for each in others]
+        if len(others) == 1 and not (self._named and is_named[0]):
+            (convert,) = inside
             return None if convert is None else lambda value: None if value is None else convert(value)
-        if not records:
+        if any(convert for convert, named in zip(inside, is_named, strict=True) if named) and len(others) > 1:
+            self.needs_names = True
+        if not any(inside) and not (self._named and any(is_named)):
             return None
-        by_name = {each["name"]: self.of(each, hint, path) or _same for each in records}
-        if len(records) == 1:
-            (only,) = by_name.values()
-            return lambda value: only(value) if type(value) is dict else value
-        # fastavro was told to name the records of such a union.
-        return lambda value: by_name[value[0]](value[1]) if type(value) is tuple else value
+        return of_branches(list(zip(others, inside, strict=True)), is_writers=self._of_default is None)
+
+
+def _hint_for(node: Node, hint: Any) -> Any:
+    """Of an annotation that is a union the part for a branch; what there is for records is told by their names."""
+    kind = node["type"] if isinstance(node, dict) else node
+    item = {"array": item_of, "map": value_of}.get(kind)
+    wanted, _ = choices(hint)
+    if item is None or len(wanted) < 2:
+        return hint
+    for each in wanted:
+        with contextlib.suppress(TypeError):
+            if each is not Any and not is_record_class(each):
+                item(each)
+                return each
+    return Any
 
 
 def _same(value: Any) -> Any:

@@ -1,0 +1,58 @@
+"""Of which branch of a union a decoded value is, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from rmqio.serde.avro.nodes import Node
+
+Convert = Callable[[Any], Any]
+_UNNAMED: Final[dict[str, type]] = {"array": list, "map": dict}
+
+
+def of_branches(branches: Sequence[tuple[Node, Convert | None]], *, is_writers: bool) -> Convert:
+    """Of a union: its branches but null, and what is made of each.
+
+    fastavro gives a pair of name and value for the named types of a union that the writer had. If only the reader has
+    it, the value comes alone, and is told by what it looks like: records by their fields, fixed by their size.
+
+    Args:
+      is_writers: the writer had the same union, for certain.
+
+    What is returned raises ValueError: a map that could be a record.
+    """
+    kinds = {_kind(node) for node, _ in branches}
+    by_name = {node["name"]: convert for node, convert in branches if isinstance(node, dict) and "name" in node}
+    by_type: dict[type, Convert | None] = {
+        _UNNAMED[kind]: convert for node, convert in branches if (kind := _kind(node)) in _UNNAMED
+    }
+    by_fields = {
+        frozenset(field["name"] for field in node["fields"]): convert
+        for node, convert in reversed(branches)
+        if _kind(node) == "record"
+    }
+    by_size = {
+        node["size"]: convert for node, convert in reversed(branches) if _kind(node) == "fixed" and "bytes" not in kinds
+    }
+
+    def convert(value: Any) -> Any:
+        cls = type(value)
+        if cls is tuple:
+            name, value = value
+            found = by_name[name]
+        elif cls is dict and not is_writers and (fields := frozenset(value)) in by_fields:
+            if dict in by_type:
+                raise ValueError
+            found = by_fields[fields]
+        elif cls is bytes:
+            found = by_size.get(len(value))
+        else:
+            found = by_type.get(cls)
+        return value if found is None else found(value)
+
+    return convert
+
+
+def _kind(node: Node) -> str:
+    return str(node["type"] if isinstance(node, dict) else node)

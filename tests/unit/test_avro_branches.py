@@ -1,0 +1,88 @@
+"""Unions of several types, read as what each of them is to become, also where only one of two schemas has the union."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
+
+from rmqio.errors import SerdeError
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration
+from tests.helpers.records import record_of
+
+
+class Card(NamedTuple):
+    number: int
+
+
+class Iban(NamedTuple):
+    text: str
+
+
+class Payment(NamedTuple):
+    by: Card | Iban | list[Card] | dict[str, Card] | uuid.UUID | int | None
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields.items()]}
+
+
+CARD, IBAN = record("Card", number="int"), record("Iban", text="string")
+ID = {"type": "fixed", "name": "Id", "size": 16, "logicalType": "uuid"}
+SPAN = {"type": "fixed", "name": "Span", "size": 12, "logicalType": "duration"}
+CARDS, BY_NAME = {"type": "array", "items": "Card"}, {"type": "map", "values": "Card"}
+EVERYTHING = record("Payment", by=["null", CARD, IBAN, CARDS, ID, "int"])
+SOME_ID = uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize("value", [None, Card(1), Iban("DE"), [Card(1), Card(2)], SOME_ID, 5], ids=repr)
+def test_each_branch_becomes_what_is_annotated(value: Any) -> None:
+    body = AvroSerializer(EVERYTHING)(Payment(value)).body
+    assert AvroDeserializer(EVERYTHING, to=Payment)(record_of(body)) == Payment(value)
+
+
+def test_a_map_is_not_taken_for_a_record() -> None:
+    schema = record("Payment", by=[CARD, BY_NAME])
+    for value in (Card(1), {"number": Card(2)}):
+        body = AvroSerializer(schema)(Payment(value)).body
+        assert AvroDeserializer(schema, to=Payment)(record_of(body)) == Payment(value)
+
+
+# The writer's type, the reader's, and a value.
+EVOLVED = [
+    pytest.param(CARD, ["null", CARD, IBAN], Card(1), id="more branches"),
+    pytest.param({"type": "map", "values": CARD}, [CARD, BY_NAME], {"first": Card(1)}, id="a record beside a map"),
+    pytest.param(["null", CARD, IBAN], CARD, Card(1), id="one branch"),
+    pytest.param(["null", CARD, IBAN], ["null", IBAN], Iban("DE"), id="fewer branches"),
+    pytest.param([CARD, IBAN], [IBAN, CARD], Card(1), id="another order"),
+    pytest.param(ID, ["null", ID, "int"], SOME_ID, id="a fixed that may be something else"),
+    pytest.param([ID, "int"], ID, SOME_ID, id="a fixed that may no longer"),
+    pytest.param([ID, CARD, "int"], ["null", ID], SOME_ID, id="a fixed that may be null"),
+]
+
+
+@pytest.mark.parametrize(("written", "read", "value"), EVOLVED)
+def test_a_field_that_becomes_a_union_or_ceases_to_be_one(written: Any, read: Any, value: Any) -> None:
+    body = AvroSerializer(record("Payment", by=written))(Payment(value)).body
+    deserializer = AvroDeserializer(record("Payment", by=read), record("Payment", by=written), to=Payment)
+    assert deserializer(record_of(body)) == Payment(value)
+
+
+def test_a_map_that_could_be_a_record_is_refused() -> None:
+    written, read = record("Payment", by=CARD), record("Payment", by=["null", CARD, BY_NAME])
+    body = AvroSerializer(written)(Payment(Card(1))).body
+    with pytest.raises(SerdeError, match="cannot be made into what is wanted"):
+        AvroDeserializer(read, written, to=Payment)(record_of(body))
+    assert AvroDeserializer(read, written)(record_of(body)) == {"by": {"number": 1}}
+
+
+def test_a_duration_in_a_union() -> None:
+    schema = record("Payment", by=["null", SPAN], other=[SPAN, "int"]) | {
+        "fields": [{"name": "by", "type": ["null", SPAN]}, {"name": "other", "type": ["Span", "int"]}]
+    }
+    value = {"by": Duration(1, 2, 3), "other": Duration(4, 5, 6)}
+    body = AvroSerializer(schema)(value).body
+    assert AvroDeserializer(schema)(record_of(body)) == value
