@@ -98,11 +98,6 @@ class Message(_MessageFields):
         return hash((self[:4], tuple(sorted(self.properties.items())), self[5:]))
 
 
-def plain_message(body: bytes) -> Message:
-    """`Message(body)` in half the time, for serializers."""
-    return tuple.__new__(Message, (body, None, None, (), _NO_PROPERTIES, None, None, None))
-
-
 def _rebuild_message(body: bytes, *rest: Any) -> Message:
     return tuple.__new__(Message, (body, *rest))
 

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
+import rmqio.wire.accelerator  # noqa: F401 - as in every program that sends: it makes messages
 from bench.avro.java import LOCK, JavaAvro
 from bench.jvm import Jdk, find_jdk
 from bench.report import aligned, machine_text

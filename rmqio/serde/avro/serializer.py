@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastavro import schemaless_writer, writer
 
 from rmqio.errors import LocalError
-from rmqio.model import Message, plain_message
+from rmqio.model import Message
 from rmqio.serde.avro.checked import checker
 from rmqio.serde.avro.framing import Framing, confluent_head, require_framing, single_object_head
 from rmqio.serde.avro.leaves import BadValue
@@ -93,7 +93,7 @@ class AvroSerializer:
             self._checked(element)  # says what is wrong, and where; fastavro's text may quote it
             raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
         if not self._named and (body := stream.getvalue()):
-            return plain_message(body)
+            return Message(body)
         fields = {name: _value(ready.get(name)) for name in self._named}
         keys, tag = keys_of(element, fields, self.key_fields), tag_of(element, fields, self.tag_field)
         return message_of(element, stream.getvalue(), keys=keys, tags=tag)
