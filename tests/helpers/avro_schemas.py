@@ -57,9 +57,7 @@ class _Builder:
 
     def node(self, depth: int, *, can_end: bool = False) -> Node:
         parts = ("array", "map", "union", "union", "record") if depth < DEEPEST else ()
-        kind = self.one_of(
-            "primitive", "logical", "decimal", "enum", "fixed", *parts, *(() if self.is_plain else ("known",))
-        )
+        kind = self.one_of("primitive", "logical", "decimal", "enum", "fixed", "known", *parts)
         if kind == "known":
             known = [name for name in self.types if can_end or name not in self.open]
             return self.one_of(*known) if known else "string"
@@ -145,14 +143,16 @@ class _Builder:
         families = self.draw(st.lists(st.sampled_from(list(makers)), min_size=1, max_size=3, unique=True))
         branches = [branch for family in makers if family in families for branch in makers[family]()]
         if may_be_null:
-            branches.insert(self.one_of(0, len(branches)), "null")
+            # A default is of the first branch, and of a record within itself it would have no end.
+            is_within = any(isinstance(each, str) and each in self.open for each in branches)
+            branches.insert(0 if is_within else self.one_of(0, len(branches)), "null")
         return branches
 
     def instant(self) -> Node:
         return {"type": "long", "logicalType": self.one_of("timestamp-micros", "local-timestamp-millis")}
 
     def some_records(self, depth: int, can_end: bool) -> list[Node]:
-        if can_end and self.open and not self.is_plain and self.draw(st.booleans()):
+        if can_end and self.open and self.draw(st.booleans()):
             return [self.one_of(*sorted(self.open))]
         return [self.record(depth + 1) for _ in range(self.one_of(1, 2))]
 

@@ -71,6 +71,27 @@ def test_a_field_that_becomes_a_union_or_ceases_to_be_one(written: Any, read: An
     assert deserializer(record_of(body)) == Payment(value)
 
 
+TWICE = [
+    pytest.param([("a", CARD), ("b", "Card")], [("b", ["null", CARD]), ("a", "Card")], id="defined in the union"),
+    pytest.param([("b", CARD), ("a", "Card")], [("a", CARD), ("b", ["null", "Card"])], id="named in the union"),
+    pytest.param([("a", CARD), ("b", ["null", "Card"])], [("b", CARD)], id="the first is gone"),
+    pytest.param([("a", CARD), ("b", "Card")], [("b", [IBAN, CARD]), ("a", ["null", "Card"])], id="two unions"),
+]
+
+
+@pytest.mark.parametrize(("written", "read"), TWICE)
+def test_a_type_that_is_named_where_the_other_schema_defines_it(written: Any, read: Any) -> None:
+    writer, reader = (record("Two", **dict(fields)) for fields in (written, read))
+    body = AvroSerializer(writer)({"a": Card(1), "b": Card(2)}).body
+    found = AvroDeserializer(reader, writer)(record_of(body))
+    assert found == {name: {"number": 1 if name == "a" else 2} for name, _ in read}
+    class_of_two = NamedTuple(
+        "Two", [(name, Card | Iban | None if isinstance(kind, list) else Card) for name, kind in read]
+    )
+    typed = AvroDeserializer(reader, writer, to=class_of_two)(record_of(body))
+    assert typed == class_of_two(*(Card(1 if name == "a" else 2) for name, _ in read))
+
+
 def test_a_map_that_could_be_a_record_is_refused() -> None:
     written, read = record("Payment", by=CARD), record("Payment", by=["null", CARD, BY_NAME])
     body = AvroSerializer(written)(Payment(Card(1))).body

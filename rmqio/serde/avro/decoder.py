@@ -11,6 +11,7 @@ from fastavro.read import SchemaResolutionError
 
 from rmqio.serde.avro.decimals import with_exact_decimals
 from rmqio.serde.avro.defaults import own_copy
+from rmqio.serde.avro.references import by_name
 from rmqio.serde.avro.resolution import like_reader
 from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.typed import MakeRow, converter
@@ -29,8 +30,8 @@ def decoder(
         reader = None
     seen = reader or writer
     convert, named = converter(seen, target, make_row, own_copy if reader is not None else None)
-    wanted = None if reader is None else reader.parsed
-    written = with_exact_decimals(writer.parsed if reader is None else like_reader(writer, reader))
+    wanted = None if reader is None else by_name(reader.parsed)
+    written = with_exact_decimals(writer.parsed if reader is None else by_name(like_reader(writer, reader)))
     is_recursive = writer.is_recursive
 
     def decode(body: bytes, at: int) -> Any:
