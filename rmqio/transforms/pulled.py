@@ -7,7 +7,7 @@ message. So runs are emitted, and a plain DoFn that is fused behind takes them a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -65,18 +65,21 @@ class TakeApartFn(beam.DoFn):
 
     def process(self, element: Pulled, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
-        values: list[Any] = element.records
-        stamps, failures = element.stamps, element.failures
-        if self._deserializer is not None:
-            values, stamps, failures = self._deserialize(element)
+        failures = list(element.failures)
+        pairs = zip(element.records, element.stamps, strict=True)
+        decoded = pairs if self._deserializer is None else self._deserialized(pairs, failures)
         if self._batches:
+            values, stamps = [], []
+            for value, milliseconds in decoded:
+                values.append(value)
+                stamps.append(milliseconds)
             if values:
                 yield WindowedValue(values, beam_timestamp(min(stamps)), windows)
         else:
             # Making a windowed value from another one is several times cheaper than from a timestamp, and messages
             # of one millisecond often follow each other.
             last_ms = None
-            for value, milliseconds in zip(values, stamps, strict=True):
+            for value, milliseconds in decoded:
                 if milliseconds != last_ms:
                     last_ms, template = milliseconds, WindowedValue(None, beam_timestamp(milliseconds), windows)
                 yield template.with_value(value)
@@ -86,21 +89,21 @@ class TakeApartFn(beam.DoFn):
                 stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
                 yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
 
-    def _deserialize(self, element: Pulled) -> tuple[list[Any], list[int], list[ReadFailure]]:
+    def _deserialized(
+        self, pairs: Iterable[tuple[Record, int]], failures: list[ReadFailure]
+    ) -> Iterator[tuple[Any, int]]:
+        """One at a time: a run's values together would be many for the garbage collector to look at again and again."""
         deserializer = self._deserializer
-        values: list[Any] = []
-        stamps: list[int] = []
-        failures = list(element.failures)
-        for record, milliseconds in zip(element.records, element.stamps, strict=True):
+        for record, milliseconds in pairs:
             try:
-                values.append(deserializer(record))
-                stamps.append(milliseconds)
+                value = deserializer(record)
             except Exception as error:
                 if not self._errors_to_output:
                     self._metrics.decode_failures.inc()
                     raise located(record, error) from error
                 failures.append(failure_of_record(record, error))
-        return values, stamps, failures
+                continue
+            yield value, milliseconds
 
 
 def located(record: Record, error: Exception) -> SerdeError:
