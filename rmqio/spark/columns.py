@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from rmqio.errors import LocalError
 from rmqio.model import Record
+from rmqio.spark.values import COLUMN, Values
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
@@ -66,24 +67,30 @@ COLUMNS: Final[dict[str, tuple[DataType, pa.DataType, _Get]]] = {
 SCHEMA: Final = StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
 
 
-def checked_names(schema: StructType) -> tuple[str, ...]:
+def checked_names(schema: StructType, values: Values | None = None) -> tuple[str, ...]:
     """The columns of a schema that a user gave, to read only those. Raises `LocalError` for others, or other types."""
+    types = {name: kind for name, (kind, _, _) in COLUMNS.items()} | ({COLUMN: values.type} if values else {})
     for field in schema.fields:
-        if field.name not in COLUMNS:
-            raise LocalError(f"there is no column {field.name!r}; a message has {', '.join(COLUMNS)}")
-        expected = COLUMNS[field.name][0]
-        if field.dataType != expected:
-            raise LocalError(
-                f"the column {field.name} has the type {expected.simpleString()}, not {field.dataType.simpleString()}; "
-                "cast it after reading"
-            )
+        if field.name not in types:
+            hint = ", and value where valueFormat is given" if field.name == COLUMN else ""
+            raise LocalError(f"there is no column {field.name!r}; a message has {', '.join(COLUMNS)}{hint}")
+        expected, found = types[field.name], field.dataType
+        if found != expected:
+            words = f"the column {field.name} has the type {expected.simpleString()}"
+            if found.simpleString() == expected.simpleString():
+                raise LocalError(f"{words} without NOT NULL and comments")
+            raise LocalError(f"{words}, not {found.simpleString()}; cast it after reading")
     return tuple(schema.fieldNames())
 
 
-def to_batch(records: Sequence[Record], names: Sequence[str]) -> pa.RecordBatch:
-    """Records as rows with the columns `names`."""
+def to_batch(records: Sequence[Record], names: Sequence[str], values: Values | None = None) -> pa.RecordBatch:
+    """Records as rows with the columns `names`. Raises `SerdeError` if `values` does."""
     fields, arrays = [], []
     for name in names:
+        if name == COLUMN and values is not None:
+            fields.append(pa.field(name, values.arrow_type))
+            arrays.append(values.column(records))
+            continue
         _, kind, get = COLUMNS[name]
         fields.append(pa.field(name, kind))
         arrays.append(pa.array(list(map(get, records)), kind))

@@ -12,6 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import OffsetLookup
 from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
+from rmqio.spark.values import VALUE_NAMES, Values, value_options
 from rmqio.start import StartFrom, StartOffsetError, clamp_offset
 from rmqio.subscription import Subscription
 
@@ -42,6 +43,7 @@ _NAMES: Final = (
     "outageTimeoutMs",
     "pullBatchSize",
     "pushFilters",
+    *VALUE_NAMES,
 )
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
@@ -129,6 +131,8 @@ class ReadSettings:
     fail_on_data_loss: bool
     outage_timeout_s: float
     push_filters: bool
+    values: Values | None = None
+    """What makes the column `value`; None: it is not read."""
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
@@ -138,6 +142,7 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         if name in given:
             kind = "batch" if streaming else "stream"
             raise LocalError(f"{name} is an option of a {kind} read")
+    value_options(given)
     fail = boolean(given, "failOnDataLoss", True)
     return ReadSettings(
         _subscription(given),

@@ -88,7 +88,8 @@ def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Ite
     """The messages of a range as rows, in the queue's order.
 
     Raises `DataLoss` where retention has deleted some meanwhile, unless the settings permit that; `CorruptMessage` for
-    one that does not decode; `BrokerError` and `TransportError` after the client's retries.
+    one that does not decode, `SerdeError` for a body that is not as the options say it; `BrokerError` and
+    `TransportError` after the client's retries.
     """
     client = settings.factory.queue_client()
     try:
@@ -100,10 +101,10 @@ def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Ite
             waiting += records
             size += sum(map(len, map(_body, records)))
             if len(waiting) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
-                yield to_batch(waiting, names)
+                yield to_batch(waiting, names, settings.values)
                 waiting, size = [], 0
         if waiting:
-            yield to_batch(waiting, names)
+            yield to_batch(waiting, names, settings.values)
     finally:
         client.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from rmqio.chatter import quiet
 from rmqio.errors import LocalError, OffsetOutOfRange
@@ -26,13 +27,15 @@ from rmqio.spark.options import ReadSettings, read_settings
 from rmqio.spark.pushdown import Narrowing, push
 from rmqio.spark.ranges import DataLoss, Range, partitions, read_range
 from rmqio.spark.sink import RocketMQStreamWriter, RocketMQWriter
+from rmqio.spark.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.spark.write_options import write_settings
 
 
 class RocketMQDataSource(DataSource):
     """Topics of Apache RocketMQ: read, as a table of what they hold or as a stream, and written, in both ways too.
 
-    Columns: `rmqio.spark.columns.COLUMNS`, of which `.schema(...)` chooses, and `rmqio.spark.messages.WRITE_COLUMNS`.
+    Columns: `rmqio.spark.columns.COLUMNS`, of which `.schema(...)` chooses, with `value` where the option valueFormat
+    is given, and `rmqio.spark.messages.WRITE_COLUMNS`.
     Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 
@@ -42,13 +45,28 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        values = self._values
+        return SCHEMA if values is None else StructType([*SCHEMA, StructField(COLUMN, values.type)])
+
+    @cached_property
+    def _values(self) -> Values | None:
+        """Made once and pickled with the source: a DataFrame keeps the schema that it was loaded with."""
+        options = value_options(
+            {name: self.options[name.lower()] for name in VALUE_NAMES if name.lower() in self.options}
+        )
+        return None if options is None else Values(options)
+
+    def _chosen(self, schema: StructType, *, streaming: bool) -> tuple[ReadSettings, tuple[str, ...]]:
+        """Settings, and the names of the columns to read."""
+        settings = read_settings(self.options, streaming=streaming)
+        values = self._values if COLUMN in schema.fieldNames() else None
+        return dataclasses.replace(settings, values=values), checked_names(schema, values)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        settings = read_settings(self.options, streaming=False)
+        settings, names = self._chosen(schema, streaming=False)
         # Spark refuses a reader that takes filters unless the session permits it, and says nothing of that here
         reader = FilteredRocketMQReader if settings.push_filters else RocketMQReader
-        return reader(settings, checked_names(schema))
+        return reader(settings, names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         quiet()
@@ -57,7 +75,7 @@ class RocketMQDataSource(DataSource):
         except ImportError as error:
             raise LocalError("a stream of the format rocketmq needs PySpark 4.2 or newer") from error
 
-        return RocketMQStreamReader(read_settings(self.options, streaming=True), checked_names(schema))
+        return RocketMQStreamReader(*self._chosen(schema, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return RocketMQWriter(write_settings(self.options, streaming=False), schema, overwrite=overwrite)

@@ -155,7 +155,9 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
             return None
-        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro also fastavro, rows Beam)"
+        if imported.top == "pyarrow" and is_in(module, "rmqio.serde.avro.arrow"):
+            return None
+        return "serde imports stdlib, rmqio.errors and rmqio.model only (avro also fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):
         if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE, *PURE_CLIENT):
             return None
@@ -174,6 +176,8 @@ def broken_rule(imported: Import) -> str | None:
         return "client, testing and the format for Spark know no Beam"
     if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.spark"):
         return "the format for Spark knows no Beam, not even through the transforms"
+    if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.spark") and not imported.is_lazy:
+        return "the format for Spark works without fastavro: it imports serde.avro in a function only"
     return None
 
 
@@ -227,6 +231,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.serde.avro", "import fastavro", None),
     ("rmqio.serde.avro.rows", "import apache_beam", None),
     ("rmqio.serde.avro.typed", "import apache_beam", "serde imports"),
+    ("rmqio.serde.avro.arrow", "import pyarrow", None),
+    ("rmqio.serde.avro.typed", "import pyarrow", "serde imports"),
     ("rmqio.serde.registry.rest", "import requests", None),
     ("rmqio.serde.avro.schema", "import requests", "serde imports"),
     ("rmqio.serde.json", "import socket", "sockets only"),
@@ -259,6 +265,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.spark.reader", "import apache_beam", "no Beam"),
     ("rmqio.spark.reader", "from rmqio.transforms.shared import shared_client", "no Beam"),
     ("rmqio.spark.reader", "from rmqio.client.factory import RemotingClientFactory", None),
+    ("rmqio.spark.reader", "from rmqio.serde.avro.arrow import AvroToArrow", "without fastavro"),
+    ("rmqio.spark.reader", "def f():\n    from rmqio.serde.avro.arrow import AvroToArrow", None),
 ]
 
 
