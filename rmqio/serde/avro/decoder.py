@@ -9,8 +9,8 @@ from typing import Any, Final
 from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
-from rmqio.serde.avro.decimals import with_exact_decimals
 from rmqio.serde.avro.defaults import own_copy
+from rmqio.serde.avro.exact import with_exact_types
 from rmqio.serde.avro.references import by_name
 from rmqio.serde.avro.resolution import like_reader
 from rmqio.serde.avro.schema import AvroSchema
@@ -31,7 +31,7 @@ def decoder(
     seen = reader or writer
     convert, named = converter(seen, target, make_row, own_copy if reader is not None else None)
     wanted = None if reader is None else by_name(reader.parsed)
-    written = with_exact_decimals(writer.parsed if reader is None else by_name(like_reader(writer, reader)))
+    written = with_exact_types(writer.parsed if reader is None else by_name(like_reader(writer, reader)))
     is_recursive = writer.is_recursive
 
     def decode(body: bytes, at: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fastavro.read import LOGICAL_READERS
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.decimals import read_decimal
+from rmqio.serde.avro.exact import read_decimal
 from rmqio.serde.avro.nodes import Node, nodes_of
 
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
