@@ -17,7 +17,7 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from rmqio.errors import LocalError, RmqioError
-from rmqio.runners.report import ReportOptions
+from rmqio.runners.report import Refused, ReportOptions
 
 OK: Final = 0
 FAILED: Final = 1
@@ -61,7 +61,7 @@ def run_program(
             with contextlib.suppress(KeyboardInterrupt):  # again: who asks twice does not want to wait
                 result.cancel()
         return _end(name, INTERRUPTED, "interrupted")
-    except LocalError as error:  # of a runner, before it begins
+    except Refused as error:
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)
     except (RmqioError, RuntimeError) as error:
         if str(error).startswith("KeyboardInterrupt"):  # Ctrl-C inside a DoFn of the in-process runner, as Beam has it

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +36,18 @@ class ReportOptions(PipelineOptions):
 
 
 class Refused(LocalError):
-    """The runner would lose data of this pipeline, or wait for ever."""
+    """The runner would lose data of this pipeline, or wait for ever, or cannot do what its options say."""
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What is wrong locally, before anything runs, is a refusal: a worker's error of that kind is none."""
+    try:
+        yield
+    except Refused:
+        raise
+    except LocalError as error:
+        raise Refused(str(error)) from error
 
 
 class Line(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.errors import SerdeError
+from rmqio.errors import RmqioError, SerdeError
 from rmqio.model import Record
 from rmqio.seams import Fetched
 from rmqio.transforms.errors_out import ReadFailure, failure_of_corrupt, failure_of_record
@@ -48,6 +48,7 @@ def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: boo
             stamps.append(int(timestamp_of(record)))
             stamped.append(record)
         except Exception as error:  # whatever a user's function raises, one message must not stop the rest
+            require_of_record(error)
             if not keep_failures:
                 raise located(record, error) from error
             failures.append(failure_of_record(record, error))
@@ -98,12 +99,19 @@ class TakeApartFn(beam.DoFn):
             try:
                 value = deserializer(record)
             except Exception as error:
+                require_of_record(error)
                 if not self._errors_to_output:
                     self._metrics.decode_failures.inc()
                     raise located(record, error) from error
                 failures.append(failure_of_record(record, error))
                 continue
             yield value, milliseconds
+
+
+def require_of_record(error: Exception) -> None:
+    """Raises an error that is not the record's, as of a registry that is down: good records are no dead letters."""
+    if isinstance(error, RmqioError) and not isinstance(error, SerdeError):
+        raise error
 
 
 def located(record: Record, error: Exception) -> SerdeError:

@@ -44,7 +44,7 @@ from rmqio.runners.flink.result import FlinkResult
 from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, storage_of
 from rmqio.runners.flink.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.workers import start_pool
-from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
+from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
 
 LOGGER = logging.getLogger("rmqio.runners.flink")
 
@@ -77,7 +77,8 @@ class FlinkRunner(BeamFlinkRunner):
 
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Beam's, with what is said above."""
-        self.report(pipeline, options).check()
+        with refusing():
+            self.report(pipeline, options).check()
         options = copy.deepcopy(options)  # the user's are for the next pipeline, too: it must not go on from here
         flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
         job = job_of(pipeline, options)
@@ -85,7 +86,8 @@ class FlinkRunner(BeamFlinkRunner):
         server: Server | None = None
         temporary: Path | None = None
         others: list[FlinkJob] = []
-        held = hold(options) if job.streaming else None
+        with refusing():
+            held = hold(options) if job.streaming else None
 
         def ended() -> None:
             if server is not None:
@@ -96,9 +98,10 @@ class FlinkRunner(BeamFlinkRunner):
                 held.close()
 
         try:
-            if not portable.job_endpoint and not flink.flink_submit_uber_jar and not embedded:
-                others = _jobs_of(flink.flink_master)
-            storage, temporary = storage_of(options, job, others) if job.streaming else (None, None)
+            with refusing():
+                if not portable.job_endpoint and not flink.flink_submit_uber_jar and not embedded:
+                    others = _jobs_of(flink.flink_master)
+                storage, temporary = storage_of(options, job, others) if job.streaming else (None, None)
             set_defaults(options, job, storage)
             for danger in dangers(options, job):
                 LOGGER.warning("%s", danger)

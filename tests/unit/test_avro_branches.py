@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import uuid
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
-from rmqio.errors import SerdeError
-from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration
+from rmqio.errors import LocalError, SerdeError
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration, schema_of_class
 from tests.helpers.records import record_of
 
 
@@ -90,6 +92,92 @@ def test_a_type_that_is_named_where_the_other_schema_defines_it(written: Any, re
     )
     typed = AvroDeserializer(reader, writer, to=class_of_two)(record_of(body))
     assert typed == class_of_two(*(Card(1 if name == "a" else 2) for name, _ in read))
+
+
+@dataclass(frozen=True)
+class Paid:
+    order: str
+    cents: int
+
+
+@dataclass(frozen=True)
+class Refunded(Paid):
+    pass
+
+
+class Event(NamedTuple):
+    what: Paid | Refunded
+    all: list[Paid | Refunded]
+
+
+def test_a_class_is_written_as_the_branch_of_its_name() -> None:
+    schema = schema_of_class(Event)
+    event = Event(Refunded("o1", 500), [Paid("o2", 1), Refunded("o3", 2)])
+    assert AvroDeserializer(schema, to=Event)(record_of(AvroSerializer(schema)(event).body)) == event
+
+
+class Plain(enum.Enum):
+    NEW = 1
+
+
+class Text(str, enum.Enum):  # noqa: UP042 - as it is often written
+    NEW = "fresh"
+
+
+class Str(enum.StrEnum):
+    NEW = enum.auto()
+
+
+class One(NamedTuple):
+    kind: Plain
+
+
+class Several(NamedTuple):
+    kind: Plain | uuid.UUID | None
+
+
+@pytest.mark.parametrize("kind", [Plain, Text, Str])
+@pytest.mark.parametrize("in_union", [False, True], ids=["alone", "in a union"])
+def test_enums_of_every_kind(kind: type[enum.Enum], in_union: bool) -> None:
+    symbols = {"type": "enum", "name": "Kind", "symbols": ["NEW"]}
+    schema = record("Holder", kind=["null", symbols, "int"] if in_union else symbols)
+
+    class Holder(NamedTuple):
+        kind: Any
+
+    Holder.__annotations__["kind"] = kind | int | None if in_union else kind
+    (new,) = kind
+    body = AvroSerializer(schema)(Holder(new)).body
+    (found,) = AvroDeserializer(schema, to=Holder)(record_of(body))
+    assert found is new
+
+
+def test_an_enum_that_becomes_one_of_several() -> None:
+    symbols = {"type": "enum", "name": "Kind", "symbols": ["NEW"]}
+    written, read = record("Holder", kind=symbols), record("Holder", kind=["null", symbols, ID])
+    body = AvroSerializer(written)({"kind": "NEW"}).body
+    assert AvroDeserializer(read, written, to=Several)(record_of(body)) == Several(Plain.NEW)
+
+
+@pytest.mark.parametrize("text", ["string", {"type": "string"}])
+def test_text_is_no_enum(text: Any) -> None:
+    with pytest.raises(LocalError, match=r"Holder.kind is annotated Plain, and is text by the schema"):
+        AvroDeserializer(record("Holder", kind=text), to=One)
+
+
+def test_whatever_a_class_raises_is_told_of_the_record_without_its_content() -> None:
+    @dataclass
+    class Picky:
+        kind: str
+
+        def __post_init__(self) -> None:
+            raise KeyError(self.kind)
+
+    schema = record("Picky", kind="string")
+    body = AvroSerializer(schema)({"kind": "CANARY"}).body
+    with pytest.raises(SerdeError, match=r"cannot be made into what is wanted \(KeyError\)") as caught:
+        AvroDeserializer(schema, to=Picky)(record_of(body))
+    assert "CANARY" not in str(caught.value)
 
 
 def test_a_map_that_could_be_a_record_is_refused() -> None:

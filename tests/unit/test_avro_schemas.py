@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import io
@@ -19,6 +20,7 @@ import fastavro
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer
+from rmqio.serde.avro.compatibility import find_incompatibilities
 from rmqio.serde.registry import MemoryRegistry
 from rmqio.serde.registry.base import RegistryUnavailable, SchemaRegistryError, UnknownSchema
 from tests.helpers.records import record_of
@@ -255,3 +257,44 @@ def test_schemas_that_do_not_resolve_are_an_error_of_the_record() -> None:
         AvroDeserializer("int", "string")(record_of(b"\x02a"))
     with pytest.raises(LocalError, match=r"decimal\(4, 2\) cannot be read as decimal\(4, 1\)"):
         AvroDeserializer({**DECIMAL, "scale": 1}, DECIMAL)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (MILLIS, MILLIS | {"logicalType": "timestamp-micros"}),
+        ({"type": "int", "logicalType": "date"}, MILLIS),
+        (["null", MILLIS], ["null", MILLIS | {"logicalType": "local-timestamp-millis"}]),
+    ],
+)
+def test_numbers_of_another_unit_are_not_taken_for_each_other(written: Any, read: Any) -> None:
+    writer, reader = record(field("a", written)), record(field("a", read))
+    with pytest.raises(LocalError, match=r"what was written as .* cannot be read as"):
+        AvroDeserializer(reader, writer)
+    assert find_incompatibilities(reader, writer)
+
+
+@pytest.mark.parametrize("more", [{}, {"precision": 0}], ids=str)
+def test_a_decimal_without_digits_is_what_it_is_made_of(more: Any) -> None:
+    schema = record(field("a", {"type": "bytes", "logicalType": "decimal", **more}))
+    body = AvroSerializer(schema)({"a": b"x"}).body
+    assert AvroDeserializer(schema)(record_of(body)) == {"a": b"x"}
+
+
+def test_types_that_are_shared_are_compiled_once() -> None:
+    """Of 40 records each has two fields of the next: a trillion places."""
+    kind: Any = "int"
+    for number in range(40):
+        kind = {"type": "record", "name": f"R{number}", "fields": [field("a", kind), field("b", f"R{number - 1}")]}
+        if number == 0:
+            kind["fields"][1]["type"] = "int"
+    AvroSerializer(kind)
+    AvroDeserializer(kind)
+
+
+def test_a_look_up_makes_no_field() -> None:
+    element: dict[str, int] = collections.defaultdict(int, a=1)
+    schema = record(field("a", "int"), field("b", "int", default=7))
+    body = AvroSerializer(schema)(element).body
+    assert AvroDeserializer(schema)(record_of(body)) == {"a": 1, "b": 7}
+    assert dict(element) == {"a": 1}

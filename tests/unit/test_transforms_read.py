@@ -15,6 +15,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio import MessageQueue, QueueDescriptor, ReadOptions, Record, StartFrom, StopAt
+from rmqio.errors import RmqioError
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryCluster
 from tests.helpers.reading import (
@@ -259,6 +260,23 @@ def test_timestamps_follow_the_policy(cluster: InMemoryCluster, policy: Any, exp
 
 def failure_row(failure: Any) -> tuple[Any, ...]:
     return failure.topic, failure.queue_id, failure.queue_offset, failure.error, failure.body
+
+
+class Down(RmqioError):
+    """As of a registry: no fault of a record."""
+
+
+def test_what_is_no_fault_of_a_record_makes_no_dead_letters(cluster: InMemoryCluster) -> None:
+    fill(cluster, 4)
+
+    def ask(_: Any) -> Any:
+        raise Down("the registry does not answer")
+
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    with ErrorHandler(beam.Map(failure_row)) as handler:
+        _ = pipeline | read(cluster, deserializer=ask).with_error_handler(handler)
+    with pytest.raises(Down, match="the registry does not answer"):
+        pipeline.run()
 
 
 def test_a_deserializers_failures_go_to_the_error_handler_and_the_rest_goes_on(cluster: InMemoryCluster) -> None:

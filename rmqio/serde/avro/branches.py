@@ -15,7 +15,8 @@ def of_branches(branches: Sequence[tuple[Node, Convert | None]], *, is_writers: 
     """Of a union: its branches but null, and what is made of each.
 
     fastavro gives a pair of name and value for the named types of a union that the writer had. If only the reader has
-    it, the value comes alone, and is told by what it looks like: records by their fields, fixed by their size.
+    it, the value comes alone, and is told by what it looks like: records by their fields, enums by their symbols, fixed
+    by their size.
 
     Args:
       is_writers: the writer had the same union, for certain.
@@ -32,6 +33,12 @@ def of_branches(branches: Sequence[tuple[Node, Convert | None]], *, is_writers: 
         for node, convert in reversed(branches)
         if _kind(node) == "record"
     }
+    by_symbol = {
+        symbol: convert
+        for node, convert in reversed(branches)
+        if _kind(node) == "enum" and "string" not in kinds
+        for symbol in node["symbols"]
+    }
     by_size = {
         node["size"]: convert for node, convert in reversed(branches) if _kind(node) == "fixed" and "bytes" not in kinds
     }
@@ -45,6 +52,8 @@ def of_branches(branches: Sequence[tuple[Node, Convert | None]], *, is_writers: 
             if dict in by_type:
                 raise ValueError
             found = by_fields[fields]
+        elif cls is str:
+            found = by_symbol.get(value)
         elif cls is bytes:
             found = by_size.get(len(value))
         else:

@@ -14,6 +14,7 @@ from typing import Any
 from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.types import is_record_class
 
 
 def checker(schema: AvroSchema) -> Check:
@@ -103,11 +104,12 @@ def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
         given = value if type(value) is dict else fields_of(value)
         made = {}
         for name, check_field in fields:
+            if name not in given:  # a look-up could make one, as a defaultdict's does
+                if name not in defaults:
+                    raise BadValue("is missing, and has no default").within(f".{name}")
+                continue
             try:
                 made[name] = check_field(given[name])
-            except KeyError:
-                if name not in defaults:
-                    raise BadValue("is missing, and has no default").within(f".{name}") from None
             except BadValue as error:
                 raise error.within(f".{name}") from None
         if len(made) != len(given) and (unknown := [each for each in given if each not in names]):
@@ -150,11 +152,16 @@ def _map(check_value: Check) -> Check:
 
 
 def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Check:
-    """The first branch that takes it, by its name, or fastavro would guess again, and not know the names further in."""
+    """The first branch that takes it, by its name, or fastavro would guess again, and not know the names further in.
+
+    Of classes that have the name of a branch it is that branch.
+    """
     found = [(_name(schema.resolve(branch)), check) for branch, check in zip(branches, checks, strict=True)]
     # A float has not the digits of a double.
     others = sorted((each for each in found if each[0] != "null"), key=lambda each: each[0] == "float")
     named = {name: check for name, check in found if name in schema.names}
+    short = [name.rpartition(".")[2] for name in named]
+    by_class = {each: (name, named[name]) for name, each in zip(named, short, strict=True) if short.count(each) == 1}
     may_be_none = len(others) < len(branches)
     kinds = ", ".join(map(_called, map(schema.resolve, branches)))
 
@@ -166,6 +173,8 @@ def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Che
         if len(others) == 1:
             name, check_other = others[0]
             return name, check_other(value)
+        if (own := by_class.get(type(value).__name__)) is not None and is_record_class(type(value)):
+            return own[0], own[1](value)
         for name, check_other in others:
             try:
                 return name, check_other(value)

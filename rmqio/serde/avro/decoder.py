@@ -53,7 +53,7 @@ def decoder(
             raise BrokenValue(f"{len(body) - stream.tell()} bytes are left behind a {writer.name}")
         try:
             return value if convert is None else convert(value)
-        except (RecursionError, ValueError, TypeError) as error:  # a dataclass may check what it is given
+        except Exception as error:  # a dataclass may check what it is given
             raise BrokenValue(f"{writer.name}: cannot be made into what is wanted ({type(error).__name__})") from error
 
     return decode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import struct
 import uuid
 from collections.abc import Callable
@@ -131,8 +132,8 @@ PRIMITIVE: Final[dict[str, Check]] = {
 
 def enum_of(symbols: frozenset[str]) -> Check:
     def check(value: Any) -> Any:
-        if not isinstance(value, str):
-            value = getattr(value, "name", value)  # of an enum.Enum
+        if isinstance(value, enum.Enum):  # also one that is text: it has a name and a value
+            value = value.name
         if not isinstance(value, str):
             _not("a symbol, which is text or an enum.Enum", value)
         if value not in symbols:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
+from rmqio.serde.avro.leaves import LOGICAL
 from rmqio.serde.avro.nodes import Node, nodes_of
 from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.walk import BrokenValue
 
 _LOGICAL: Final = ("logicalType", "precision", "scale")
+_KNOWN: Final = frozenset(name for _, name in LOGICAL)
 _SAME_BYTES: Final = frozenset({("int", "long"), ("string", "bytes"), ("bytes", "string")})
 _WIDENED: Final = frozenset(
     {("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double")}
@@ -55,7 +57,8 @@ class _Alignment:
         wanted = self._branch_for(written, wanted)
         kind = _kind(written)
         if (kind, _kind(wanted)) in _SAME_BYTES:
-            holder[key] = {"type": _kind(wanted)}
+            logical = written if isinstance(written, dict) else {}
+            holder[key] = {"type": _kind(wanted)} | {name: logical[name] for name in _LOGICAL if name in logical}
             _take_logical_type(holder, key, holder[key], wanted)
         elif (kind, _kind(wanted)) in _WIDENED:
             holder[key] = kind
@@ -110,6 +113,8 @@ def _take_logical_type(holder: Any, key: Any, written: Node, wanted: Node) -> No
                 f"what was written as decimal({has['precision']}, {has.get('scale', 0)}) cannot be read as "
                 f"decimal({takes['precision']}, {takes.get('scale', 0)})"
             )
+    elif has.get("logicalType") in _KNOWN and takes.get("logicalType") in _KNOWN and has != takes:
+        raise BrokenValue(f"what was written as {has['logicalType']} cannot be read as {takes['logicalType']}")
     elif has != takes:
         if isinstance(written, dict) and "name" in written:
             for name in has:

@@ -47,6 +47,7 @@ class AvroSchema:
             node["name"]: node for node in nodes_of(self.parsed) if isinstance(node, dict) and "name" in node
         }
         for node in nodes_of(self.parsed):
+            _leave_out_what_is_no_decimal(node)
             self._refuse(node, origin)
         set_defaults(self.parsed, self.resolve, origin)
         # fastavro marks records only as parsed. Anything else it would parse again, for each value, and find defaults
@@ -78,22 +79,25 @@ class AvroSchema:
     @property
     def is_recursive(self) -> bool:
         """Whether a value may hold one of the same type."""
-        return any(self._holds(self.names[name], name, set()) for name in self.names)
+        return any(name in self._reached_from(self.names[name]) for name in self.names)
 
     def resolve(self, node: Node) -> Node:
         """What a name stands for; anything else is given back."""
         return self.names.get(node, node) if isinstance(node, str) else node
 
-    def _holds(self, node: Node, name: str, seen: set[str]) -> bool:
-        for child in children_of(node):
-            if child == name:
-                return True
-            if isinstance(child, str) and child in self.names:
-                if child not in seen and self._holds(self.names[child], name, seen | {child}):
-                    return True
-            elif not isinstance(child, str) and self._holds(child, name, seen):
-                return True
-        return False
+    def _reached_from(self, node: Node) -> set[str]:
+        """The named types within one, at any depth."""
+        found: set[str] = set()
+        todo = children_of(node)
+        while todo:
+            child = todo.pop()
+            name = child if isinstance(child, str) else child.get("name") if isinstance(child, dict) else None
+            if name in self.names:
+                if name in found:
+                    continue
+                found.add(name)
+            todo = [*todo, *children_of(self.resolve(child))]
+        return found
 
     def _refuse(self, node: Node, origin: str) -> None:
         if not isinstance(node, dict):
@@ -168,6 +172,14 @@ def _value_of(source: object) -> tuple[Any, str]:
     raise LocalError(
         f"a schema is a dict, a list, JSON text or the path of an {_ENDING} file, not {type(source).__name__}"
     )
+
+
+def _leave_out_what_is_no_decimal(node: Node) -> None:
+    """As the specification says of logical types that are not valid."""
+    if isinstance(node, dict) and node.get("logicalType") == "decimal":
+        precision = node.get("precision")
+        if node["type"] not in ("bytes", "fixed") or not isinstance(precision, int) or precision < 1:
+            del node["logicalType"]
 
 
 def _interned(value: Any) -> Any:

@@ -94,7 +94,7 @@ class _Converters:
             return self.of(kind, hint, path)
         if kind in ("record", "error"):
             return self._unnamed(self._of_record(node, self._class_for(node, wanted, path), path))
-        hint = wanted[0] if len(wanted) == 1 else Any
+        hint = wanted[0] if len(wanted) == 1 else _enum_of(wanted) if kind == "enum" else Any
         try:
             if kind == "array":
                 return _of_items(self.of(node["items"], item_of(hint), f"{path}[]"), hint)
@@ -183,6 +183,11 @@ class _Converters:
         return of_branches(list(zip(others, inside, strict=True)), is_writers=self._of_default is None)
 
 
+def _enum_of(wanted: list[Any]) -> Any:
+    found = [each for each in wanted if isinstance(each, type) and issubclass(each, enum.Enum)]
+    return found[0] if len(found) == 1 else Any
+
+
 def _hint_for(node: Node, hint: Any) -> Any:
     """Of an annotation that is a union the part for a branch; what there is for records is told by their names."""
     kind = node["type"] if isinstance(node, dict) else node
@@ -268,9 +273,11 @@ def _of_leaf(node: Node, hint: Any, path: str) -> Convert | None:
     if not takes(hint, leaf):
         raise LocalError(f"{path} is annotated {hint.__name__}, and is {leaf.__name__} by the schema")
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if not isinstance(node, dict) or node["type"] != "enum":
+            raise LocalError(f"{path} is annotated {hint.__qualname__}, and is text by the schema, which may be any")
         if missing := [each for each in node.get("symbols", ()) if each not in hint.__members__]:
             raise LocalError(f"{path}: {hint.__qualname__} lacks the symbols {', '.join(missing)}")
-        return hint.__getitem__
+        return hint.__members__.__getitem__
     if leaf is Duration:
         return lambda value: Duration._make(DURATION.unpack(value))
     if leaf is uuid.UUID and isinstance(node, dict) and node["type"] == "fixed":

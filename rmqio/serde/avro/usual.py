@@ -78,12 +78,17 @@ class _Compiler:
         self._schema = schema
         self._numbers: Iterator[int] = itertools.count()
         self._known: dict[str, Any] = {"UNUSUAL": UNUSUAL}
+        # Of records, each compiled once, however many fields are of it.
+        self._records: dict[str, Ready] = {}
+        self._predicates: dict[str, str] = {}
 
     def ready(self, node: Node) -> Ready:
         """Of values of one type. Raises `_NoUsualCase`."""
         node = self._schema.resolve(node)
         if _kind(node) == "record":
-            return _Record(self, node).ready
+            if node["name"] not in self._records:
+                self._records[node["name"]] = _Record(self, node).ready
+            return self._records[node["name"]]
         if not self.has_records(node):
             return self.function(f"return value if {self._as_it_is(node, 'value')} else UNUSUAL")
         if isinstance(node, list):
@@ -178,7 +183,10 @@ class _Compiler:
         """The name of a function that says it of a value."""
         node = self._schema.resolve(node)
         if _kind(node) == "record":
-            return self.keep(self.function(*self.of_dict(node["fields"], "True", "False"), "return False"))
+            if node["name"] not in self._predicates:
+                made = self.function(*self.of_dict(node["fields"], "True", "False"), "return False")
+                self._predicates[node["name"]] = self.keep(made)
+            return self._predicates[node["name"]]
         return self.keep(self.function(f"return {self._as_it_is(node, 'value')}"))
 
 
