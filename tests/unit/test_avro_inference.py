@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration, schema_of_class
+from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration, schema_of_class
 from tests.helpers.records import record_of
 
 Money = Annotated[decimal.Decimal, {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]
@@ -88,7 +89,7 @@ def test_the_schema_is_what_it_should_be() -> None:
             {"name": "d", "type": {"type": "array", "items": "double"}},
             {"name": "e", "type": {"type": "map", "values": "long"}},
             {"name": "f", "type": ["long", "string"], "default": 5},
-            {"name": "g", "type": ["null", "string"]},  # a default is of the first type
+            {"name": "g", "type": ["string", "null"], "default": "x"},  # a default is of the first type
         ],
     }
 
@@ -130,3 +131,22 @@ def test_two_classes_of_one_name_are_refused() -> None:
     both = NamedTuple("Both", [("a", Line), ("b", other)])  # type: ignore[misc] # noqa: UP014
     with pytest.raises(LocalError, match="have one name"):
         schema_of_class(both)
+
+
+class Prices(NamedTuple):
+    net: Annotated[bytes, {"type": "fixed", "name": "Cents", "size": 8}]
+    gross: Annotated[bytes, {"type": "fixed", "name": "Cents", "size": 8}]
+    rate: float = 0
+    limit: float | None = 2
+    share: float = math.nan
+
+
+def test_defaults_and_types_that_are_given_twice() -> None:
+    schema = schema_of_class(Prices)
+    assert [each["type"] for each in schema["fields"][:2]] == [{"type": "fixed", "name": "Cents", "size": 8}, "Cents"]
+    assert schema["fields"][2:] == [
+        {"name": "rate", "type": "double", "default": 0.0},
+        {"name": "limit", "type": ["double", "null"], "default": 2.0},
+        {"name": "share", "type": "double"},  # NaN is no JSON
+    ]
+    assert AvroSchema(schema).name == "Prices"

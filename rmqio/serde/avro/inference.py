@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import math
 import types
 import typing
 import uuid
@@ -37,7 +38,8 @@ def schema_of_class(cls: type, *, namespace: str | None = None) -> dict[str, Any
 
     `int` is long, `float` double, `datetime` timestamp-micros (with a time zone), `X | None` a union with null, lists
     arrays, dicts with text as keys maps, an `enum.Enum` an enum of its names, a class within it a record. Fields with
-    defaults have them, where they are None, truth, numbers or text. What annotations do not say, such as the precision
+    defaults have them, where they are None, truth, numbers or text; of a union the branch of its default comes first,
+    as Avro wants it. What annotations do not say, such as the precision
     of a decimal, is said with `Annotated`, whose dict is the schema:
 
         amount: Annotated[Decimal, {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}]
@@ -55,6 +57,7 @@ class _Inference:
 
     def __init__(self) -> None:
         self._defined: dict[str, type] = {}
+        self._given_names: set[str] = set()
 
     def of_class(self, cls: type) -> Json:
         if (known := self._defined.setdefault(cls.__name__, cls)) is not cls:
@@ -65,15 +68,15 @@ class _Inference:
             raise LocalError(f"the annotations of {cls.__qualname__} cannot be evaluated: {error}") from error
         fields = []
         for name, default in _defaults(cls).items():
-            field = {"name": name, "type": self.of(hints.get(name, Any), f"{cls.__qualname__}.{name}")}
-            fields.append(field | _default_of(field["type"], default))
+            kind = self.of(hints.get(name, Any), f"{cls.__qualname__}.{name}")
+            fields.append({"name": name, **_with_default(kind, default)})
         return {"type": "record", "name": cls.__name__, "fields": fields}
 
     def of(self, hint: Any, path: str) -> Json:
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is Annotated:
             given = [each for each in args[1:] if isinstance(each, (dict, str)) and each]
-            return given[0] if given else self.of(args[0], path)
+            return self._given(given[0]) if given else self.of(args[0], path)
         if origin in (typing.Union, types.UnionType):
             branches = [self.of(each, path) for each in args]
             return [*(["null"] if "null" in branches else []), *(each for each in branches if each != "null")]
@@ -95,6 +98,16 @@ class _Inference:
             return {"type": "map", "values": self.of(args[1], f"{path}[]")}
         why = "its precision and scale are not known" if hint is decimal.Decimal else "it has no type in Avro"
         raise LocalError(f"{path} is annotated {hint}: {why}; give its schema with Annotated[..., {{...}}]")
+
+    def _given(self, schema: Any) -> Json:
+        """What `Annotated` says. A named type is defined once, here as elsewhere."""
+        name = schema.get("name") if isinstance(schema, dict) else None
+        if name is None:
+            return schema
+        if name in self._given_names:
+            return name
+        self._given_names.add(name)
+        return schema
 
     def _once(self, cls: type, definition: dict[str, Any]) -> Json:
         known = self._defined.get(cls.__name__)
@@ -118,10 +131,15 @@ def _defaults(cls: type) -> dict[str, Any]:
     }
 
 
-def _default_of(kind: Json, default: Any) -> dict[str, Any]:
-    """A field's default as JSON, where it is of the first type that the field may have."""
-    first = kind[0] if isinstance(kind, list) else kind
+def _with_default(kind: Json, default: Any) -> dict[str, Any]:
+    """A field's type, and its default as JSON, where it has one that JSON has too."""
+    branches = kind if isinstance(kind, list) else [kind]
+    if type(default) is int and "long" not in branches and "double" in branches:
+        default = float(default)
     for plain in (type(None), bool, int, float, str):
-        if type(default) is plain and first == _LEAVES[plain]:
-            return {"default": default}
-    return {}
+        if type(default) is plain and (own := _LEAVES[plain]) in branches:
+            if isinstance(default, float) and not math.isfinite(default):
+                break
+            others = [each for each in branches if each != own]
+            return {"type": [own, *others] if isinstance(kind, list) else kind, "default": default}
+    return {"type": kind}
