@@ -298,3 +298,39 @@ def test_a_look_up_makes_no_field() -> None:
     body = AvroSerializer(schema)(element).body
     assert AvroDeserializer(schema)(record_of(body)) == {"a": 1, "b": 7}
     assert dict(element) == {"a": 1}
+
+
+NANOS_LATER = record(field("a", "int"), field("at", {"type": "long", "logicalType": "timestamp-nanos"}))
+SECOND_BRANCH = record(field("a", "int"), field("b", ["null", "int"], default=1))
+
+
+@pytest.mark.parametrize(
+    ("written", "rest"),
+    [pytest.param(NANOS_LATER, b"\2", id="nanoseconds"), pytest.param(SECOND_BRANCH, b"\2\2", id="a later default")],
+)
+def test_what_only_the_writer_has_is_none_of_the_readers_business(written: Any, rest: bytes) -> None:
+    registry = MemoryRegistry()
+    head = bytes([0]) + registry.register("r", json.dumps(written)).to_bytes(4)
+    reader = AvroDeserializer(INT, framing="confluent", registry=registry)
+    assert reader(record_of(head + b"\2" + rest)) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        field("a", {"type": "enum", "name": "E", "symbols": ["A"]}, default="B"),
+        field("a", {"type": "fixed", "name": "F", "size": 2}, default="x"),
+        field("a", "int", default=2**31),
+    ],
+    ids=["a symbol", "a size", "a range"],
+)
+def test_a_default_that_its_type_cannot_hold(wrong: Any) -> None:
+    with pytest.raises(LocalError, match=r"the default of R\.a is no value of its type"):
+        AvroSchema(record(wrong))
+
+
+def test_a_field_goes_before_an_alias_of_its_name() -> None:
+    writer = record(field("created", MILLIS | {"logicalType": "none"}))
+    reader = record(field("created", MILLIS), field("old", "long", aliases=["created"], default=7))
+    body = AvroSerializer(record(field("created", "long")))({"created": 0}).body
+    assert AvroDeserializer(reader, writer)(record_of(body))["created"] == EPOCH

@@ -170,6 +170,12 @@ def test_the_usual_case_is_written_as_after_a_close_look() -> None:
     assert ordinary == len(VALUES) - 5, "a recursive schema, -0, and what takes other bytes"
 
 
+def test_numpys_whole_numbers() -> None:
+    numpy = pytest.importorskip("numpy", reason="comes with Beam")
+    assert AvroSerializer("long")(numpy.int64(-1)).body == b"\x01"
+    assert AvroSerializer(["null", "int"])(numpy.int32(1)).body == b"\x02\x02"
+
+
 def test_an_element_that_holds_itself_is_refused() -> None:
     element: dict[str, Any] = {"value": 1}
     element["next"] = element

@@ -16,6 +16,7 @@ from rmqio.errors import LocalError
 from rmqio.serde.avro.exact import read_decimal
 from rmqio.serde.avro.nodes import Node, nodes_of
 
+_BITS: Final = {"int": 32, "long": 64}
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -68,11 +69,22 @@ def _value(node: Node, given: Any, resolve: Callable[[Node], Node]) -> Any:
             for field in node["fields"]
         }
     value = _plain(kind, given)
+    _require_held(kind, node, value)
     logical = node.get("logicalType") if isinstance(node, dict) else None
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return read_decimal(value, node["precision"], node.get("scale", 0))
     read = LOGICAL_READERS.get(f"{kind}-{logical}")
     return value if read is None else read(value, node, None)
+
+
+def _require_held(kind: str, node: Node, value: Any) -> None:
+    """Raises ValueError: fastavro looks at a default's type only."""
+    if (
+        (kind == "enum" and value not in node["symbols"])
+        or (kind == "fixed" and len(value) != node["size"])
+        or (kind in _BITS and not -(1 << (_BITS[kind] - 1)) <= value < 1 << (_BITS[kind] - 1))
+    ):
+        raise ValueError
 
 
 def _plain(kind: str, given: Any) -> Any:

@@ -157,7 +157,7 @@ class AvroDeserializer:
 def _written(source: object) -> AvroSchema:
     """A schema that others wrote with. Raises `BrokenValue`."""
     try:
-        return AvroSchema(source)
+        return AvroSchema(source, is_writers=True)
     except LocalError as error:
         raise BrokenValue(f"the writer's schema: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import numbers
 import struct
 import uuid
 from collections.abc import Callable
@@ -54,8 +55,10 @@ def _whole(kind: str, bits: int) -> Check:
     least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def check(value: Any) -> Any:
-        if type(value) is not int and not _is_whole(value):
-            _not(f"{kind}, a whole number", value)
+        if type(value) is not int:
+            if not _is_whole(value):
+                _not(f"{kind}, a whole number", value)
+            value = int(value)
         if not least <= value <= most:
             raise BadValue(f"a number of more than {bits} bits is no {kind}")
         return value
@@ -65,7 +68,7 @@ def _whole(kind: str, bits: int) -> Check:
 
 def _is_whole(value: Any) -> bool:
     """Also NumPy's, but no boolean."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _null(value: Any) -> Any:

@@ -78,7 +78,8 @@ class _Alignment:
         if pair in self._done:
             return
         self._done.add(pair)
-        by_name = {name: field for field in wanted["fields"] for name in (*field.get("aliases", ()), field["name"])}
+        by_name = {name: field for field in wanted["fields"] for name in field.get("aliases", ())}
+        by_name |= {field["name"]: field for field in wanted["fields"]}
         for field in written["fields"]:
             if field["name"] in by_name:
                 self.align(field, "type", by_name[field["name"]]["type"])

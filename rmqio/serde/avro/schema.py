@@ -26,6 +26,8 @@ class AvroSchema:
     """One schema, parsed. Equal by its text, which is what pickles hold.
 
     Args:
+      is_writers: others have written with it: its defaults are not asked for, and what Python has no type for, the
+        reader may not want.
       source: a dict or list as of JSON, JSON text, or the path of an `.avsc` file. The file is read here, once.
 
     Raises `LocalError`: not readable, not a schema, or one whose data could not be held or would harm:
@@ -35,7 +37,7 @@ class AvroSchema:
 
     __slots__ = ("names", "parsed", "text")
 
-    def __init__(self, source: object) -> None:
+    def __init__(self, source: object, *, is_writers: bool = False) -> None:
         value, origin = _value_of(source)
         self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         try:
@@ -48,8 +50,11 @@ class AvroSchema:
         }
         for node in nodes_of(self.parsed):
             _leave_out_what_is_no_decimal(node)
+            if is_writers and isinstance(node, dict) and node.get("logicalType") in _NO_PYTHON_TYPE:
+                del node["logicalType"]
             self._refuse(node, origin)
-        set_defaults(self.parsed, self.resolve, origin)
+        if not is_writers:
+            set_defaults(self.parsed, self.resolve, origin)
         # fastavro marks records only as parsed. Anything else it would parse again, for each value, and find defaults
         # that are values by now.
         # Copies without marks: none is to hold itself.
