@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes of the cluster end with the tests by prctl"),
 ]
 
-COUNT = 400_000  # a stop takes seconds, in which no more than half of them are read
+COUNT = 300_000  # a stop takes seconds, in which no more than half of them are read
 
 
 @pytest.fixture(scope="module")
