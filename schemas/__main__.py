@@ -90,12 +90,26 @@ def _check(subjects: dict[str, list[_Version]], level: Level) -> int:
         schemas = [version.schema for version in versions]
         numbers = [version.number for version in versions]
         for index, new in enumerate(schemas):
+            if why := _refused(new):
+                print(f"{subject} v{numbers[index]} cannot be read or written here: {why}")
+                failed = True
             for path, reason in check(new, schemas[:index], level, versions=numbers[: index + 1]):
                 print(f"{subject} {path}: {reason}")
                 failed = True
     if not failed:
         print(f"{sum(map(len, subjects.values()))} schemas of {len(subjects)} subjects: {level}")
     return int(failed)
+
+
+def _refused(schema: Any) -> str | None:
+    """Why no serializer takes a schema, though it is one."""
+    from rmqio.serde.avro.schema import AvroSchema  # needs fastavro, as what has read it before
+
+    try:
+        AvroSchema(schema)
+    except LocalError as error:
+        return str(error).removeprefix("the given value ")
+    return None
 
 
 def _list(subjects: dict[str, list[_Version]]) -> int:

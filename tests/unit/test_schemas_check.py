@@ -174,3 +174,11 @@ def test_a_status_that_the_first_version_does_not_know_is_unknown_to_it() -> Non
     schemaless_writer(body, status[1], "RETURNED")
     body.seek(0)
     assert schemaless_reader(body, status[1], status[0]) == "UNKNOWN"
+
+
+def test_a_schema_that_no_serializer_takes_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {"type": "long", "logicalType": "timestamp-nanos"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    (tmp_path / "late.v1.avsc").write_text(json.dumps(schema))
+    assert main(["check", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith("late v1 cannot be read or written here: has a timestamp-nanos")
