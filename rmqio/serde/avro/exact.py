@@ -1,6 +1,7 @@
-"""Logical types as they were written, or not at all.
+"""Logical types and enums as they were written, or not at all.
 
-fastavro rounds a decimal of more digits than the schema says, and takes a time of day of -1 ms for 00:00:00.999.
+fastavro rounds a decimal of more digits than the schema says, takes a time of day of -1 ms for 00:00:00.999, and the
+symbol -1 for the last one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ LOGICAL_READERS.update({f"{kind}-{_PREFIX}{logical}": read for (kind, logical), 
 
 def _is_such(node: Node) -> bool:
     kind, logical = node.get("type"), node.get("logicalType")
-    return isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _READERS
+    return _is_enum(node) or (isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _READERS)
+
+
+def _is_enum(node: Node) -> bool:
+    return node.get("type") == "enum" and isinstance(node.get("symbols"), list)
 
 
 def _has_such(node: Any, seen: set[int]) -> bool:
@@ -80,7 +85,9 @@ def _copied(node: Any, made: dict[int, Any]) -> Any:
         return node
     if id(node) not in made:
         copy = made[id(node)] = {name: _copied(each, made) for name, each in node.items()}
-        if _is_such(node):
+        if _is_enum(node):
+            copy["symbols"] = dict(enumerate(copy["symbols"]))  # by number, as fastavro asks for them; there is no -1
+        elif _is_such(node):
             more = _with_limits(copy) if node["logicalType"] == "decimal" else {}
             copy.update(more, logicalType=_PREFIX + node["logicalType"])
     return made[id(node)]
