@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from rmqio.local import LocalRocketMQ
+    from tests.helpers.ledger import Lab
 
 # A busy machine must not fail a property: no deadline per example, and slow generation is no failure.
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -15,3 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
+
+
+@pytest.fixture(scope="module")
+def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
+    """Topics and groups of their own on the broker of the run."""
+    from tests.helpers.ledger import Lab  # imports Beam, which most tests of units do without
+
+    with contextlib.closing(Lab(rocketmq)) as lab:
+        yield lab

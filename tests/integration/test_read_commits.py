@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rmqio import StartFrom, StopAt
-from rmqio.local import LocalRocketMQ
 from tests.helpers.ledger import QUICK, Entry, Lab, check, finished, new_group, running
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
 
 
 def other_process() -> dict[str, Any]:

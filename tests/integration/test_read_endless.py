@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import time
@@ -14,19 +13,12 @@ import pytest
 
 from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.client.admin import Admin
-from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
 from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.read_fn import UnboundedReadFn
 from tests.helpers.ledger import QUICK, Lab, check, new_group, running
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
 
 
 @pytest.fixture

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rmqio import MessageQueue, StartFrom, StopAt
-from rmqio.local import LocalRocketMQ
 from tests.helpers.ledger import Lab, failure, finished, new_group, running
 
 pytestmark = pytest.mark.broker
 
 TAGS = ("Aa", "BB", "other")
 """The first two have the same hash in Java, and a broker compares hashes."""
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
 
 
 @pytest.fixture(scope="module")

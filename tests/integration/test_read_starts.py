@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
 
 from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadOptions, StartFrom, StopAt
-from rmqio.local import LocalRocketMQ
 from tests.helpers.ledger import QUICK, Lab, check, failure, finished, new_group, running
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
 
 
 def options(**changes: Any) -> ReadOptions:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,3 +32,20 @@ _WITHOUT_SPARK = {
     "test_spark_stream_triggered.py",
     "test_spark_stream_windows.py",
 }
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """That of all tests of runners. Spark does not look for formats in an editable install, so it is told of this."""
+    import apache_beam as beam
+    from pyspark.sql import SparkSession
+
+    from rmqio.runners.spark import SparkRunner
+    from rmqio.spark import register
+
+    with beam.Pipeline(runner=SparkRunner()) as pipeline:
+        _ = pipeline | beam.Create([1])
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    register(session)
+    return session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio import schemas
-from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.pipelines import orders_avro, province, windowed_orders, word_count
 from rmqio.pipelines.addresses import addresses
@@ -112,13 +111,6 @@ CASES = {"province": province_case, "windowed_orders": orders_case, "word_count"
 class Filled(NamedTuple):
     case: Case
     source: str
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    made = Lab(rocketmq)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,37 +15,16 @@ import pytest
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
-import apache_beam as beam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
-from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
-from rmqio.runners.spark import SparkRunner
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import FolderRegistry
-from rmqio.spark import register
 from tests.helpers.ledger import Lab
 from tests.helpers.raw_send import send_all
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    """That of all tests of runners, as in test_pyspark_read.py."""
-    with beam.Pipeline(runner=SparkRunner()) as pipeline:
-        _ = pipeline | beam.Create([1])
-    session = SparkSession.getActiveSession()
-    assert session is not None
-    register(session)
-    return session
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
-import apache_beam as beam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -24,29 +23,10 @@ from pyspark.sql.streaming import StreamingQuery
 from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from rmqio.runners.spark import SparkRunner
-from rmqio.spark import register
 from tests.helpers.ledger import Lab
 from tests.helpers.raw_send import read_to, records_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    """That of all tests of runners. Spark does not look for formats in an editable install, so it is told of this."""
-    with beam.Pipeline(runner=SparkRunner()) as pipeline:
-        _ = pipeline | beam.Create([1])
-    session = SparkSession.getActiveSession()
-    assert session is not None
-    register(session)
-    return session
 
 
 def new_topic(lab: Lab, queues: int = 2) -> str:

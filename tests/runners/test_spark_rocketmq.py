@@ -20,7 +20,6 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
-from rmqio.local import LocalRocketMQ
 from rmqio.runners.spark import SparkRunner
 from tests.helpers import ledger
 from tests.helpers.ledger import Lab, finished
@@ -72,12 +71,6 @@ for _module, _names in READS.items():
 globals().update({name: getattr(writes, name) for name in WRITES})
 tagged, timed, family = test_read_filters.tagged, test_read_starts.timed, test_read_starts.family
 client, topic = writes.client, writes.topic
-
-
-@pytest.fixture(scope="module")
-def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
-    with contextlib.closing(Lab(rocketmq)) as lab:
-        yield lab
 
 
 class FileSink(beam.DoFn):
