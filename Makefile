@@ -33,7 +33,7 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
-		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs
+		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs trustme
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
@@ -62,10 +62,11 @@ bench-runners: $(STAMP)  ## the three pipelines on all runners: start-up, throug
 bench-spark: $(STAMP)  ## the Spark runner side by side with Beam's portable one; prints tables
 	@$(PY) -m bench.spark $(ARGS)
 
-lint: $(STAMP)  ## ruff and mypy
+lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) -m tests.helpers.typecheck
+	@$(PY) -m tests.helpers.audit
 
 clean:  ## remove the virtual environment and what tools left
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
 from rmqio.errors import LocalError
+from rmqio.security import UNSECURED, Security
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,6 +23,7 @@ NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 """The environment variable that RocketMQ's own clients read."""
 
 OffsetPolicy = Literal["fail", "earliest", "latest"]
+Compression = Literal["zlib", "lz4", "zstd"]
 
 
 def parse_name_server(value: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
@@ -71,6 +73,19 @@ def _one_of(options: object, name: str, *allowed: str) -> None:
         )
 
 
+def _check_compression(options: ClientOptions | WriteOptions) -> None:
+    if options.compress_over_bytes is not None:
+        _positive(options, "compress_over_bytes")
+    _one_of(options, "compression", "zlib", "lz4", "zstd")
+    _positive(options, "compression_level")
+    highest = 22 if options.compression == "zstd" else 9
+    if options.compression_level > highest:
+        raise LocalError(
+            f"{type(options).__name__}.compression_level is {options.compression_level}; "
+            f"{options.compression} has levels 1 to {highest}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """How to reach a RocketMQ cluster. Times in milliseconds.
@@ -95,8 +110,11 @@ class ClientOptions:
       vip_channel: send to the broker's listen port less 2, which serves no pulls.
       namespace: put before topics and groups as RocketMQ's instances do (`namespace%topic`).
       create_topics: let the broker make a missing topic on the first send, where it permits that.
-      compress_over_bytes: compress bodies of at least this size in single sends (zlib); None: never. Java's producers
-        do so from 4,096 bytes on.
+      compress_over_bytes: compress bodies of at least this size; None: never. Java's producers do so from 4,096 bytes
+        on, and not in batches. Here a batch in which one body is that large has all of them compressed, if that makes
+        it smaller.
+      compression, compression_level: "zlib" (1 to 9), "zstd" (1 to 22), or "lz4", which takes no account of the level.
+      security: credentials, TLS, and which addresses may be used; see `rmqio.security`.
     """
 
     name_servers: str | tuple[str, ...]
@@ -117,6 +135,9 @@ class ClientOptions:
     namespace: str = ""
     create_topics: bool = False
     compress_over_bytes: int | None = None
+    compression: Compression = "zlib"
+    compression_level: int = 5
+    security: Security = UNSECURED
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_name_server(self.name_servers))
@@ -125,8 +146,7 @@ class ClientOptions:
             "retry_backoff_max_ms", "pull_depth", "pull_batch", "long_poll_ms", "outage_timeout_ms", "max_in_flight",
         )  # fmt: skip
         _positive(self, "max_retries", zero=True)
-        if self.compress_over_bytes is not None:
-            _positive(self, "compress_over_bytes")
+        _check_compression(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +178,7 @@ class ReadOptions:
         `ClientOptions`.
       namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
       name_server, consumer_group, topic, tags: from properties; an argument of the transform goes before them.
+      security: as `ClientOptions`.
     """
 
     max_records_per_bundle: int = 20_000
@@ -183,6 +204,7 @@ class ReadOptions:
     consumer_group: str | None = None
     topic: str | None = None
     tags: str | None = None
+    security: Security = UNSECURED
 
     def __post_init__(self) -> None:
         _positive(
@@ -221,7 +243,7 @@ class WriteOptions:
       asynchronous: do not wait for each batch's answer before the next is sent; all are awaited when the bundle ends.
       request_timeout_ms, max_retries: of one send.
       namespace: as `ReadOptions`.
-      vip_channel, compress_over_bytes, create_topics: as `ClientOptions`.
+      vip_channel, compress_over_bytes, compression, compression_level, create_topics, security: as `ClientOptions`.
     """
 
     batch_flush: bool = True
@@ -236,9 +258,12 @@ class WriteOptions:
     namespace: str = ""
     vip_channel: bool = False
     compress_over_bytes: int | None = None
+    compression: Compression = "zlib"
+    compression_level: int = 5
     create_topics: bool = False
     name_server: str | None = None
     producer_group: str | None = None
+    security: Security = UNSECURED
 
     def __post_init__(self) -> None:
         _positive(
@@ -253,6 +278,7 @@ class WriteOptions:
             )
         if self.max_batch_bytes > 1 << 20:
             raise LocalError(f"WriteOptions.max_batch_bytes is {self.max_batch_bytes}; at most 1048576")
+        _check_compression(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from rmqio.local import LocalRocketMQ
+    from tests.helpers.guarded import Guarded
     from tests.helpers.ledger import Lab
 
 # A busy machine must not fail a property: no deadline per example, and slow generation is no failure.
@@ -23,6 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A broker with access control and TLS, one for the run."""
+    from tests.helpers.guarded import guarded_broker
+
+    with guarded_broker(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded
 
 
 @pytest.fixture(scope="module")

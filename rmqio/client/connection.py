@@ -56,6 +56,8 @@ class Connection:
         self._write_timeout_ms = write_timeout_ms
         self._environment = environment or Environment()
         self._session: Session | None = None
+        self._retired: list[Session] = []
+        """Sessions that the server asked us to leave, with answers to come that maybe nobody waits for."""
         self._sessions_opened = 0
         self._requests_before = 0
         self._is_closed = False
@@ -132,6 +134,7 @@ class Connection:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+        self._close_retired()
 
     def _open(self) -> Session:
         if self._pid != os.getpid():
@@ -157,10 +160,13 @@ class Connection:
 
     def _usable_session(self) -> Session:
         self._check_open()
+        if self._retired:
+            for retired in self._retired:
+                _read_all(retired)
+            self._retired = [retired for retired in self._retired if not retired.is_closed]
         session = self._session
         if session is not None and session.is_connected and self._is_old(session):
-            while session.pump(0) and not session.is_closed:
-                pass  # behind the last answers may be the end of stream that a server's idle check left
+            _read_all(session)
         if session is not None and not session.is_closed and not session.is_retiring:
             return session
         if session is not None:
@@ -168,18 +174,32 @@ class Connection:
             self._session = None
             if session.is_retiring:
                 session.close_when_idle()
+                self._retired.append(session)
         transport = self._environment.connect(self.address, self._connect_timeout_ms)
-        session = Session(self.address, transport, clock=self._environment.clock)
+        environment = self._environment
+        session = Session(
+            self.address,
+            transport,
+            clock=environment.clock,
+            on_pushed=environment.on_pushed,
+            credentials=environment.credentials,
+        )
         self._session = session
         try:
             self._check_open()
         except LocalError:  # closed meanwhile, by a thread that does not take the lock and saw no session
             self._session = None
             session.close()
+            self._close_retired()
             raise
         self._sessions_opened += 1
         _LOGGER.debug("connecting to %s", self.address)
         return session
+
+    def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for session in retired:
+            session.close()
 
     def _is_old(self, session: Session) -> bool:
         return self._environment.clock() - session.last_used > IDLE_CHECK_S
@@ -196,5 +216,12 @@ class Connection:
             session, self._session = self._session, None
             if session is not None:
                 session.close()  # in a child this frees the descriptor and leaves the parent's connection alone
+            self._close_retired()
             self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
             self._pid = os.getpid()  # last: from now on threads pass that take whatever session they find
+
+
+def _read_all(session: Session) -> None:
+    """What is there: behind the last answers may be the end of stream that a server left."""
+    while session.pump(0) and not session.is_closed:
+        pass

@@ -7,6 +7,7 @@ import threading
 
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.secured import secured
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions
 
@@ -16,7 +17,7 @@ class ConnectionPool:
 
     def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
         self._options = options
-        self._environment = environment or Environment()
+        self._environment = secured(environment or Environment(), options.security)
         self._connections: dict[str, Connection] = {}
         self._is_closed = False
         self._pid = os.getpid()
@@ -27,7 +28,10 @@ class ConnectionPool:
         return f"<ConnectionPool {state}, {list(self._connections.values())}>"
 
     def connection(self, address: str) -> Connection:
-        """The connection to an address; not yet opened when it is new. Raises `LocalError` when the pool is closed."""
+        """The connection to an address of a route, or of a name server; not yet opened when it is new.
+
+        Raises `LocalError` when the pool is closed, or the address is none of those that are allowed.
+        """
         known = self._connections.get(address)  # `close` leaves none
         if known is not None:
             return known
@@ -38,8 +42,14 @@ class ConnectionPool:
                 raise LocalError("the client is closed")
             found = self._connections.get(address)
             if found is None:
+                security = self._options.security
+                if address not in self._options.name_servers and not security.allows(address):
+                    raise LocalError(
+                        f"a route leads to {address}, which is none of the allowed addresses "
+                        f"({', '.join(security.allowed_addresses)}): allow it, or look into who gave this route"
+                    )
                 found = Connection(
-                    address,
+                    security.mapped(address),
                     connect_timeout_ms=self._options.connect_timeout_ms,
                     write_timeout_ms=self._options.request_timeout_ms,
                     environment=self._environment,

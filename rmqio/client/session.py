@@ -7,6 +7,7 @@ a hand-over of the interpreter lock (up to 5 ms) for each answer, and would not 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import os
@@ -15,15 +16,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rmqio.client.call import Call, OnDone
+from rmqio.client.environment import OnPushed
 from rmqio.client.shared_transport import SharedTransport
 from rmqio.client.transport import Transport
 from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
+from rmqio.security import Credentials
 from rmqio.wire.codes import CommandFlag
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, refuse
 from rmqio.wire.frame import FrameDecoder, encode_frame
 from rmqio.wire.pull_template import Pull, PullTemplate
-from rmqio.wire.requests import refuse
 from rmqio.wire.send_template import Request, encode_request
 
 __all__ = ["Call", "OnDone", "Session"]
@@ -41,9 +43,19 @@ _MAX_SILENT_TIMEOUTS = 2
 class Session:
     """One transport and the calls in flight on it; once failed or closed it stays so. Thread-safe."""
 
-    def __init__(self, address: str, transport: Transport, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        address: str,
+        transport: Transport,
+        *,
+        clock: Callable[[], float],
+        on_pushed: OnPushed | None = None,
+        credentials: Callable[[], Credentials] | None = None,
+    ) -> None:
         self.address = address
         self.clock = clock
+        self._on_pushed = on_pushed
+        self._credentials = credentials
         self.late_answers = 0
         """Answers that nobody waited for any more."""
         self.requests_made = 0
@@ -57,7 +69,8 @@ class Session:
         self._failure: RmqioError | None = None
         self._connected = False
         self._silent_timeouts = 0
-        self._last_received = float("-inf")
+        self._last_received = self._last_complete = float("-inf")
+        """When the last bytes came, and the last bytes that completed a command."""
         self._watchers: list[Wakeup] = []
         self._is_reading = False
         self._make_locks()
@@ -93,6 +106,11 @@ class Session:
         """The descriptor to wait on for answers, or -1."""
         return self._stream.fileno()
 
+    @property
+    def awaits_bytes(self) -> bool:
+        """Whether its next step comes with bytes from the peer; else it is with room to write."""
+        return self._connected or self._stream.connects_by_reading
+
     # ---- opening ----------------------------------------------------------------------------------------------------
 
     def connect(self, timeout_ms: float) -> bool:
@@ -113,7 +131,8 @@ class Session:
         """As `start_all`, for one request."""
         now = self.clock()
         call = Call(self, request.code, self._next_opaque(), now, on_done)
-        self._launch((call,), encode_request(request, call.opaque), timeout_ms, now)
+        credentials = None if self._credentials is None else self._credentials()
+        self._launch((call,), encode_request(request, call.opaque, credentials), timeout_ms, now)
         return call
 
     def start_all(self, requests: Sequence[Request], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
@@ -122,11 +141,15 @@ class Session:
         `on_done` runs in the thread that read the answer or found the connection broken, with no lock of ours held; it
         must not raise. It is not called for a call that its own waiter gave up (`result` in time, `forget`).
 
-        Raises `LocalError` for a frame that is too large (nothing was sent), `TransportError` (the session is dead).
+        Raises `LocalError` for a frame that is too large or without credentials (nothing was sent), `TransportError`
+        (the session is dead).
         """
         now = self.clock()
         calls = [Call(self, request.code, self._next_opaque(), now, on_done) for request in requests]
-        frames = [encode_request(request, call.opaque) for request, call in zip(requests, calls, strict=True)]
+        credentials = None if self._credentials is None else self._credentials()
+        frames = [
+            encode_request(request, call.opaque, credentials) for request, call in zip(requests, calls, strict=True)
+        ]
         self._launch(calls, b"".join(frames), timeout_ms, now)
         return calls
 
@@ -134,7 +157,8 @@ class Session:
         """As `start_all`, for a reader's pulls."""
         now = self.clock()
         calls = [Call(self, template.code, self._next_opaque(), now, None) for _ in pulls]
-        frames = [template.frame(call.opaque, *pull) for call, pull in zip(calls, pulls, strict=True)]
+        credentials = None if self._credentials is None else self._credentials()
+        frames = [template.frame(call.opaque, *pull, credentials) for call, pull in zip(calls, pulls, strict=True)]
         self._launch(calls, b"".join(frames), timeout_ms, now)
         return calls
 
@@ -198,10 +222,11 @@ class Session:
                 return False
             if not data:
                 raise TransportError(f"{self.address} closed the connection")
-            self._last_received = self.last_used = self.clock()
+            now = self._last_received = self.last_used = self.clock()
             self._silent_timeouts = 0
             self._decoder.receive_data(data)
             while (command := self._decoder.next_command()) is not None:
+                self._last_complete = now
                 # A server sends requests of its own on our socket, and their opaque may equal ours: the flag decides.
                 if not command.flag & _RESPONSE:
                     pushed.append(command)
@@ -217,7 +242,8 @@ class Session:
         except (TransportError, WireError) as error:
             self.fail(error)
         for command in pushed:
-            self._refuse(command)
+            if self._on_pushed is None or not self._on_pushed(self.address, command):
+                self._refuse(command)
         return True
 
     def _refuse(self, command: Command) -> None:
@@ -246,13 +272,19 @@ class Session:
             self._close_if_retired()
 
     def time_out(self, call: Call, timeout_ms: float) -> None:
-        """Fail a call for want of an answer. A peer that stays silent several times in a row is disconnected."""
+        """Fail a call for want of an answer.
+
+        A peer that stays silent several times in a row is disconnected, and one that stops within an answer at once.
+        """
         if self._pending.pop(call.opaque, None) is None:
             return
         error = RequestTimeout(f"{self.address}: no answer to request {call.code} within {timeout_ms:.0f} ms")
         call.finish(None, error)
         self._close_if_retired()
-        if self._last_received < call.started:
+        if self._last_complete < self._last_received and self.clock() - self._last_received >= call.age_ms / 2000:
+            # Dead, or a wrong length: then each further answer would be taken for the rest of this one.
+            self.fail(TransportError(f"{self.address} has stopped in the middle of an answer"))
+        elif self._last_received < call.started:
             self._silent_timeouts += 1
             if self._silent_timeouts >= _MAX_SILENT_TIMEOUTS:
                 self.fail(TransportError(f"{self.address} has not answered {self._silent_timeouts} requests in a row"))
@@ -262,8 +294,8 @@ class Session:
         with self._lock:
             if self._failure is not None:
                 return
-            self._failure = error
-            calls = self._fail_pending(error)
+            self._failure = _without_stack(error)
+            calls = self._fail_pending(self._failure)
             self._stepped_down.notify_all()
         if calls:
             _LOGGER.info("connection to %s lost with %d calls in flight: %s", self.address, len(calls), error)
@@ -324,3 +356,10 @@ class Session:
             call.finish(None, error)
             calls.append(call)
         return calls
+
+
+def _without_stack(error: RmqioError) -> RmqioError:
+    """A copy, to be kept: the error itself keeps the variables of all who were waiting for the network then."""
+    kept = copy.copy(error)
+    kept.__cause__ = copy.copy(error.__cause__)
+    return kept

@@ -25,6 +25,11 @@ class SharedTransport:
         """The descriptor to wait on, or -1."""
         return self._transport.fileno()
 
+    @property
+    def connects_by_reading(self) -> bool:
+        """As `Transport.connects_by_reading`."""
+        return self._transport.connects_by_reading
+
     def wait_connected(self, timeout_ms: float) -> bool:
         """As `Transport.wait_connected`."""
         self._enter()

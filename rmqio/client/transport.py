@@ -27,6 +27,11 @@ class Transport(Protocol):
         """Whether the connection is made; False: not within this time, ask again. Raises when it cannot be made."""
         ...
 
+    @property
+    def connects_by_reading(self) -> bool:
+        """Whether, while it is being connected, the peer's bytes are awaited: wait for those, not for room to write."""
+        ...
+
     def send_all(self, data: bytes, timeout_ms: float) -> None:
         """Write everything. Raises `RequestTimeout` when that takes longer; a part may have been written."""
         ...
@@ -88,6 +93,10 @@ class TcpTransport:
     def __repr__(self) -> str:
         state = "closed" if self._socket is None else "connected" if self._connected else "connecting"
         return f"<TcpTransport {self._address} {state}>"
+
+    @property
+    def connects_by_reading(self) -> bool:
+        return False
 
     def wait_connected(self, timeout_ms: float) -> bool:
         deadline = self._clock() + timeout_ms / 1000

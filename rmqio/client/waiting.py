@@ -66,7 +66,7 @@ class Waiter:
             if descriptor < 0:
                 return  # just closed
             by_descriptor[descriptor] = session
-            poll.register(descriptor, select.POLLIN if session.is_connected else select.POLLOUT)
+            poll.register(descriptor, select.POLLIN if session.awaits_bytes else select.POLLOUT)
         for descriptor, _ in poll.poll(timeout_ms):
             found = by_descriptor.get(descriptor)
             if found is None:

@@ -36,7 +36,8 @@ class LocalRocketMQ:
     `broker_config` and `name_server_config` are RocketMQ's own properties and win over our defaults. Beware that
     RocketMQ ignores unknown ones silently. Defaults of ours that differ from RocketMQ's: topics are not created by
     sending to them (`autoCreateTopicEnable=False`), SQL92 filters are on, TLS is off unless `tls` (then with a
-    self-signed certificate, beside plain text).
+    self-signed certificate, beside plain text). `tls_config` is a file of RocketMQ's properties of TLS
+    (`tls.server.certPath` and so on), for TLS with certificates of yours, beside plain text.
     `data_dir` keeps topics and messages for the next instance; without it a temporary folder is removed at the end.
     `broker_heap_mb` is the heap's maximum. `java_options` are further options of the broker's JVM.
     `credentials` (access key, secret key) sign `create_topic`, for a broker with access control.
@@ -57,6 +58,7 @@ class LocalRocketMQ:
         broker_heap_mb: int = 1024,
         data_dir: str | os.PathLike[str] | None = None,
         tls: bool = False,
+        tls_config: str | os.PathLike[str] | None = None,
         java_options: Sequence[str] = (),
         credentials: tuple[str, str] | None = None,
         start_timeout_s: float = 120.0,
@@ -67,6 +69,7 @@ class LocalRocketMQ:
             name_server_config=dict(name_server_config or {}),
             broker_heap_mb=broker_heap_mb,
             tls=tls,
+            tls_config=None if tls_config is None else Path(tls_config).absolute(),
             java_options=tuple(java_options),
         )
         self._ports = (name_server_port, broker_port)

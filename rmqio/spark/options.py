@@ -12,6 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import OffsetLookup
 from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
+from rmqio.spark.secured import SECURITY_NAMES
 from rmqio.spark.values import VALUE_NAMES, Values, value_options
 from rmqio.start import StartFrom, StartOffsetError, clamp_offset
 from rmqio.subscription import Subscription
@@ -43,6 +44,7 @@ _NAMES: Final = (
     "outageTimeoutMs",
     "pullBatchSize",
     "pushFilters",
+    *SECURITY_NAMES,
     *VALUE_NAMES,
 )
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)

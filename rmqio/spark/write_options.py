@@ -10,6 +10,7 @@ from rmqio.errors import LocalError
 from rmqio.options import WriteOptions
 from rmqio.seams import ClientFactory
 from rmqio.spark.given import OUTAGE_MS, choice, factory, known, number
+from rmqio.spark.secured import SECURITY_NAMES
 from rmqio.wire.properties import validate_group, validate_topic
 
 _NAMES: Final = (
@@ -24,8 +25,11 @@ _NAMES: Final = (
     "outageTimeoutMs",
     "namespace",
     "compressOverBytes",
+    "compression",
+    "compressionLevel",
     "createTopics",
     "reservedProperties",
+    *SECURITY_NAMES,
 )
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 """Spark hands its own options of a streaming query over with the sink's."""
@@ -61,14 +65,16 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
                 check(value)
         except LocalError as error:
             raise LocalError(f"{name}: {error}") from error
-    numbers = {
+    values = {
         "max_batch_messages": number(given, "maxBatchMessages"),
         "max_batch_bytes": number(given, "maxBatchBytes"),
         "max_in_flight": number(given, "maxInFlight"),
         "max_retries": number(given, "maxRetries", least=0),
         "compress_over_bytes": number(given, "compressOverBytes"),
+        "compression_level": number(given, "compressionLevel"),
+        "compression": choice(given, "compression", "zlib", "lz4", "zstd"),
     }
-    found: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    found: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     chosen = WriteOptions(**found)
     return WriteSettings(
         topic,
@@ -77,6 +83,8 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
             max_in_flight=chosen.max_in_flight,
             max_retries=chosen.max_retries,
             compress_over_bytes=chosen.compress_over_bytes,
+            compression=chosen.compression,
+            compression_level=chosen.compression_level,
             create_topics=choice(given, "createTopics", "false", "true") == "true",
         ),
         group,

@@ -67,6 +67,10 @@ class ScriptedTransport:
             raise self._connect_failure
         return True
 
+    @property
+    def connects_by_reading(self) -> bool:
+        return False
+
     def send_all(self, data: bytes, timeout_ms: float) -> None:
         with self._changed:
             self._check_open()

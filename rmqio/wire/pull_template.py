@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 
 from rmqio.model import MessageFilter, MessageQueue
+from rmqio.security import Credentials
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.frame import encode_frame
-from rmqio.wire.template import header_with_holes
+from rmqio.wire.sign import signed_header
+from rmqio.wire.template import content_with_holes, header_with_holes
 
 _LENGTHS = struct.Struct(">ii")
 
@@ -25,17 +27,23 @@ class PullTemplate:
     """
 
     def __init__(self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int) -> None:
-        def template(suspend_ms: int) -> bytes:
+        def template(suspend_ms: int) -> tuple[bytes, bytes]:
             pull = requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
             encode_frame(pull)  # for its check of the size; a few digits more do not matter
-            return header_with_holes(pull, {"queueOffset": b'"%d"', "maxMsgNums": b'"%d"'})
+            header = header_with_holes(pull, {"queueOffset": b'"%d"', "maxMsgNums": b'"%d"'})
+            return header, content_with_holes(pull, {"queueOffset": b"%d", "maxMsgNums": b"%d"})
 
         self.code = int(RequestCode.PULL_MESSAGE)
-        self._immediate = template(0)
-        self._held = template(suspend_ms)
+        self._immediate, self._immediate_content = template(0)
+        self._held, self._held_content = template(suspend_ms)
 
-    def frame(self, opaque: int, offset: int, max_messages: int, is_held: bool) -> bytes:
-        """The bytes to send; the last three are a `Pull`."""
+    def frame(
+        self, opaque: int, offset: int, max_messages: int, is_held: bool, credentials: Credentials | None = None
+    ) -> bytes:
+        """The bytes to send; the three in the middle are a `Pull`."""
         header = (self._held if is_held else self._immediate) % (opaque, offset, max_messages)
+        if credentials is not None:
+            content = (self._held_content if is_held else self._immediate_content) % (max_messages, offset)
+            header = signed_header(header, content, b"", credentials)
         size = len(header)
         return _LENGTHS.pack(size + 4, size) + header  # the byte above the header's length is 0: JSON

@@ -5,12 +5,14 @@ from __future__ import annotations
 from json.encoder import encode_basestring as _quoted
 
 from rmqio.model import Message, MessageQueue
+from rmqio.security import Credentials
 from rmqio.wire import accelerator, requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame, make_frame
 from rmqio.wire.properties import encode_properties
-from rmqio.wire.template import header_with_holes
+from rmqio.wire.sign import signed, signed_header
+from rmqio.wire.template import content_with_holes, header_with_holes
 
 _ONE, _BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
 _usual_properties = accelerator.usual_properties
@@ -25,17 +27,21 @@ def properties_text(message: Message, message_id: str) -> str:
 class SendTemplate:
     """The sends of a producer group to one queue, whose name and group are as the broker knows them."""
 
-    __slots__ = ("headers",)
+    __slots__ = ("contents", "headers")
 
     def __init__(self, group: str, queue: MessageQueue, *, create_topic: bool = False, topic_queues: int = 4) -> None:
-        def header(batch: bool) -> bytes:
-            command = requests.send(
+        def send(batch: bool) -> Command:
+            return requests.send(
                 group, queue, b"", born_ms=0, batch=batch, create_topic=create_topic, topic_queues=topic_queues
             )
-            return header_with_holes(command, {"f": b'"%d"', "g": b'"%d"', "i": b"%b"})
 
-        self.headers = {_ONE: header(False), _BATCH: header(True)}
+        commands = {_ONE: send(False), _BATCH: send(True)}
+        holes = {"f": b'"%d"', "g": b'"%d"', "i": b"%b"}
+        self.headers = {code: header_with_holes(command, holes) for code, command in commands.items()}
         """By code; to be filled with opaque, sys flag, time of birth and properties."""
+        holes = {"f": b"%d", "g": b"%d", "i": b"%b"}
+        self.contents = {code: content_with_holes(command, holes) for code, command in commands.items()}
+        """What is signed, to be filled with the same without the opaque."""
 
 
 class SendRequest:
@@ -65,10 +71,14 @@ class SendRequest:
     def __repr__(self) -> str:
         return f"<request code={self.code} body={len(self.body)} B>"
 
-    def frame(self, opaque: int) -> bytes:
+    def frame(self, opaque: int, credentials: Credentials | None = None) -> bytes:
         """The bytes to send. Raises `LocalError` when they exceed what a server accepts."""
         properties = _quoted(self._properties).encode("utf-8", "surrogatepass")
         header = self._template.headers[self.code] % (opaque, self._sys_flag, self._born_ms, properties)
+        if credentials is not None:
+            properties = self._properties.encode("utf-8", "surrogatepass")
+            content = self._template.contents[self.code] % (self._sys_flag, self._born_ms, properties)
+            header = signed_header(header, content, self.body, credentials)
         return make_frame(header, self.body, self)
 
     def by(self, template: SendTemplate) -> SendRequest:
@@ -80,9 +90,9 @@ Request = Command | SendRequest
 """What a connection can send."""
 
 
-def encode_request(request: Request, opaque: int) -> bytes:
-    """The bytes to send. Raises `LocalError` when they exceed what a server accepts."""
+def encode_request(request: Request, opaque: int, credentials: Credentials | None = None) -> bytes:
+    """The bytes to send, signed if there are credentials. Raises `LocalError` when a server would not take so many."""
     if isinstance(request, SendRequest):
-        return request.frame(opaque)
+        return request.frame(opaque, credentials)
     request.opaque = opaque
-    return encode_frame(request)
+    return encode_frame(request if credentials is None else signed(request, credentials))

@@ -21,3 +21,14 @@ def header_with_holes(command: Command, holes: Mapping[str, bytes]) -> bytes:
     for name, hole in holes.items():
         header = header.replace(f'"{name}":""'.encode(), f'"{name}":'.encode() + hole, 1)
     return header
+
+
+def content_with_holes(command: Command, holes: Mapping[str, bytes]) -> bytes:
+    """What is signed of such a header, to be filled with `%`: a value for each hole, by the order of their names."""
+    parts = []
+    for name in sorted({*command.ext, *holes}):
+        if not name[:1].islower():
+            raise AssertionError(f"field {name!r} would not come after those that a signature adds")
+        hole = holes.get(name)
+        parts.append(command.ext[name].encode("utf-8", "surrogatepass").replace(b"%", b"%%") if hole is None else hole)
+    return b"".join(parts)

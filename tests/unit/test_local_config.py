@@ -63,8 +63,9 @@ def test_the_ha_port_is_opened_only_for_who_asks_for_replication(extra: dict[str
     assert uses_ha(extra) is wanted
 
 
-def test_the_ha_service_is_a_java_8_class_named_by_its_service_file(tmp_path: Path) -> None:
-    ha.write_ha_service(tmp_path)
+@pytest.mark.parametrize("has_port", [False, True])
+def test_the_ha_service_is_a_java_8_class_named_by_its_service_file(tmp_path: Path, has_port: bool) -> None:
+    ha.write_ha_service(tmp_path, has_port=has_port)
     named = (tmp_path / "META-INF/service/org.apache.rocketmq.store.ha.HAService").read_text().strip()
     content = (tmp_path / f"{named.replace('.', '/')}.class").read_bytes()
     assert content[:8] == bytes.fromhex("cafebabe00000034")

@@ -1,0 +1,243 @@
+"""TLS over another transport. It verifies, unless told not to."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable
+
+from rmqio.client.transport import Connect, Transport
+from rmqio.errors import LocalError, RequestTimeout, TransportError
+from rmqio.options import parse_address
+from rmqio.security import Tls
+
+_READ_BYTES = 128 * 1024
+"""Of what is encrypted, at a time."""
+_FLUSH_TIMEOUT_MS = 1_000
+"""For the few bytes that TLS itself has to say while we read."""
+
+
+def context_of(tls: Tls) -> ssl.SSLContext:
+    """What OpenSSL needs to know. Raises `LocalError` for files that it cannot take."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise LocalError(f"TLS: cannot read the authorities in {tls.ca_file}: {_reason(error)}") from error
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.certificate_file is not None:
+        try:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, password=_password(tls))
+        except (OSError, ssl.SSLError) as error:
+            files = tls.certificate_file if tls.key_file is None else f"{tls.certificate_file} with {tls.key_file}"
+            raise LocalError(f"TLS: cannot use the certificate in {files}: {_reason(error)}") from error
+    return context
+
+
+def _password(tls: Tls) -> Callable[[], str]:
+    def password() -> str:  # asked for only when the key has one; OpenSSL would else ask at the terminal
+        name = tls.key_password_variable
+        if name is None or name not in os.environ:
+            raise LocalError(
+                f"TLS: the key in {tls.key_file or tls.certificate_file} has a password: "
+                + ("set key_password_variable" if name is None else f"{name} is not set in the environment")
+            )
+        return os.environ[name]
+
+    return password
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or str(error)
+
+
+def _hint(error: ssl.SSLError) -> str:
+    """With TLS 1.3 a server says only after the handshake that it wants another certificate of ours, or one at all."""
+    is_about_ours = "ALERT" in (error.reason or "") and "CERT" in (error.reason or "")
+    return "; it wants a certificate of ours that it trusts, see Tls.certificate_file" if is_about_ours else ""
+
+
+def tls_over(connect: Connect, tls: Tls) -> Connect:
+    """Connections as `connect` makes them, with TLS on top. Files are read at the first one."""
+    lock = threading.Lock()
+    made: list[ssl.SSLContext] = []
+
+    def connect_tls(address: str, timeout_ms: int) -> Transport:
+        with lock:
+            if not made:
+                made.append(context_of(tls))
+        return TlsTransport(connect(address, timeout_ms), address, made[0], tls, timeout_ms)
+
+    return connect_tls
+
+
+class TlsTransport:
+    """TLS between us and a transport. OpenSSL works in memory; no lock is held while bytes travel.
+
+    One thread may read while another writes, which OpenSSL's own connections do not allow: hence the lock around it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        address: str,
+        context: ssl.SSLContext,
+        tls: Tls,
+        timeout_ms: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._address = address
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._deadline = clock() + timeout_ms / 1000
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = tls.server_name or parse_address(address)[0]
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._name = name
+        self._transport_is_connected = False
+        self._is_connected = False
+        self._lock = threading.Lock()
+        """Around OpenSSL. Never held while waiting."""
+        self._sending = threading.Lock()
+        """Around what goes out, so that it goes in the order in which OpenSSL gave it."""
+
+    def __repr__(self) -> str:
+        state = self._tls.version() if self._is_connected else "connecting"
+        return f"<TlsTransport {state} over {self._transport!r}>"
+
+    @property
+    def connects_by_reading(self) -> bool:
+        return self._transport_is_connected and not self._is_connected
+
+    def wait_connected(self, timeout_ms: float) -> bool:
+        deadline = self._clock() + timeout_ms / 1000
+        if not self._transport_is_connected:
+            if not self._transport.wait_connected(timeout_ms):
+                return False
+            self._transport_is_connected = True
+        while not self._is_connected:
+            try:
+                self._tls.do_handshake()
+                self._is_connected = True
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                self._flush()  # the alert, so that the peer knows why
+                raise self._refused(error) from error
+            self._flush()
+            if not self._is_connected and not self._receive(deadline):
+                return False
+        return True
+
+    def send_all(self, data: bytes, timeout_ms: float) -> None:
+        deadline = self._clock() + timeout_ms / 1000
+        with self._sending:
+            with self._lock:
+                try:
+                    self._tls.write(data)
+                except ssl.SSLError as error:
+                    raise TransportError(f"writing to {self._address}: {_reason(error)}") from error
+            self._send_pending(deadline)
+
+    def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
+        deadline = self._clock() + timeout_ms / 1000
+        while True:
+            data = self._decrypted()
+            if data is not None:
+                return data
+            remaining_ms = max(deadline - self._clock(), 0) * 1000
+            raw = self._transport.recv(min(max_bytes, _READ_BYTES), remaining_ms)
+            if raw is None:
+                return None
+            with self._lock:
+                self._incoming.write(raw) if raw else self._incoming.write_eof()
+
+    def _decrypted(self) -> bytes | None:
+        """All that can be read of what has come: who waits on the descriptor would not hear of what stays here.
+
+        That is at most what `recv` took from the transport, and a piece of 16 KiB that was incomplete before.
+        """
+        pieces: list[bytes] = []
+        with self._lock:
+            try:
+                while piece := self._tls.read(_READ_BYTES):
+                    pieces.append(piece)
+                is_end = True
+            except ssl.SSLWantReadError:
+                is_end = False
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                is_end = True  # cut off without TLS's own goodbye: our frames have lengths, so nothing looks whole
+            except ssl.SSLError as error:
+                raise TransportError(f"reading from {self._address}: {_reason(error)}{_hint(error)}") from error
+            owes = self._outgoing.pending > 0
+        if owes:
+            self._flush()
+        if pieces:
+            return b"".join(pieces)
+        return b"" if is_end else None
+
+    def _receive(self, deadline: float) -> bool:
+        now = self._clock()
+        remaining_ms = max(min(deadline, self._deadline) - now, 0) * 1000
+        raw = self._transport.recv(_READ_BYTES, remaining_ms)
+        if raw is None:
+            if self._clock() >= self._deadline:
+                raise RequestTimeout(
+                    f"cannot connect to {self._address}: no TLS answer within {self._timeout_ms} ms; does it speak TLS?"
+                )
+            return False
+        if not raw:
+            raise TransportError(
+                f"cannot connect to {self._address}: it ended the connection when TLS began; does it speak TLS, or "
+                "want a certificate of ours?"
+            )
+        self._incoming.write(raw)
+        return True
+
+    def _flush(self) -> None:
+        """Send what TLS has to say by itself; who is sending already takes it along."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._send_pending(self._clock() + _FLUSH_TIMEOUT_MS / 1000)
+            finally:
+                self._sending.release()
+
+    def _send_pending(self, deadline: float) -> None:
+        while True:
+            with self._lock:
+                data = self._outgoing.read()
+            if not data:
+                return
+            self._transport.send_all(data, max(deadline - self._clock(), 0) * 1000)
+
+    def _refused(self, error: ssl.SSLError) -> TransportError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return UntrustedPeer(
+                f"cannot connect to {self._address}: its certificate is not good for {self._name!r}: "
+                f"{error.verify_message}; see Tls.ca_file and Tls.server_name"
+            )
+        return TransportError(f"cannot connect to {self._address} with TLS: {_reason(error)}")
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
+
+    def shutdown(self) -> None:
+        self._transport.shutdown()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abandon(self) -> None:
+        self._transport.abandon()
+
+
+class UntrustedPeer(TransportError):
+    """The peer's certificate does not prove who it is. Another try would not help."""
+
+    retriable = False
+    stale_route = False

@@ -1,0 +1,58 @@
+"""Options of the format `rocketmq` about security. Spark shows options on its pages: none of them takes a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmqio.errors import LocalError
+from rmqio.security import Security, Tls
+
+SECURITY_NAMES: Final = (
+    "credentials",
+    "tls",
+    "tlsCaFile",
+    "tlsCertificateFile",
+    "tlsKeyFile",
+    "tlsServerName",
+    "addressMap",
+    "allowedAddresses",
+)
+_SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "tlskeypassword")
+
+
+def refuse_secrets(options: Mapping[str, str]) -> None:
+    """Raises `LocalError` for an option that looks as if it held a secret. Its value is not quoted."""
+    for name in options:
+        if name.lower().replace("_", "").replace(".", "") in _SECRETS:
+            raise LocalError(
+                f"the option {name} would show a secret on Spark's pages: say where it is instead, credentials = "
+                "environment, file:PATH or function:MODULE:NAME"
+            )
+
+
+def security_of(given: Mapping[str, str]) -> Security:
+    """What the options say. Raises `LocalError`."""
+    kind = given.get("tls", "false").strip().lower()
+    if kind not in ("true", "false", "insecure"):
+        raise LocalError(f"tls is {given['tls']!r}; it must be true, false or insecure")
+    files = {
+        "ca_file": given.get("tlsCaFile"),
+        "certificate_file": given.get("tlsCertificateFile"),
+        "key_file": given.get("tlsKeyFile"),
+        "server_name": given.get("tlsServerName"),
+    }
+    if kind == "false" and any(files.values()):
+        raise LocalError("there are options of TLS, but tls is not true")
+    tls = None if kind == "false" else Tls(insecure=kind == "insecure", **files)
+    address_map = {}
+    for pair in _parts(given.get("addressMap", "")):
+        origin, equals, target = pair.partition("=")
+        if not (origin and equals and target):
+            raise LocalError(f"addressMap is {given['addressMap']!r}; it looks like 10.0.0.5:10911=gateway:30911,...")
+        address_map[origin] = target
+    return Security(given.get("credentials"), tls, address_map, _parts(given.get("allowedAddresses", "")))
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

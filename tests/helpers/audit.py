@@ -1,0 +1,66 @@
+"""Known vulnerabilities among the installed packages: `python -m tests.helpers.audit`, by pip-audit.
+
+Where the database does not answer, it says so and passes: whoever builds without the Internet could not build else.
+With `--require` it fails then, too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+ACCEPTED: Final[Mapping[str, str]] = {}
+"""Id of a vulnerability to the reason why it does no harm here."""
+_TIMEOUT_S: Final = 300
+
+
+class NoAnswer(Exception):
+    """The database told nothing."""
+
+
+def findings(report: Mapping[str, Any], accepted: Mapping[str, str] = ACCEPTED) -> list[str]:
+    """A line for each vulnerability of a report of pip-audit's. Raises `NoAnswer` if hardly a package was looked up."""
+    packages = report["dependencies"]
+    looked_up = [package for package in packages if "vulns" in package]
+    if len(looked_up) < len(packages) / 2:
+        reasons = {package.get("skip_reason", "") for package in packages} - {""}
+        raise NoAnswer(f"{len(packages) - len(looked_up)} of {len(packages)} packages, e.g. {min(reasons, default='')}")
+    found = []
+    for package in looked_up:
+        for each in package["vulns"]:
+            names = {each["id"], *each.get("aliases", ())}
+            if not names & set(accepted):
+                mended = ", ".join(each.get("fix_versions", ())) or "nothing yet"
+                found.append(f"{package['name']} {package['version']}: {'/'.join(sorted(names))}, mended in {mended}")
+    return found
+
+
+def audit() -> dict[str, Any]:
+    """pip-audit's report. Raises `NoAnswer`."""
+    command = [sys.executable, "-m", "pip_audit", "--local", "--skip-editable", "--progress-spinner=off", "-f", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        return dict(json.loads(done.stdout))
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"no answer within {_TIMEOUT_S} s") from None
+    except ValueError:
+        raise NoAnswer((done.stderr.strip().splitlines() or ["no output"])[-1]) from None
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit status."""
+    try:
+        report = audit()
+        found = findings(report)
+    except NoAnswer as reason:
+        print(f"audit: the database of vulnerabilities cannot be asked from here, so nothing is known ({reason})")
+        return 1 if "--require" in argv else 0
+    print("\n".join(found) or f"audit: no known vulnerabilities in {len(report['dependencies'])} packages")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

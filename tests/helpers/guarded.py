@@ -1,0 +1,132 @@
+"""A real broker and name server that know their users, and speak TLS with certificates of an authority of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from rmqio.client.admin import Admin
+from rmqio.client.connection import Connection
+from rmqio.client.environment import Environment
+from rmqio.client.secured import secured
+from rmqio.local import LocalRocketMQ
+from rmqio.options import ClientOptions
+from rmqio.security import FileCredentials, Security, Tls
+from rmqio.wire.command import Command
+
+ACCESS_KEY: Final = "root-of-the-tests"
+SECRET: Final = "rmqio-secret-5f2c9a71"
+"""Searched for wherever it must not be."""
+_AUTH: Final = "org.apache.rocketmq.auth"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The broker, and the files that a client needs."""
+
+    broker: LocalRocketMQ
+    ca_file: str
+    """Signed what both servers show."""
+    client_file: str
+    """Our certificate and its key; both servers ask for one."""
+    other_ca_file: str
+    """Signed nothing of theirs."""
+    credentials_file: str
+
+    @property
+    def tls(self) -> Tls:
+        return Tls(ca_file=self.ca_file, certificate_file=self.client_file)
+
+    @property
+    def security(self) -> Security:
+        """All that it takes."""
+        return Security(FileCredentials(self.credentials_file), self.tls)
+
+    def options(self, security: Security | None = None, **more: int) -> ClientOptions:
+        return ClientOptions(self.broker.name_server, security=security or self.security, **more)
+
+    def create_user(self, name: str, secret: str, **rights: tuple[str, ...]) -> None:
+        """A user who may do this and no more; `rights`: resource, with `__` for the colon, to actions.
+
+        Such requests the client does not have: they are made here, from the outside.
+        """
+        user = {"username": name, "password": secret, "userType": "Normal"}
+        entries = [
+            {"resource": resource.replace("__", ":"), "actions": list(actions), "sourceIps": [], "decision": "Allow"}
+            for resource, actions in rights.items()
+        ]
+        acl = {"subject": f"User:{name}", "policies": [{"policyType": "CUSTOM", "entries": entries}]}
+        connection = Connection(self.broker.broker, environment=secured(Environment(), self.security))
+        try:
+            for code, ext, body in ((3001, {"username": name}, user), (3006, {"subject": f"User:{name}"}, acl)):
+                answer = connection.request(Command(code, ext, json.dumps(body).encode()), 5_000)
+                assert answer.code == 0, answer.remark
+        finally:
+            connection.close()
+
+    def create_topic(self, topic: str, queues: int = 1) -> str:
+        admin = Admin(self.options())
+        try:
+            admin.create_topic(topic, queues=queues)
+        finally:
+            admin.close()
+        return topic
+
+
+def credentials_file(path: Path, access_key: str, secret_key: str, token: str | None = None) -> str:
+    lines = [f"accessKey = {access_key}", f"secretKey = {secret_key}"]
+    path.write_text("\n".join([*lines, *([] if token is None else [f"securityToken = {token}"])]) + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+@contextmanager
+def guarded_broker(folder: Path) -> Iterator[Guarded]:
+    """It takes plain text too, as RocketMQ does unless told otherwise: so the local broker can ask whether it is up."""
+    ca, other = trustme.CA(), trustme.CA()
+    ca_file, other_file = str(folder / "ca.pem"), str(folder / "other-ca.pem")
+    ca.cert_pem.write_to_path(ca_file)
+    other.cert_pem.write_to_path(other_file)
+    server, client = ca.issue_cert("127.0.0.1", "localhost"), ca.issue_cert("client@example.com")
+    client.private_key_and_cert_chain_pem.write_to_path(str(folder / "client.pem"))
+    chain = b"".join(blob.bytes() for blob in server.cert_chain_pems)
+    (folder / "server.crt").write_bytes(chain)
+    key = load_pem_private_key(server.private_key_pem.bytes(), None)
+    # Netty reads no other form.
+    (folder / "server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (folder / "tls.properties").write_text(
+        f"tls.test.mode.enable=false\ntls.server.keyPath={folder}/server.key\n"
+        f"tls.server.certPath={folder}/server.crt\ntls.server.need.client.auth=require\n"
+        f"tls.server.authClient=true\ntls.server.trustCertPath={ca_file}\n"
+    )
+    config = {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+        "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+        "initAuthenticationUser": json.dumps({"username": ACCESS_KEY, "password": SECRET}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": ACCESS_KEY, "secretKey": SECRET}),
+    }
+    credentials = credentials_file(folder / "credentials", ACCESS_KEY, SECRET)
+    with LocalRocketMQ(
+        name="guarded",
+        broker_config=config,
+        broker_heap_mb=256,
+        tls_config=folder / "tls.properties",
+        credentials=(ACCESS_KEY, SECRET),
+    ) as broker:
+        yield Guarded(broker, ca_file, str(folder / "client.pem"), other_file, credentials)

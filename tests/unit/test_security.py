@@ -1,0 +1,315 @@
+"""Sources of credentials, TLS and addresses: what is taken, what is refused, and that nothing shows a secret."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rmqio import security
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.client.secured import REFRESH_S, Signer
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions
+from rmqio.security import (
+    CallableCredentials,
+    Credentials,
+    CredentialsError,
+    EnvironmentCredentials,
+    FileCredentials,
+    Security,
+    Tls,
+    credentials_source,
+)
+
+SECRET = "a-secret-17c3"
+PICKLERS = [pytest.param("pickle", id="pickle"), pytest.param("pyspark.cloudpickle", id="cloudpickle")]
+
+
+@pytest.fixture(params=PICKLERS)
+def dumps(request: pytest.FixtureRequest) -> Callable[[object], bytes]:
+    found: Callable[[object], bytes] = pytest.importorskip(request.param).dumps
+    return found
+
+
+def given() -> Credentials:
+    return Credentials("key", SECRET)
+
+
+def no_credentials() -> str:
+    return SECRET
+
+
+# ---- credentials -----------------------------------------------------------------------------------------------------
+
+
+def test_credentials_show_nothing_and_do_not_pickle(dumps: Callable[[object], bytes]) -> None:
+    found = Credentials("key", SECRET, "a-token")
+    assert repr(found) == str(found) == f"{found}" == "<Credentials, not shown>"
+    with pytest.raises(TypeError, match="give a source"):
+        dumps(found)
+
+
+@pytest.mark.parametrize(("key", "secret"), [("", "s"), ("k", ""), (None, "s"), ("k", 5)])
+def test_credentials_that_are_none(key: Any, secret: Any) -> None:
+    with pytest.raises(CredentialsError, match="is empty or no text"):
+        Credentials(key, secret)
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "key")
+    with pytest.raises(CredentialsError, match="ROCKETMQ_SECRET_KEY not set in the environment of process"):
+        EnvironmentCredentials().get()
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", SECRET)
+    assert EnvironmentCredentials().get() == Credentials("key", SECRET)
+    monkeypatch.setenv("ROCKETMQ_SECURITY_TOKEN", "token")
+    assert EnvironmentCredentials().get() == Credentials("key", SECRET, "token")
+    monkeypatch.setenv("OTHER", "other")
+    assert EnvironmentCredentials(access_key="OTHER").get().access_key == "other"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"accessKey={'key'}\nsecretKey={SECRET}\n",
+        f"# comment = x\nAccess_Key : 'key'\n\nother: 7\nSECRETKEY: \"{SECRET}\"",
+        f"accessKey=key\r\nsecretKey = {SECRET}\r\nsecurityToken=\r\n",
+    ],
+    ids=["properties", "as tools.yml", "from Windows"],
+)
+def test_a_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "credentials"
+    path.write_text(text)
+    assert FileCredentials(str(path)).get() == Credentials("key", SECRET)
+
+
+def test_signs_in_a_secret_belong_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("accessKey=a:b\nsecretKey: c=d:e=\nsecurityToken=f#g")
+    assert FileCredentials(str(path)).get() == Credentials("a:b", "c=d:e=", "f#g")
+
+
+def test_files_that_will_not_do(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    with pytest.raises(CredentialsError, match=r"cannot read .*No such file"):
+        FileCredentials(str(path)).get()
+    path.write_text(f"accessKey=key\nsecretkee={SECRET}")
+    with pytest.raises(CredentialsError, match="has no line for secretkey") as raised:
+        FileCredentials(str(path)).get()
+    assert SECRET not in str(raised.value)
+    path.write_bytes(SECRET.encode() + b"\xff")
+    with pytest.raises(CredentialsError, match="not UTF-8") as raised:
+        FileCredentials(str(path)).get()
+    assert raised.value.__cause__ is None
+
+
+def test_a_file_that_everybody_may_read_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "credentials"
+    path.write_text(f"accessKey=key\nsecretKey={SECRET}")
+    path.chmod(0o640)
+    FileCredentials(str(path)).get()
+    assert not caplog.records
+    path.chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        FileCredentials(str(path)).get()
+        FileCredentials(str(path)).get()
+    assert len(caplog.records) == 1
+    assert SECRET not in caplog.text
+
+
+def test_a_function_is_kept_by_its_name(dumps: Callable[[object], bytes]) -> None:
+    source = credentials_source(given)
+    assert source == CallableCredentials(f"{__name__}:given")
+    assert source is not None
+    assert source.get() == Credentials("key", SECRET)
+    copied = pickle.loads(dumps(source))
+    assert copied == source
+
+
+@pytest.mark.parametrize("kind", ["lambda", "inner", "main"])
+def test_a_function_that_would_be_pickled_with_what_it_holds_is_refused(kind: str) -> None:
+    def inner() -> Credentials:
+        return given()
+
+    functions: dict[str, Callable[[], Credentials]] = {"lambda": lambda: given(), "inner": inner}
+    if kind == "main":
+        code = ModuleType("__main__")
+        exec("def main(): ...", code.__dict__)
+        functions["main"] = code.main
+    with pytest.raises(LocalError, match="at the top of a module"):
+        Security(functions[kind])
+
+
+def test_functions_that_will_not_do() -> None:
+    with pytest.raises(CredentialsError, match=r"cannot import 'no\.such:thing'"):
+        CallableCredentials("no.such:thing").get()
+    with pytest.raises(CredentialsError, match="gave a str, not Credentials") as raised:
+        CallableCredentials(f"{__name__}:no_credentials").get()
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("environment", EnvironmentCredentials()),
+        ("file:/etc/rocketmq/key", FileCredentials("/etc/rocketmq/key")),
+        ("function:a.b:c", CallableCredentials("a.b:c")),
+    ],
+)
+def test_sources_as_text(text: str, source: object) -> None:
+    assert Security(text).source == source
+
+
+@pytest.mark.parametrize("text", [SECRET, f"key:{SECRET}", "file:", "function:abc", ""])
+def test_text_that_is_no_source_is_not_quoted(text: str) -> None:
+    with pytest.raises(LocalError, match="this is none of them") as raised:
+        Security(text)
+    assert SECRET not in str(raised.value)
+
+
+def test_credentials_themselves_are_refused() -> None:
+    with pytest.raises(LocalError, match="would travel with the pipeline"):
+        Security(given())  # type: ignore[arg-type]
+    with pytest.raises(LocalError, match="cannot be a int"):
+        Security(5)  # type: ignore[arg-type]
+
+
+def test_a_source_is_asked_again_after_a_while() -> None:
+    now = [100.0]
+    asked: list[float] = []
+
+    class Source:
+        def get(self) -> Credentials:
+            asked.append(now[0])
+            return given()
+
+    sign = Signer(Source(), lambda: now[0])
+    sign()
+    sign()
+    now[0] += REFRESH_S + 0.1
+    sign()
+    assert asked == [100.0, 100.0 + REFRESH_S + 0.1]
+
+
+def test_a_factory_with_all_of_it_pickles_hashes_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, dumps: Callable[[object], bytes]
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "key")
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", SECRET)
+
+    def make() -> RemotingClientFactory:
+        tls = Tls(ca_file="/ca.pem", certificate_file="/c.pem", key_password_variable="KEY_PASSWORD")
+        whole = Security("environment", tls, {"a:1": "b:2"}, ["10.0.0.0/8"])
+        return RemotingClientFactory(ClientOptions("host:9876", security=whole))
+
+    factory = make()
+    assert factory == make()
+    assert hash(factory) == hash(make())
+    data = dumps(factory)
+    assert pickle.loads(data) == factory
+    assert SECRET.encode() not in data
+    assert SECRET not in repr(factory)
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+def test_options_of_tls_that_contradict_each_other() -> None:
+    with pytest.raises(LocalError, match="key_file is of no use"):
+        Tls(key_file="key.pem")
+    for more in ({"ca_file": "ca.pem"}, {"server_name": "a"}):
+        with pytest.raises(LocalError, match="insecure verifies nothing"):
+            Tls(insecure=True, **more)  # type: ignore[arg-type]
+    with pytest.raises(LocalError, match="must be a Tls or None"):
+        Security(tls=True)  # type: ignore[arg-type]
+
+
+# ---- addresses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "address", "is_allowed"),
+    [
+        ((), "anywhere:1", True),
+        (("10.0.0.0/8",), "10.1.2.3:10911", True),
+        (("10.0.0.0/8",), "11.1.2.3:10911", False),
+        (("10.0.0.0/8",), "ten.example.com:10911", False),
+        (("fd00::/8",), "[fd00::1]:10911", True),
+        (("fd00::/8",), "[fe80::1]:10911", False),
+        (("::1",), "[::1]:10911", True),
+        (("[::1]:10911",), "[::1]:10911", True),
+        (("[::1]:10911",), "[::1]:10912", False),
+        (("*.example.com",), "a.example.com:1", True),
+        (("*.EXAMPLE.com",), "A.example.com:1", True),
+        (("*.example.com",), "a.example.com.evil.org:1", False),
+        (("*.example.com",), "example.com:1", False),
+        (("b.example.com:10911", "c"), "b.example.com:10911", True),
+        (("b.example.com:10911", "c"), "b.example.com:22", False),
+        (("b.example.com:10911", "c"), "c:22", True),
+        (("b:109*",), "b:10911", True),
+        (("b:109*",), "b:8080", False),
+    ],
+)
+def test_allowed_addresses(allowed: tuple[str, ...], address: str, is_allowed: bool) -> None:
+    assert Security(allowed_addresses=allowed).allows(address) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "target"),
+    [
+        ({}, "a:1", "a:1"),
+        ({"a:1": "b:2"}, "a:1", "b:2"),
+        ({"a:1": "b:2"}, "a:2", "a:2"),
+        ({"a": "b"}, "a:7", "b:7"),
+        ({"a:1": "b:2", "a": "c"}, "a:3", "c:3"),
+        ({"a:1": "b:2", "a": "c"}, "a:1", "b:2"),
+        ({"::1": "10.0.0.1"}, "[::1]:7", "10.0.0.1:7"),
+        ({"a": "fd00::1"}, "a:7", "[fd00::1]:7"),
+    ],
+)
+def test_mapped_addresses(given: dict[str, str], address: str, target: str) -> None:
+    found = Security(address_map=given)
+    assert found.mapped(address) == target
+    assert Security(address_map=given, allowed_addresses=["nothing.else"]).allows(address) is (address != target)
+
+
+def test_rules_for_addresses_that_will_not_do() -> None:
+    with pytest.raises(LocalError, match="both with a port, or both without"):
+        Security(address_map={"a:1": "b"})
+    with pytest.raises(LocalError, match="no network"):
+        Security(allowed_addresses=["10.0.0.0/99"])
+    with pytest.raises(LocalError, match="several in a list"):
+        Security(allowed_addresses="10.0.0.0/8")
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def parsed(*argv: str) -> Security:
+    parser = argparse.ArgumentParser()
+    security.add_arguments(parser)
+    return security.from_arguments(parser.parse_args(argv))
+
+
+def test_the_command_line() -> None:
+    assert parsed() == Security() == security.UNSECURED
+    assert parsed("--tls").tls == Tls()
+    assert parsed("--tls_ca_file=/ca.pem").tls == Tls(ca_file="/ca.pem")
+    assert parsed("--tls_insecure").tls == Tls(insecure=True)
+    assert parsed("--credentials=environment").source == EnvironmentCredentials()
+    found = parsed("--address_map=a:1=b:2", "--address_map=c=d", "--allowed_addresses=10.0.0.0/8, *.example.com")
+    assert found == Security(address_map={"a:1": "b:2", "c": "d"}, allowed_addresses=("10.0.0.0/8", "*.example.com"))
+
+
+@pytest.mark.parametrize("argv", [["--tls_key_file=k"], ["--address_map=a"], ["--address_map=a:1=b"]])
+def test_a_command_line_that_will_not_do(argv: list[str]) -> None:
+    with pytest.raises(LocalError):
+        parsed(*argv)
