@@ -7,8 +7,8 @@ seven times as much to make.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -236,6 +236,8 @@ class SendResult(NamedTuple):
     """The unique id that the message carries (UNIQ_KEY)."""
     offset_message_id: str
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None
+    """By which a message that waits for its time (`deliver_at_ms`) can be called back; None for all others."""
 
 
 class PullStatus(Enum):
@@ -264,6 +266,8 @@ class PullResult:
     """Messages of this answer that do not decode, with their coordinates; never skipped in silence."""
     suggested_broker_id: int = 0
     remark: str | None = None
+    is_border: bool = False
+    """The offsets up to `next_offset` never were: a static topic's queue begins there on another broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,23 +324,33 @@ class TopicRoute:
     queues: tuple[QueueData, ...]
     brokers: Mapping[str, BrokerData]
     order_conf: str | None = None
+    logical: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Of a static topic: its queues, by what is in place of a broker's name and their number, and who has each now."""
+
+    def owner(self, broker: str, queue_id: int) -> str:
+        """The broker that has a queue: the one that it is named after, but for static topics."""
+        return self.logical.get((broker, queue_id), broker)
 
     def readable(self) -> tuple[MessageQueue, ...]:
         """Queues that can be read, sorted."""
-        return tuple(
-            MessageQueue(self.topic, data.broker, queue_id)
-            for data in sorted(self.queues, key=lambda d: d.broker)
-            if data.permission & READ_PERMISSION and data.broker in self.brokers
-            for queue_id in range(data.read_queues)
-        )
+        return self._queues(READ_PERMISSION, lambda data: data.read_queues, lambda broker: True)
 
     def writable(self) -> tuple[MessageQueue, ...]:
         """Queues that can be written to: permitted, and their master is known. Sorted."""
+        return self._queues(WRITE_PERMISSION, lambda data: data.write_queues, lambda broker: broker.master is not None)
+
+    def _queues(
+        self, permission: int, count: Callable[[QueueData], int], serves: Callable[[BrokerData], bool]
+    ) -> tuple[MessageQueue, ...]:
+        there = [
+            data
+            for data in sorted(self.queues, key=lambda data: data.broker)
+            if data.permission & permission and data.broker in self.brokers and serves(self.brokers[data.broker])
+        ]
+        if self.logical:
+            names = {data.broker for data in there}
+            known = sorted(key for key, owner in self.logical.items() if owner in names)
+            return tuple(MessageQueue(self.topic, *key) for key in known)
         return tuple(
-            MessageQueue(self.topic, data.broker, queue_id)
-            for data in sorted(self.queues, key=lambda d: d.broker)
-            if data.permission & WRITE_PERMISSION
-            and data.broker in self.brokers
-            and self.brokers[data.broker].master is not None
-            for queue_id in range(data.write_queues)
+            MessageQueue(self.topic, data.broker, queue_id) for data in there for queue_id in range(count(data))
         )

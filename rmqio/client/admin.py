@@ -10,7 +10,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
-from rmqio.errors import LocalError, RequestTimeout, TopicNotExist, TransportError, WireError
+from rmqio.errors import LocalError, RequestTimeout, SystemError_, TopicNotExist, TransportError, WireError
 from rmqio.model import BrokerData, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -19,6 +19,9 @@ from rmqio.wire.command import Command
 
 ROUTE_TIMEOUT_MS = 30_000
 """Brokers tell name servers of a topic asynchronously; at the latest with their next registration."""
+_GET_BROKER_CONFIG = 26
+_GET_CONSUMER_LIST_BY_GROUP = 38
+_QUERY_TOPIC_CONSUME_BY_WHO = 300
 _ROUTE_POLL_S = 0.05
 
 
@@ -34,6 +37,7 @@ class Admin:
         self._environment = environment or Environment()
         self._pool = ConnectionPool(options, self._environment)
         self._routes = Routes(options, self._pool, self._environment)
+        self._resets_one_queue: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -98,16 +102,69 @@ class Admin:
                 raise WireError(f"configuration of topic {topic!r} on {name} is not a JSON object") from error
         return found
 
+    def all_topics(self) -> list[str]:
+        """Every topic, retry, dead-letter and RocketMQ's own included, sorted."""
+
+        def ask() -> list[str]:
+            answer = self._routes.ask(requests.get_topic_list(), "list of topics")
+            return self._routes.users_names(requests.parse_topic_list(answer))
+
+        return call_with_retries(ask, self._options, self._environment)
+
+    def group_members(self, group: str, topic: str) -> list[str]:
+        """Client ids of the group's members that are online at the topic's brokers, sorted.
+
+        Not among them is who reads under another group and only commits for this one, as pipelines of rmqio do.
+        """
+        command = Command(_GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._routes.wire_name(group)})
+        found: set[str] = set()
+        for name, broker in self._routes.route(topic).brokers.items():
+            answer = self._request(self._master(broker, f"members of group {group!r}"), command)
+            if answer.code == SystemError_.number and "no consumer" in (answer.remark or ""):  # its way to say: nobody
+                continue
+            requests.expect_success(answer, f"members of group {group!r} on {name}")
+            found |= set(_strings(answer, "consumerIdList", f"members of group {group!r} on {name}"))
+        return sorted(found)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups that have an offset in the topic, or a member online that reads it, sorted.
+
+        Asked this way because a question for a group itself makes brokers create it.
+        """
+        command = Command(_QUERY_TOPIC_CONSUME_BY_WHO, {"topic": self._routes.wire_name(topic)})
+        found: set[str] = set()
+        for name, broker in self._routes.route(topic).brokers.items():
+            what = f"groups of topic {topic!r} on {name}"
+            found |= set(_strings(self._ask(broker, command, what), "groupList", what))
+        return sorted(self._routes.users_names(found))
+
     def reset_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """What an operator's reset does to one queue: the group's first pull is told the offset, once.
 
-        Until then the group's commits are ignored. Raises `SubscriptionGroupNotExist` for a group that nobody used yet.
+        Until then the group's commits are ignored. Raises `SubscriptionGroupNotExist` for a group that nobody used yet,
+        and `LocalError` for a broker that would reset all queues of the topic to their end instead.
         """
         broker = self._routes.route(queue.topic).brokers.get(queue.broker)
         if broker is None:
             raise LocalError(f"{queue}: the topic is not on that broker")
+        self._require_reset_of_one_queue(broker)
         command = requests.reset_group_offset(self._routes.wire_name(group), self._routes.wire_queue(queue), offset)
         self._ask(broker, command, f"reset of group {group!r} at {queue}")
+
+    def _require_reset_of_one_queue(self, broker: BrokerData) -> None:
+        """Raises unless the broker keeps resets itself, as it does from 5.0 on unless told otherwise.
+
+        Others look at neither queue nor offset in the request, only at its time, and a time of -1 means the end.
+        """
+        if broker.broker in self._resets_one_queue:
+            return
+        config = self._ask(broker, Command(_GET_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
+        if b"useServerSideResetOffset=true" not in config.splitlines():
+            raise LocalError(
+                f"broker {broker.broker!r} cannot reset one queue (useServerSideResetOffset is not true, or it is older"
+                " than 5.0): stop the group's members and commit the offset"
+            )
+        self._resets_one_queue.add(broker.broker)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -125,9 +182,7 @@ class Admin:
         return masters
 
     def _ask(self, broker: BrokerData, command: Command, what: str) -> Command:
-        address = broker.master
-        if address is None:
-            raise TransportError(f"{what}: it has no master")
+        address = self._master(broker, what)
 
         def attempt() -> Command:
             answer = self._request(address, command)
@@ -135,6 +190,12 @@ class Admin:
             return answer
 
         return call_with_retries(attempt, self._options, self._environment)
+
+    @staticmethod
+    def _master(broker: BrokerData, what: str) -> str:
+        if broker.master is None:
+            raise TransportError(f"{what}: broker {broker.broker!r} has no master")
+        return broker.master
 
     def _request(self, address: str, command: Command) -> Command:
         return self._pool.connection(address).request(command, self._options.request_timeout_ms)
@@ -152,3 +213,13 @@ class Admin:
             if self._environment.clock() >= deadline:
                 raise RequestTimeout(f"{what}: not seen in the route within {ROUTE_TIMEOUT_MS} ms")
             self._environment.sleep(_ROUTE_POLL_S)
+
+
+def _strings(answer: Command, field: str, what: str) -> list[str]:
+    try:
+        found = json.loads(answer.body)[field]
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"{what}: the answer is no JSON object with {field}") from error
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise WireError(f"{what}: {field} is not a list of strings")
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from rmqio.client.answers import ReadQueue
@@ -18,6 +19,7 @@ from rmqio.client.waiting import Waiter
 from rmqio.errors import (
     CommitIgnored,
     LocalError,
+    NotLeaderForQueue,
     RmqioError,
     SubscriptionGroupNotExist,
     TopicNotExist,
@@ -128,7 +130,8 @@ class RemotingQueueClient:
         """
         nowhere = self._routes.wire_queue(queue)._replace(queue_id=-1)
         command = requests.pull(group, nowhere, 0, max_messages=1, message_filter=MessageFilter())
-        self._ask(queue, command, f"registration of group {group!r}")
+        with suppress(NotLeaderForQueue):  # a static topic has no such queue either, and says it in other words
+            self._ask(queue, command, f"registration of group {group!r}")
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ class RemotingQueueClient:
 
         def attempt() -> Command:
             try:
-                address = self._routes.master(queue.topic, queue.broker)
+                address = self._routes.master(*queue)
             except TopicNotExist as unknown:  # it was there in `_require`: forgotten between two tries?
                 self._require_broker(queue, unknown)
                 raise

@@ -13,6 +13,9 @@ from rmqio.model import MessageQueue
 class Link(Protocol):
     """A reader's way to its broker. Nothing here blocks."""
 
+    is_replica: bool
+    """Whether the connection that was given last leads to a replica."""
+
     def connection(self) -> Connection:
         """The connection to the queue's broker by the route that we hold. Raises `TransportError` without one."""
         ...
@@ -27,9 +30,11 @@ class RouteLink:
 
     def __init__(self, queue: MessageQueue, pool: ConnectionPool, routes: Routes) -> None:
         self._queue, self._pool, self._routes = queue, pool, routes
+        self.is_replica = False
 
     def connection(self) -> Connection:
-        return self._pool.connection(self._routes.held_address(self._queue.topic, self._queue.broker))
+        self.is_replica = not self._routes.holds_master(self._queue.topic, self._queue.broker)
+        return self._pool.connection(self._routes.held_address(*self._queue))
 
     def refresh(self) -> None:
         self._routes.refresh_soon(self._queue.topic)

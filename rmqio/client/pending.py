@@ -14,7 +14,7 @@ from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
 from rmqio.client.send_templates import SendTemplates
 from rmqio.client.session import Call
-from rmqio.errors import GoAway, LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.errors import GoAway, LocalError, RmqioError, SystemError_, TopicNotExist, TransportError
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -64,11 +64,12 @@ class PendingRequest:
       request: the request for that queue.
       message_ids: the unique ids of its messages, in order.
       may_move: whether a retry may go to a queue on another broker.
+      is_single_try: not repeated once it may have been stored.
     """
 
     __slots__ = (
-        "_call", "_command", "_failure", "_lock", "_may_move", "_message_ids", "_outcome", "_route_was_refreshed",
-        "_sending", "_tries", "is_retrieved", "queue",
+        "_call", "_command", "_failure", "_is_single_try", "_lock", "_may_move", "_message_ids", "_outcome",
+        "_route_was_refreshed", "_sending", "_tries", "is_retrieved", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,7 @@ class PendingRequest:
         message_ids: Sequence[str],
         *,
         may_move: bool,
+        is_single_try: bool = False,
     ) -> None:
         self.queue = queue
         self.is_retrieved = False
@@ -87,6 +89,7 @@ class PendingRequest:
         self._command = request
         self._message_ids = message_ids
         self._may_move = may_move
+        self._is_single_try = is_single_try
         self._call: Call | None = None
         self._failure: RmqioError | None = None
         """Why the last try failed, while it is not decided whether there will be another."""
@@ -201,7 +204,8 @@ class PendingRequest:
                 self._sending.statistics.unknown_outcomes += 1
             self._call = None
             self._failure = error
-            if not self._may_retry(error):
+            may_be_stored = self._is_single_try and isinstance(error, (TransportError, SystemError_))
+            if may_be_stored or not self._may_retry(error):
                 self._finish(error)
 
     def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
@@ -216,9 +220,13 @@ class PendingRequest:
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker, queue_id)
         ids = self._message_ids
+        if "batchUniqId" in answer.ext:  # an inner batch: one record, and one place, for all
+            offset_ids *= len(ids)
         if len(offset_ids) < len(ids):  # a broker that tells fewer has stored all the same
             offset_ids += [""] * (len(ids) - len(offset_ids))
-        return send_results(queue, first, ids, offset_ids, status)
+        results = send_results(queue, first, ids, offset_ids, status)
+        handle = answer.ext.get("recallHandle")
+        return results if handle is None else [result._replace(recall_handle=handle) for result in results]
 
     # ---- again? ------------------------------------------------------------------------------------------------------
 

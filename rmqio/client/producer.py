@@ -14,16 +14,21 @@ from rmqio.client.in_flight import InFlight
 from rmqio.client.pending import PendingRequest, Sending, SendStatistics
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.queue_choice import QueueChoice
+from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.send_templates import SendTemplates
 from rmqio.errors import LocalError
-from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.seams import PendingSend
-from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
-from rmqio.wire.bodies import ZLIB, compress, compression_flags
-from rmqio.wire.properties import validate_group, validate_topic
+from rmqio.wire import requests
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds, batchable
+from rmqio.wire.bodies import KINDS, compress, compression_flags
+from rmqio.wire.command import Command
+from rmqio.wire.properties import encode_properties, validate_group, validate_topic
+from rmqio.wire.recall import broker_of, recall
 from rmqio.wire.send_template import SendRequest, properties_text
+from rmqio.wire.transactions import PREPARED, half_properties
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -58,6 +63,7 @@ class RemotingProducer:
         self._owned_pool = ConnectionPool(options, environment) if pool is None else None
         pool = pool or self._owned_pool
         assert pool is not None  # one of the two
+        self._pool = pool
         self._routes = routes or Routes(options, pool, environment)
         self._group = self._routes.wire_name(group)
         validate_group(self._group)
@@ -71,6 +77,8 @@ class RemotingProducer:
         )
         self._in_flight = InFlight(options.max_in_flight)
         self._ids = ids or MessageIds()
+        self._compression = KINDS[options.compression]
+        self._compression_flags = compression_flags(self._compression)
         self._legal_topics: set[str] = set()
         self._is_closed = False
         self._pid = os.getpid()
@@ -98,28 +106,42 @@ class RemotingProducer:
         Raises `LocalError` for what no broker takes, `BrokerError` and `TransportError` after the retries that the
         options permit.
         """
-        if self._is_closed:
-            self._check_open()  # raises; its look for a fork is for who has batches in flight
-        topic = _topic_of(message.topic, queue)
-        if topic not in self._legal_topics:
-            self._check_topic(topic)
-        body = message.body
-        if not isinstance(body, bytes) or not body:
-            _refuse_body(body)
-        message_id = message_id or next(self._ids)
-        properties = properties_text(message, message_id)
-        sys_flag = 0
-        limit = self._options.compress_over_bytes
-        if limit is not None and len(body) >= limit:
-            body, sys_flag = compress(body), compression_flags(ZLIB)
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
-        may_move = queue is None and message.sharding_key is None
-        if queue is None:
-            key = message.sharding_key
-            queue = self._choice.in_turn(topic) if key is None else self._choice.for_key(topic, key)
-        request = SendRequest(self._templates.of(queue), body, properties, self._now_ms(), sys_flag)
-        return PendingRequest(self._sending, queue, request, (message_id,), may_move=may_move).result()[0]
+        return self._one(message, queue, message_id or next(self._ids)).result()[0]
+
+    def send_half(
+        self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
+    ) -> SendResult:
+        """Store a half message, which nobody sees until its transaction is committed: for `TransactionProducer`.
+
+        Not repeated after a try whose outcome is unknown: a second half message would be checked and committed too.
+        Raises as `send`, and `LocalError` for a delayed message: the broker would forget about the transaction.
+        """
+        if not batchable(message):
+            raise LocalError("a delayed message cannot be sent in a transaction: send it without one")
+        return self._one(message, queue, message_id or next(self._ids), is_half=True).result()[0]
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Call back a message that waits for its time (`deliver_at_ms`), by the handle in its `SendResult`; its id.
+
+        Success says that the broker has taken the recall: it drops the message unless its time comes just now. Raises
+        `LocalError` for what is no handle, `IllegalOperation` for a message whose time has come, `NoPermission` where
+        the broker does not permit recalls (recallMessageEnable, off by default), `BrokerError`, `TransportError`.
+        """
+        self._check_open()
+        self._check_topic(topic)
+        broker = broker_of(recall_handle)
+        command = recall(self._group, self._routes.wire_name(topic), recall_handle, broker)
+
+        def attempt() -> Command:
+            address = self._routes.master(topic, broker)
+            answer = self._pool.connection(address).request(command, self._options.request_timeout_ms)
+            requests.expect_success(answer, f"recall of a message of topic {topic!r} at {broker}")
+            return answer
+
+        answer = call_with_retries(
+            attempt, self._options, self._environment, on_stale_route=lambda: self._routes.invalidate(topic)
+        )
+        return answer.ext.get("msgId", "")
 
     def send_batch(
         self,
@@ -194,6 +216,38 @@ class RemotingProducer:
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
+    def _one(
+        self, message: Message, queue: MessageQueue | None, message_id: str, *, is_half: bool = False
+    ) -> PendingRequest:
+        if self._is_closed:
+            self._check_open()  # raises; its look for a fork is for who has batches in flight
+        topic = _topic_of(message.topic, queue)
+        if topic not in self._legal_topics:
+            self._check_topic(topic)
+        body = message.body
+        if not isinstance(body, bytes) or not body:
+            _refuse_body(body)
+        sys_flag = 0
+        if is_half:
+            properties = encode_properties(message, message_id=message_id, extra=half_properties(self._group)).decode()
+            sys_flag = PREPARED
+        else:
+            properties = properties_text(message, message_id)
+        limit = self._options.compress_over_bytes
+        if limit is not None and len(body) >= limit:
+            body, sys_flag = self._compress(body), sys_flag | self._compression_flags
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
+        may_move = queue is None and message.sharding_key is None
+        if queue is None:
+            key = message.sharding_key
+            queue = self._choice.in_turn(topic) if key is None else self._choice.for_key(topic, key)
+        request = SendRequest(self._templates.of(queue), body, properties, self._now_ms(), sys_flag)
+        return PendingRequest(self._sending, queue, request, (message_id,), may_move=may_move, is_single_try=is_half)
+
+    def _compress(self, body: bytes) -> bytes:
+        return compress(body, kind=self._compression, level=self._options.compression_level)
+
     def _batch(
         self, messages: Sequence[Message], queue: MessageQueue, message_ids: Sequence[str] | None, *, may_move: bool
     ) -> PendingRequest:
@@ -204,11 +258,33 @@ class RemotingProducer:
         ids = self._ids.take(len(messages)) if message_ids is None else list(message_ids)
         if len(ids) != len(messages):
             raise LocalError(f"{len(ids)} message_ids for {len(messages)} messages")
+        compressed = self._all_compressed(messages)
         builder = BatchBuilder()
-        if builder.add_all(messages, ids) < len(messages):
+        if builder.add_all(compressed or messages, ids) < len(messages):
             raise LocalError(f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes")
-        request = SendRequest(self._templates.of(queue), builder.encode(), "", self._now_ms(), batch=True)
+        # By this a topic of type BatchCQ takes the batch as one record, as from Java. Of such a record a Java consumer
+        # would take the compressed members for one compressed body: they are stored one by one.
+        properties = "" if compressed else f"{UNIQ_KEY}\x01{ids[0]}\x02"
+        sys_flag = self._compression_flags if compressed else 0
+        request = SendRequest(
+            self._templates.of(queue), builder.encode(), properties, self._now_ms(), sys_flag, batch=True
+        )
         return PendingRequest(self._sending, queue, request, ids, may_move=may_move)
+
+    def _all_compressed(self, messages: Sequence[Message]) -> list[Message] | None:
+        """The messages with their bodies compressed; None: as they are. A batch has one flag for all its members."""
+        limit = self._options.compress_over_bytes
+        if limit is None:
+            return None
+        bodies = [message.body for message in messages]
+        if not all(isinstance(body, bytes) and body for body in bodies):
+            return None  # who builds the batch refuses it
+        if max(map(len, bodies)) < limit:
+            return None
+        compressed = [self._compress(body) for body in bodies]
+        if sum(map(len, compressed)) >= sum(map(len, bodies)):
+            return None
+        return [message.replace(body=body) for message, body in zip(messages, compressed, strict=True)]
 
     def _now_ms(self) -> int:
         return int(self._environment.wall_clock() * 1000)

@@ -80,11 +80,11 @@ class QueueChoice:
     def address(self, queue: MessageQueue) -> str:
         """The address of the queue's broker. Raises `TopicNotExist`, and `TransportError` while it has no master."""
         try:
-            return self._routes.master(queue.topic, queue.broker)
+            return self._routes.master(*queue)
         except TopicNotExist:
             with suppress(TransportError):
                 # A name server forgets a broker that went down, and the topics that only this one has.
-                return self._routes.held_address(queue.topic, queue.broker)
+                return self._routes.held_address(*queue)
             if not self._options.create_topics:
                 raise
         data = self._template_route().brokers.get(queue.broker)

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import PullResult, PullStatus, Record
+from rmqio.wire.stored import INNER_BATCH
 
 C = TypeVar("C")
 
@@ -148,11 +149,11 @@ class ReadAhead(Generic[C]):
             end = head.end
             records = records[: bisect_left(records, end, key=_offset_of)]
             corrupt = tuple(bad for bad in corrupt if bad.queue_offset < end)
-        skipped = 0 if self._is_filtered else _missing(begin, end, records, corrupt)
+        skipped = 0 if self._is_filtered or result.is_border else _missing(begin, end, records, corrupt)
         if skipped < 0:
             raise WireError(f"a pull from offset {begin} to {end} gave {len(records)} messages, more than there can be")
         self.known_max = max(self.known_max or 0, result.max_offset)
-        self._learn(head, next_offset, result.max_offset, body_bytes)
+        self._learn(head, result, body_bytes)
         self.segments.popleft()
         self.position = end
         if self.segments and end < head.end:
@@ -170,13 +171,18 @@ class ReadAhead(Generic[C]):
             begin = until
         self.segments.extendleft(reversed(rest))
 
-    def _learn(self, head: Segment[C], next_offset: int, max_offset: int, body_bytes: int) -> None:
+    def _learn(self, head: Segment[C], result: PullResult, body_bytes: int) -> None:
+        next_offset = result.next_offset
         self._answer_bytes += (body_bytes - self._answer_bytes) / 4
         covered = next_offset - head.begin
-        if next_offset >= max_offset:
+        if next_offset >= result.max_offset:
             return  # it ended where the queue ends, which says nothing of the broker's limits
         if self._is_filtered:
             self.span = min(max(covered, 1), LONGEST_SPAN)
+        elif result.records and result.records[-1].sys_flag & INNER_BATCH:
+            # Records that take many offsets, handed out whole to whoever asks for one of them: a pull for each part
+            # of such a one would bring all of it each time. One that began inside covers less than there is.
+            self.span = min(max(covered, self.span), LONGEST_SPAN)
         elif covered < min(self.span, head.end - head.begin):
             self.span = covered
             self._full_answers = 0

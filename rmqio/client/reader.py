@@ -12,9 +12,13 @@ from rmqio.client.outage import Outage
 from rmqio.client.read_ahead import ReadAhead
 from rmqio.client.session import Call, Session
 from rmqio.errors import (
+    InvalidParameter,
     LocalError,
+    OffsetOutOfRange,
     RequestTimeout,
     RmqioError,
+    TopicNotExist,
+    TransportError,
 )
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
@@ -43,6 +47,14 @@ _TELLING = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+
+
+_UNKNOWN_YET = (TopicNotExist, InvalidParameter, OffsetOutOfRange)
+"""What a replica says of topics, queues and offsets that it has not got from its master yet."""
+
+
+class ReplicaBehind(TransportError):
+    """The master is away, and a replica that is asked in its place does not have what is wanted."""
 
 
 class PipelinedReader:
@@ -85,6 +97,8 @@ class PipelinedReader:
         self._template: PullTemplate | None = None
         self._session: Session | None = None
         self._error: RmqioError | None = None
+        self._asks_replica = False
+        """Whether a pull in flight may have gone to a replica."""
         self._outage = Outage(options, environment)
         self._is_closed = False
         self.resets_ignored = 0
@@ -211,6 +225,7 @@ class PipelinedReader:
             self._session = connection.session
             if not is_usable:
                 return
+            self._asks_replica |= self._link.is_replica
             calls = connection.start_pulls(
                 self._pull_template(),
                 [(segment.begin, segment.max_messages, segment.is_long_poll) for segment in segments],
@@ -257,8 +272,8 @@ class PipelinedReader:
         except RmqioError as error:
             self._fail(error)
             if self._error is not None:
-                self._error = None
-                raise
+                failure, self._error = self._error, None
+                raise failure from failure.__cause__
             return None
         if fetched is not None:
             self._outage.succeed()
@@ -276,6 +291,10 @@ class PipelinedReader:
 
     def _fail(self, error: RmqioError) -> None:
         """Give up what is in flight; plan a retry, or keep the error for `poll`."""
+        if self._asks_replica and isinstance(error, _UNKNOWN_YET):
+            behind = ReplicaBehind(f"the master is away, and its replica is behind or does not know better: {error}")
+            behind.__cause__ = error
+            error = behind
         self._drop(self.position)
         if isinstance(error, PullGroupReset):
             self.resets_ignored += 1
@@ -286,6 +305,7 @@ class PipelinedReader:
             self._error = error
 
     def _drop(self, position: int) -> None:
+        self._asks_replica = False
         for segment in self._plan.restart(position):
             if segment.call is not None:
                 segment.call.forget()

@@ -59,24 +59,34 @@ class Routes:
         if held is not None:
             self._known[topic] = (float("-inf"), held[1])
 
-    def master(self, topic: str, broker: str) -> str:
-        """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known."""
+    def master(self, topic: str, broker: str, queue_id: int = -1) -> str:
+        """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known.
+
+        With a queue id: of the broker that has this queue of a static topic now.
+        """
         for refresh in (False, True):
-            data = self.route(topic, refresh=refresh).brokers.get(broker)
+            route = self.route(topic, refresh=refresh)
+            data = route.brokers.get(route.owner(broker, queue_id))
             if data is not None and (address := data.master) is not None:
                 return address
         raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
 
-    def held_address(self, topic: str, broker: str) -> str:
+    def held_address(self, topic: str, broker: str, queue_id: int = -1) -> str:
         """Where to pull from by the route that we hold, however old: the master, or a replica while there is none.
 
         Never blocks. Raises `TransportError` when we hold none.
         """
         held = self._known.get(topic)
-        data = held[1].brokers.get(broker) if held is not None else None
+        data = held[1].brokers.get(held[1].owner(broker, queue_id)) if held is not None else None
         if data is None or not data.addresses:
             raise TransportError(f"no address of broker {broker!r} is known (topic {topic!r})")
         return data.master or data.addresses[min(data.addresses)]
+
+    def holds_master(self, topic: str, broker: str) -> bool:
+        """Whether `held_address` is that of a master."""
+        held = self._known.get(topic)
+        data = held[1].brokers.get(broker) if held is not None else None
+        return data is not None and data.master is not None
 
     def refresh_soon(self, topic: str) -> None:
         """Begin or go on with looking a route up, for who must not block: call it again to have the answer taken."""
@@ -103,11 +113,12 @@ class Routes:
     def ask(self, command: Command, what: str) -> Command:
         """An answer of a name server: the last good one first, then the others in turn.
 
-        A server's error is returned, not raised, but for SYSTEM_ERROR, which means that it is not ready. Raises
-        `TransportError` when none answers.
+        A server's error is returned, not raised, but for SYSTEM_ERROR, which means that it is not ready. That a topic
+        does not exist is returned when no server knows it. Raises `TransportError` when none answers.
         """
         failures: list[str] = []
         last: RmqioError | None = None
+        unknown: Command | None = None
         for server in tuple(self._servers):
             try:
                 answer = self._pool.connection(server).request(command, self._options.request_timeout_ms)
@@ -119,8 +130,13 @@ class Routes:
                 last = broker_error(answer.code, answer.remark, what)
                 failures.append(f"{server}: {last}")
                 continue
+            if answer.code == TopicNotExist.number:  # after its start, too, until the topic's brokers have registered
+                unknown = unknown or answer
+                continue
             self._prefer(server)
             return answer
+        if unknown is not None:
+            return unknown
         raise TransportError(f"{what}: no name server answers: {'; '.join(failures)}") from last
 
     def _look_up(self, topic: str) -> TopicRoute:

@@ -536,7 +536,7 @@ static const char RECORD_LAYOUT[] =
     " sys_flag flag commit_log_offset prepared_transaction_offset raw_born_host raw_store_host body_crc stored_size";
 static const char MESSAGE_LAYOUT[] =
     "body topic tags keys properties sharding_key delay_level deliver_at_ms";
-static const char RESULT_LAYOUT[] = "queue queue_offset message_id offset_message_id status";
+static const char RESULT_LAYOUT[] = "queue queue_offset message_id offset_message_id status recall_handle";
 
 /* A tuple type of rmqio.model, if its fields are those that this file was written for. A stale build in a checkout must
    not be used: an ImportError makes rmqio go on in Python. */

@@ -18,7 +18,7 @@ enum {
     /* fields of Message */
     BODY, TOPIC, MESSAGE_TAGS, MESSAGE_KEYS, PROPERTIES, MESSAGE_SHARDING_KEY, DELAY_LEVEL, DELIVER_AT_MS,
     MESSAGE_FIELDS,
-    RESULT_FIELDS = 5, /* of SendResult */
+    RESULT_FIELDS = 6, /* of SendResult */
 };
 
 /* From now on calls of the class Message go to C. 0, or -1 with an exception. */

@@ -222,6 +222,7 @@ send_results(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyTuple_SET_ITEM(result, 2, Py_NewRef(id));
         PyTuple_SET_ITEM(result, 3, Py_NewRef(offset_id));
         PyTuple_SET_ITEM(result, 4, Py_NewRef(status));
+        PyTuple_SET_ITEM(result, 5, Py_NewRef(Py_None)); /* recall_handle: who sends one message fills it in */
         PyList_SET_ITEM(results, i, result);
         if (plain_queue && PyUnicode_CheckExact(id) && PyUnicode_CheckExact(offset_id)) {
             PyObject_GC_UnTrack(result); /* as a Message that is plain */

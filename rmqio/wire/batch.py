@@ -180,7 +180,7 @@ def send_results_in_python(
 ) -> list[SendResult]:
     """One result for each id and offset id, at rising offsets."""
     # What SendResult's constructor does, without its keyword handling.
-    fields = zip(repeat(queue), count(first_offset), ids, offset_ids, repeat(status))
+    fields = zip(repeat(queue), count(first_offset), ids, offset_ids, repeat(status), repeat(None))
     return list(map(tuple.__new__, repeat(SendResult), fields))
 
 

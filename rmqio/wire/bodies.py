@@ -22,6 +22,8 @@ ZLIB_OLD: Final = 0
 LZ4: Final = 1
 ZSTD: Final = 2
 ZLIB: Final = 3
+KINDS: Final = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
+"""By the names that users give."""
 
 _LZ4_FIRST_OUTPUT: Final = 64 * 1024
 _ZSTD_MAX_RATIO: Final = 128 * 1024 // 4
@@ -44,7 +46,7 @@ def compression_flags(kind: int) -> int:
 
 
 def compress(data: bytes, *, kind: int = ZLIB, level: int = 5) -> bytes:
-    """Compresses a body; the message's system flag then needs `compression_flags(kind)`. LZ4 knows no level here."""
+    """Compresses a body; the message's system flag then needs `compression_flags(kind)`. LZ4 has no level."""
     if kind in (ZLIB, ZLIB_OLD):
         return zlib.compress(data, level)
     if kind == LZ4:

@@ -12,7 +12,7 @@ from typing import Any
 from rmqio.errors import LocalError, WireError
 from rmqio.wire import accelerator
 from rmqio.wire.accelerator import HeaderFields
-from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, Serialization
+from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, ResponseCode, Serialization
 
 _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _INT = struct.Struct(">i")
@@ -52,6 +52,18 @@ class Command:
         return f"<{kind} code={self.code} opaque={self.opaque} fields={sorted(self.ext)} body={len(self.body)} B>"
 
 
+def refuse(request: Command) -> Command | None:
+    """Our answer to a request that the server sent us: none to a one-way one, else "not supported"."""
+    if request.is_oneway:
+        return None
+    return Command(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        opaque=request.opaque,
+        flag=CommandFlag.RESPONSE,
+        remark=f"request code {request.code} is not served by this client",
+    )
+
+
 def encode_header(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
     """The header's bytes, without the lengths that precede it."""
     if serialization is Serialization.JSON:
@@ -80,7 +92,10 @@ def _encode_json(command: Command) -> bytes:
 
 def _decode_json(data: bytes) -> Command:
     usual = None if _read_usual is None else _read_usual(data)
-    code, ext, opaque, flag, remark, language, version = _read_json(data) if usual is None else usual
+    try:
+        code, ext, opaque, flag, remark, language, version = _read_json(data) if usual is None else usual
+    except RecursionError as error:  # what can just be parsed may be nested too deeply to be shown or written
+        raise WireError("header is JSON nested too deeply") from error
     number = LANGUAGES.index(language) if language in LANGUAGES else PYTHON
     # By position: by keyword it takes twice as long, and there is one for each 32 messages that are read.
     return Command(code, ext, b"", opaque, flag, remark, number, version)

@@ -18,7 +18,8 @@ from rmqio.model import (
     SendStatus,
     TopicRoute,
 )
-from rmqio.wire.codes import CommandFlag, PullFlag, RequestCode, ResponseCode
+from rmqio.wire import static_topics
+from rmqio.wire.codes import PullFlag, RequestCode, ResponseCode
 from rmqio.wire.command import Command
 from rmqio.wire.stored import decode_records
 
@@ -47,9 +48,10 @@ def parse_route(topic: str, answer: Command) -> TopicRoute:
             )
             for b in body.get("brokerDatas") or ()
         }
+        logical = static_topics.owners(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"route of topic {topic!r} is malformed: {error!r}") from error
-    return TopicRoute(topic, queues, brokers, order_conf=body.get("orderTopicConf"))
+    return TopicRoute(topic, queues, brokers, order_conf=body.get("orderTopicConf"), logical=logical)
 
 
 def get_topic_list() -> Command:
@@ -194,16 +196,22 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
     try:
         next_offset, suggested = int(ext["nextBeginOffset"]), int(ext["suggestWhichBrokerId"])
         minimum, maximum = int(ext["minOffset"]), int(ext["maxOffset"])
+        delta = static_topics.offset_delta(queue, ext)
     except (KeyError, ValueError) as error:
         raise WireError(f"pull of {queue} at {offset}: an offset is missing or not a number: {error}") from error
     decoded = decode_records(
         answer.body if status is PullStatus.FOUND else b"",
         broker=queue.broker,
-        min_offset=offset,
+        min_offset=offset - delta,
         topic=queue.topic,
         queue_id=queue.queue_id,
     )
-    return PullResult(status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark)
+    if static_topics.is_logical(queue):
+        decoded = static_topics.as_logical(decoded, queue, delta)
+    is_border = static_topics.is_border(queue, status, next_offset, minimum)
+    return PullResult(
+        status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark, is_border
+    )
 
 
 def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:
@@ -354,18 +362,6 @@ def producer_heartbeat(client_id: str, groups: list[str]) -> Command:
         "withoutSub": False,
     }
     return Command(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
-
-
-def refuse(request: Command) -> Command | None:
-    """Our answer to a request that the server sent us: none to a one-way one, else "not supported"."""
-    if request.is_oneway:
-        return None
-    return Command(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-        opaque=request.opaque,
-        flag=CommandFlag.RESPONSE,
-        remark=f"request code {request.code} is not served by this client",
-    )
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------

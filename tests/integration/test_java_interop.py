@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 import base64
-import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.jvm import compile_java, find_jdk, java_command
-from bench.process import LineProcess
-from bench.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
-from rmqio.model import Message, MessageFilter, Record, SendResult, SendStatus
+from rmqio.model import Message, SendResult, SendStatus
 from rmqio.options import ClientOptions
-from rmqio.wire.bodies import COMPRESSED
+from tests.helpers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
 
-SOURCE = Path(__file__).resolve().parents[1] / "helpers" / "java" / "Interop.java"
 QUEUES = 4
 TEXT = {"city": "Zürich", "emoji": "\U0001f680 go", "equals": "a=b;c", "number": "1"}
 
 
-class JavaClient:
-    """The official client, as one long-lived process."""
-
-    def __init__(self, process: LineProcess) -> None:
-        self._process = process
-
-    def send(
-        self, topic: str, messages: Sequence[Mapping[str, Any]], mode: str = "single", compression: str | None = None
-    ) -> list[dict[str, Any]]:
-        command = {"do": "send", "topic": topic, "mode": mode, "messages": messages, "compression": compression}
-        return list(self._process.ask(json.dumps(command))["results"])
-
-    def consume(self, topic: str, count: int, tags: str | None = None) -> list[dict[str, Any]]:
-        """The messages, sorted by queue and offset."""
-        command = {"do": "consume", "topic": topic, "count": count, "filter": tags}
-        found = self._process.ask(json.dumps(command))["messages"]
-        return sorted(found, key=lambda m: (m["queueId"], m["queueOffset"]))
-
-    def queues_of_keys(self, topic: str, keys: Sequence[str]) -> list[str]:
-        return list(self._process.ask(json.dumps({"do": "queues_of_keys", "topic": topic, "keys": keys}))["queues"])
-
-
 @pytest.fixture(scope="module")
 def java(rocketmq: LocalRocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
-    try:
-        jdk = find_jdk()
-    except BenchError as error:
-        pytest.skip(f"no JDK: {error}")
-    folder = tmp_path_factory.mktemp("interop")
-    class_path = compile_java(jdk, SOURCE, folder / "classes")
-    command = java_command(jdk, class_path, folder, "Interop", [rocketmq.name_server])
-    with LineProcess("the Java client", command, folder / "java.log", cwd=folder) as process:
-        yield JavaClient(process)
+    with java_client(rocketmq.name_server, tmp_path_factory.mktemp("interop")) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -73,73 +37,6 @@ def topic(rocketmq: LocalRocketMQ, request: pytest.FixtureRequest) -> str:
     name = "interop_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:80]
     rocketmq.create_topic(name, queues=QUEUES)
     return name
-
-
-def read(factory: RemotingClientFactory, topic: str, count: int, tags: str = "*") -> list[Record]:
-    """Our client's view: `count` messages of all queues from their start, sorted by queue and offset."""
-    client = factory.queue_client()
-    try:
-        readers = [client.open_reader(q, 0, message_filter=MessageFilter(tags)) for q in client.queues(topic)]
-        records: list[Record] = []
-        deadline = time.monotonic() + 60
-        while len(records) < count and time.monotonic() < deadline:
-            for reader in readers:
-                while (fetched := reader.poll()) is not None:
-                    assert not fetched.corrupt
-                    records += fetched.records
-            client.wait(readers, 200)
-    finally:
-        client.close()
-    return sorted(records, key=lambda r: (r.queue_id, r.queue_offset))
-
-
-def java_fields(record: Record) -> dict[str, Any]:
-    """A record under the names of Java's MessageExt, as Interop.java prints them."""
-    return {
-        "brokerName": record.broker,
-        "queueId": record.queue_id,
-        "storeSize": record.stored_size,
-        "queueOffset": record.queue_offset,
-        "sysFlag": record.sys_flag & ~COMPRESSED,  # Java clears it when it has decompressed; a Record has it as stored
-        "bornTimestamp": record.born_timestamp_ms,
-        "bornHost": record.born_host,
-        "storeTimestamp": record.store_timestamp_ms,
-        "storeHost": record.store_host,
-        "msgId": record.message_id,
-        "offsetMsgId": record.offset_message_id,
-        "commitLogOffset": record.commit_log_offset,
-        "bodyCRC": record.body_crc,
-        "reconsumeTimes": record.reconsume_times,
-        "preparedTransactionOffset": record.prepared_transaction_offset,
-        "topic": record.topic,
-        "flag": record.flag,
-        "tags": record.tags,
-        "keys": " ".join(record.keys) or None,
-        "shardingKey": record.sharding_key,
-        "body": base64.b64encode(record.body).decode(),
-        "properties": record.properties,
-        "uniqueId": record.get_property("UNIQ_KEY"),
-    }
-
-
-def same_for_both(java: JavaClient, factory: RemotingClientFactory, topic: str, count: int) -> list[Record]:
-    """Read with both clients and compare every field of every message; our records."""
-    records = read(factory, topic, count)
-    assert len(records) == count
-    theirs = java.consume(topic, count)
-    assert len(theirs) == count
-    for record, message in zip(records, theirs, strict=True):
-        ours = java_fields(record)
-        # Java's JSON leaves out what is null.
-        differing = {name: (ours[name], message.get(name)) for name in ours if ours[name] != message.get(name)}
-        assert not differing, "field: (ours, Java's)"
-        assert ours.keys() >= message.keys()
-    return records
-
-
-def given(body: bytes, **fields: Any) -> dict[str, Any]:
-    """A message for Interop.java."""
-    return {"body": base64.b64encode(body).decode(), **fields}
 
 
 def test_a_message_from_java_with_all_it_can_carry_reads_alike(

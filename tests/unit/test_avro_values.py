@@ -187,7 +187,7 @@ def test_an_element_that_holds_itself_is_refused() -> None:
 BROKEN: list[tuple[Any, str, str]] = [
     ("int", "", "int: the body ends within it"),
     ("int", "80", "the body ends within it"),
-    ("int", "ff" * 11, "a number of more than 10 bytes"),
+    ("int", "ff" * 11, "a number of more than 64 bits"),
     ("int", "0202", "1 bytes are left behind a int"),
     ("string", "0661", "string: 3 bytes are announced, 1 are left"),
     ("string", "0161", "string: -1 bytes are announced"),

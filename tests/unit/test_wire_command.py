@@ -223,3 +223,14 @@ def test_any_json_object_gives_a_command_of_sound_types_or_a_wire_error(header: 
     assert all(type(number) is int for number in (command.code, command.version, command.opaque, command.flag))
     assert all(isinstance(value, str) for value in command.ext.values())
     assert 0 <= command.language < len(LANGUAGES)
+
+
+@pytest.mark.parametrize("header", ['{"code":%s}', '{"extFields":{"a":%s}}'], ids=["a number", "a field"])
+def test_nested_as_deeply_as_can_just_be_parsed_is_a_command_or_a_wire_error(header: str) -> None:
+    outcomes = set()
+    for levels in range(500, 1000):
+        try:
+            outcomes.add(type(decode_header((header % ("[" * levels + "]" * levels)).encode(), JSON)))
+        except WireError as error:
+            outcomes.add(type(error))
+    assert outcomes == ({WireError} if "code" in header else {Command, WireError})

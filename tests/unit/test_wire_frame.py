@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import NamedTuple
 
 import pytest
@@ -285,3 +286,23 @@ def test_round_trip_of_both_serializations_mixed_on_one_stream(
 ) -> None:
     stream = b"".join(encode_frame(command, serialization) for command, serialization in sent)
     assert drain(stream, chunk) == [command for command, _ in sent]
+
+
+def test_many_small_pieces_take_no_more_memory_than_large_ones() -> None:
+    body = bytes(range(256)) * 256
+    frame = encode_frame(Command(1, {}, body))
+    decoder = FrameDecoder()
+    pieces = memoryview(frame)
+    tracemalloc.start()
+    try:
+        for begin in range(0, len(frame) - 600, 2):
+            decoder.receive_data(pieces[begin : begin + 2])
+        assert decoder.next_command() is None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    decoder.receive_data(frame[begin + 2 :])
+    command = decoder.next_command()
+    assert command is not None
+    assert command.body == body
+    assert peak < 3 * len(frame)

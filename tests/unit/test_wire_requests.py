@@ -11,7 +11,7 @@ import pytest
 from rmqio.errors import BrokerError, CorruptMessage, LocalError, WireError, broker_error
 from rmqio.model import BrokerData, MessageFilter, MessageQueue, PullStatus, QueueData, SendStatus
 from rmqio.wire import requests
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, refuse
 from rmqio.wire.frame import FrameDecoder
 from rmqio.wire.pull_template import PullTemplate
 from tests.helpers.stored_bytes import Stored, encode_all
@@ -440,7 +440,7 @@ def test_a_commit_that_a_pending_reset_swallowed_is_recognised(code: int, remark
 
 
 def test_a_servers_request_is_refused_under_its_own_number() -> None:
-    refusal = requests.refuse(Command(309, opaque=77))
+    refusal = refuse(Command(309, opaque=77))
     assert refusal is not None
     assert (refusal.code, refusal.opaque, refusal.is_response, refusal.is_oneway) == (3, 77, True, False)
     assert "309" in (refusal.remark or "")
@@ -448,4 +448,4 @@ def test_a_servers_request_is_refused_under_its_own_number() -> None:
 
 @pytest.mark.parametrize("code", [39, 40])
 def test_a_oneway_request_gets_no_answer(code: int) -> None:
-    assert requests.refuse(Command(code, flag=2)) is None
+    assert refuse(Command(code, flag=2)) is None

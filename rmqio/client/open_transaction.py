@@ -1,0 +1,117 @@
+"""One half message that waits for its end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.model import SendResult
+from rmqio.wire.transactions import Decision, HalfMessage
+
+if TYPE_CHECKING:
+    from rmqio.client.connection import Connection
+    from rmqio.client.transactions import TransactionProducer
+
+
+class TransactionOutcomeUnknown(RmqioError):
+    """A commit or rollback that the broker has not confirmed: it may have taken effect, or not.
+
+    It must not be repeated: a second commit gives a second message. The broker will ask the producer group, and the
+    `check` of one of its producers decides. `__cause__` is why there is no confirmation.
+    """
+
+    def __init__(self, message_id: str, decision: Decision) -> None:
+        self.message_id, self.decision = message_id, decision
+        super().__init__(
+            f"transaction of message {message_id}: the broker has not confirmed its {decision.name.lower()}, which may "
+            "have taken effect or not. Do not repeat it (a second commit gives a second message): the broker will ask "
+            "this producer group, and its check decides"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TransactionOutcomeUnknown, (self.message_id, self.decision)
+
+
+class TransactionResult(NamedTuple):
+    """What came of one `TransactionProducer.send`."""
+
+    half: SendResult
+    """Where the half message was stored: a place in the broker's system topic."""
+    decision: Decision
+
+
+class Transaction:
+    """A half message that is stored and waits for its end. Thread-safe. Made by `TransactionProducer.begin`.
+
+    As a context manager it commits at the end of the block unless it has ended inside, and leaves it to the check
+    when the block raises: whether the local transaction went through is then for `check` to find out.
+    """
+
+    def __init__(
+        self, producer: TransactionProducer, connection: Connection, half: HalfMessage, result: SendResult
+    ) -> None:
+        self.half = result
+        """Where the half message was stored first: a place in the broker's system topic."""
+        self._producer = producer
+        self._connection = connection
+        self._place = half
+        self._decision: Decision | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        state = "open" if self._decision is None else f"ended with {self._decision.name}"
+        return f"<Transaction {self.message_id} {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._decision is None:
+            if kind is None:
+                self.commit()
+            else:
+                self.leave()
+
+    @property
+    def message_id(self) -> str:
+        """The message's unique id: what to keep with the local transaction, so that `check` can find it."""
+        return self.half.message_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been ended here."""
+        return self._decision is None
+
+    def commit(self) -> None:
+        """Make the message visible. Raises `TransactionOutcomeUnknown`, `LocalError` if it was ended before."""
+        self.end(Decision.COMMIT)
+
+    def rollback(self) -> None:
+        """Drop the message. Raises as `commit`."""
+        self.end(Decision.ROLLBACK)
+
+    def leave(self) -> None:
+        """End it undecided here: the broker asks, and `check` decides. Raises `LocalError` if it was ended before."""
+        self.end(Decision.UNKNOWN)
+
+    def moved(self, connection: Connection, half: HalfMessage) -> None:
+        """For the producer: the broker has asked, and stored the half message anew."""
+        with self._lock:
+            self._connection, self._place = connection, half
+
+    def end(self, decision: Decision) -> None:
+        """End it by this decision; as `commit`, `rollback` or `leave`."""
+        with self._lock:
+            if self._decision is not None:
+                raise LocalError(f"transaction of message {self.message_id} was ended with {self._decision.name}")
+            self._producer.check_open()
+            self._decision = decision
+            connection, place = self._connection, self._place
+        try:
+            self._producer.end(connection, place, decision)
+        except RmqioError as error:
+            if decision is not Decision.UNKNOWN:
+                raise TransactionOutcomeUnknown(self.message_id, decision) from error
+        finally:
+            self._producer.forget(self)

@@ -1,0 +1,300 @@
+"""Transactional messages: a message that is seen when a local transaction has succeeded. See docs/transactions.md."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Self
+
+from rmqio.client.check_back import CheckBack, Ended, Inbox
+from rmqio.client.connection import Connection
+from rmqio.client.environment import Environment
+from rmqio.client.open_transaction import Transaction, TransactionOutcomeUnknown, TransactionResult
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.producer import RemotingProducer
+from rmqio.client.retry import call_with_retries
+from rmqio.client.routes import Routes
+from rmqio.errors import GoAway, LocalError, RmqioError, broker_error
+from rmqio.model import Message, MessageQueue, Record, SendStatus
+from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.batch import MessageIds
+from rmqio.wire.command import Command
+from rmqio.wire.transactions import Decision, HalfMessage, end_transaction, parse_check, stored_half
+
+__all__ = [
+    "COMMIT", "ROLLBACK", "UNKNOWN", "Decision", "Transaction", "TransactionOutcomeUnknown", "TransactionProducer",
+    "TransactionResult",
+]  # fmt: skip
+
+COMMIT, ROLLBACK, UNKNOWN = Decision.COMMIT, Decision.ROLLBACK, Decision.UNKNOWN
+
+Check = Callable[[Record], Decision]
+
+_LOGGER = logging.getLogger("rmqio.client")
+_STEP_MS = 1_000.0
+"""The background thread looks at least this often whether it is to end, and for new routes."""
+
+
+class TransactionProducer:
+    """Sends messages that become visible when a local transaction has gone through. Thread-safe. A context manager.
+
+    At least once, late: a half message is stored, the local transaction runs, then a commit shows the message. Where
+    a commit does not arrive, the broker asks `check` of any producer of the group. A message whose commit got lost on
+    its way back may be seen twice. It is not exactly once, and one transaction holds one message.
+
+    Brokers ask about a half message after 6 s, then each 30 s, 15 times in all, then drop it (their defaults). So some
+    producer of the group has to be there, with the same `topics`, and its `check` must give the same answer in any
+    process: look it up where the local transaction wrote it.
+
+    A daemon thread of its own sends heartbeats and answers checks from the start of the `with` block (or `start`) to
+    its end (or `close`). With `background=False` there is none: call `serve` again and again.
+
+    Belongs to the process that made it: a forked child makes its own.
+
+    Args:
+      options: as for every client; `vip_channel` is refused.
+      group: the producer group. All its members must answer checks alike.
+      check: called with the half message as a `Record`; gives `COMMIT`, `ROLLBACK` or `UNKNOWN` (ask me again). What it
+        raises is logged and means `UNKNOWN`. Called in the background thread, or in `serve`, one at a time, and not
+        for a transaction that is still open in this producer.
+      topics: what may be sent to; their brokers may ask from the start, also about what a predecessor has left.
+      background: whether to have the thread.
+      environment, ids: as `RemotingProducer`.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        group: str,
+        check: Check,
+        *,
+        topics: Sequence[str],
+        background: bool = True,
+        environment: Environment | None = None,
+        ids: MessageIds | None = None,
+    ) -> None:
+        if options.vip_channel:
+            raise LocalError("ClientOptions.vip_channel has no use in transactions: set it to False")
+        if isinstance(topics, str) or not topics:
+            raise LocalError(f"topics is {topics!r}; give the names of all topics that are sent to")
+        self._inbox = Inbox()
+        environment = replace(environment or Environment(), on_pushed=self._inbox.take_over)
+        self._options = options
+        self._environment = environment
+        self._check: Callable[[Record], object] = check  # whatever it gives
+        self._topics = frozenset(topics)
+        self._pool = ConnectionPool(options, environment)
+        self._routes = Routes(options, self._pool, environment)
+        self._producer = RemotingProducer(
+            options, group, pool=self._pool, routes=self._routes, environment=environment, ids=ids
+        )
+        self._group = self._routes.wire_name(group)
+        self._check_back = CheckBack(self._group, self._inbox, self._pool, options, environment)
+        self._open: weakref.WeakValueDictionary[str, Transaction] = weakref.WeakValueDictionary()
+        self._ended = Ended(environment)
+        self._is_closed = False
+        self._pid = os.getpid()
+        self._serving = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._has_thread = background
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<TransactionProducer {self._group!r} {state}, {len(self._open)} transactions open>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the background thread. Idempotent; no effect with `background=False`."""
+        self.check_open()
+        if self._has_thread and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"rmqio-transactions-{self._group}", daemon=True)
+            self._thread.start()
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def begin(
+        self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
+    ) -> Transaction:
+        """Store the half message and give the handle that ends it.
+
+        Raises `LocalError` for what cannot be sent (a delayed message too), `BrokerError` and `TransportError` when it
+        was not stored, or perhaps was: then the broker asks later, about a message id whose local transaction never
+        ran, to which `check` should say `ROLLBACK`.
+        """
+        self.check_open()
+        self.start()
+        topic = message.topic if queue is None else queue.topic
+        if topic not in self._topics:
+            raise LocalError(f"topic {topic!r} is not one of the producer's topics: {', '.join(sorted(self._topics))}")
+        result = self._producer.send_half(message, queue, message_id=message_id)
+        half = stored_half(self._routes.wire_name(result.queue.topic), result)
+        connection = self._pool.connection(self._routes.master(*result.queue))
+        transaction = Transaction(self, connection, half, result)
+        if result.status is not SendStatus.OK:
+            # As Java: what a crash may lose is no ground for a local transaction.
+            with suppress(RmqioError):
+                transaction.rollback()
+            what = f"half message to {result.queue}, rolled back because it is not safe"
+            raise broker_error(result.status.value, result.status.name, what)
+        self._open[result.message_id] = transaction
+        return transaction
+
+    def send(
+        self,
+        message: Message,
+        execute: Callable[[str], Decision],
+        queue: MessageQueue | None = None,
+        *,
+        message_id: str | None = None,
+    ) -> TransactionResult:
+        """Store the half message, run the local transaction `execute(message_id)`, and do what it decides.
+
+        When `execute` raises, it is left to the check, and the error is raised. Raises also as `begin` and
+        `Transaction.commit`.
+        """
+        transaction = self.begin(message, queue, message_id=message_id)
+        try:
+            decision = execute(transaction.message_id)
+            if not isinstance(decision, Decision):
+                raise LocalError(f"execute gave {decision!r}; it must give COMMIT, ROLLBACK or UNKNOWN")
+        except BaseException:
+            transaction.leave()
+            raise
+        transaction.end(decision)
+        return TransactionResult(transaction.half, decision)
+
+    # ---- for transactions --------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises `LocalError` when this producer is closed or another process's."""
+        if self._is_closed:
+            raise LocalError("this transaction producer is closed")
+        if self._pid != os.getpid():
+            raise LocalError("this transaction producer belongs to the parent process: make one in this process")
+
+    def end(self, connection: Connection, half: HalfMessage, decision: Decision, *, from_check: bool = False) -> None:
+        """Tell the broker, once. Raises `RmqioError` without its confirmation; of UNKNOWN there never is one."""
+        command = end_transaction(self._group, half, decision, from_check=from_check)
+        # What fails to start has not reached the broker whole: that may be repeated, and nothing behind it.
+        call = call_with_retries(lambda: connection.start(command), self._options, self._environment)
+        if decision is UNKNOWN:
+            call.forget()
+            return
+        answer = call.result(self._options.request_timeout_ms)
+        if answer.code == GoAway.number:  # not looked at: the broker is shutting down in order
+            call = connection.start(command)
+            answer = call.result(self._options.request_timeout_ms)
+        requests.expect_success(answer, f"{decision.name.lower()} of the transaction of message {half.message_id}")
+        self._ended.add(half.message_id, call.session)
+
+    def forget(self, transaction: Transaction) -> None:
+        """It has ended here: from now on `check` is asked."""
+        self._open.pop(transaction.message_id, None)
+
+    # ---- serving -----------------------------------------------------------------------------------------------------
+
+    def serve(self, timeout_ms: float) -> int:
+        """Send heartbeats that are due and answer checks, for this time; gives how many checks were answered.
+
+        For `background=False`: call it at least each `options.heartbeat_ms` (a broker forgets who is silent for 120 s),
+        from one thread. Raises `LocalError` where the background thread does it; what brokers do wrong is logged.
+        """
+        self.check_open()
+        if self._has_thread:
+            raise LocalError("this transaction producer serves in a thread of its own: make it with background=False")
+        return self._serve(timeout_ms)
+
+    def _serve(self, timeout_ms: float) -> int:
+        answered = 0
+        deadline = self._environment.clock() + timeout_ms / 1000
+        with self._serving:
+            while True:
+                while not self._is_closed and (check := self._inbox.next()) is not None:
+                    answered += self._answer(*check)
+                left_ms = (deadline - self._environment.clock()) * 1000
+                if self._is_closed or left_ms <= 0:
+                    return answered
+                self._check_back.register(self._masters())
+                self._check_back.wait(min(left_ms, _STEP_MS))
+
+    def _masters(self) -> set[str]:
+        """The masters of the topics' brokers, as far as they can be found out now."""
+        found: set[str] = set()
+        for topic in self._topics:
+            try:
+                route = self._routes.route(topic)
+            except RmqioError as error:
+                _LOGGER.info("transactions: no route of topic %r: %s", topic, error)
+                continue
+            found |= {data.master for data in route.brokers.values() if data.master is not None}
+        return found
+
+    def _answer(self, address: str, command: Command) -> bool:
+        try:
+            half, record = parse_check(command)
+            connection = self._check_back.connection(address)
+        except RmqioError as error:
+            _LOGGER.error("broker %s asks about a transaction that cannot be read: %s", address, error)
+            return False
+        transaction = self._open.get(half.message_id)
+        if transaction is not None:
+            transaction.moved(connection, half)
+            return False  # it still runs here; its end goes to the new place
+        # What has ended here is dropped: it is a copy, made in order to ask.
+        is_copy = self._ended.is_ended(half.message_id, connection.session)
+        decision = ROLLBACK if is_copy else self._ask(record)
+        try:
+            self.end(connection, half, decision, from_check=True)
+        except RmqioError as error:
+            _LOGGER.warning("check of message %s: broker %s will ask again: %s", half.message_id, address, error)
+            return False
+        return True
+
+    def _ask(self, record: Record) -> Decision:
+        names = self._routes.users_names([record.topic])
+        try:
+            decision = self._check(record._replace(topic=names[0]) if names else record)
+        except Exception:
+            _LOGGER.exception("the check of message %s failed; the broker will ask again", record.message_id)
+            return UNKNOWN
+        if not isinstance(decision, Decision):
+            _LOGGER.error(
+                "the check of message %s gave %r, not COMMIT, ROLLBACK or UNKNOWN", record.message_id, decision
+            )
+            return UNKNOWN
+        return decision
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._serve(_STEP_MS)
+            except Exception:
+                if not self._is_closed:
+                    _LOGGER.exception("the thread of %r goes on after a failure", self)
+                    self._environment.sleep(_STEP_MS / 1000)
+
+    def close(self) -> None:
+        """End the thread and the connections. Idempotent. Transactions that are open are left to the check."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._pid == os.getpid():
+            self._inbox.wakeup.wake()
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join(self._options.request_timeout_ms / 1000)
+            if self._open:
+                _LOGGER.warning("%r closes: the broker will ask other members of its group about them", self)
+        self._producer.close()
+        self._pool.close()

@@ -1,0 +1,31 @@
+"""Calling back a message that waits for its time (RecallMessageProcessor.java, RecallMessageHandle.java)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from rmqio.errors import LocalError
+from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import Command
+
+_VERSION = "v1"
+_PARTS = 5
+"""Version, topic, broker, time, unique id."""
+
+
+def broker_of(handle: str) -> str:
+    """The name of the broker that a recall handle belongs to. Raises `LocalError` for what is no handle."""
+    try:
+        parts = base64.b64decode(handle.encode(), altchars=b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, UnicodeError) as error:
+        raise LocalError(f"recall handle {handle!r} is none: {error}") from error
+    if len(parts) != _PARTS or parts[0] != _VERSION:
+        raise LocalError(f"recall handle {handle!r} is none, or of a version that is not known here")
+    return parts[2]
+
+
+def recall(group: str, topic: str, handle: str, broker: str) -> Command:
+    """Call back the message of a handle, at the broker that it belongs to."""
+    ext = {"producerGroup": group, "topic": topic, "recallHandle": handle, "bname": broker}
+    return Command(RequestCode.RECALL_MESSAGE, ext)
