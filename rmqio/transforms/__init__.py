@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import register_coders
+from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 register_coders()
 
 __all__ = [
     "ConstantTopic",
+    "DecodeRecords",
     "DropDuplicates",
     "FailedMessage",
     "QueueDescriptor",
@@ -22,6 +25,7 @@ __all__ = [
     "ReadFailure",
     "ReadFromRocketMQ",
     "TopicFromFields",
+    "WriteDeadLetters",
     "WriteToRocketMQ",
     "WriteToRocketMQResult",
 ]

@@ -114,7 +114,7 @@ class MessageQueueCoder(ValueCoder):
 
 
 class SendResultCoder(ValueCoder):
-    """22 bytes, topic, broker and the two ids."""
+    """22 bytes, topic, broker and the two ids; in version 2 also the recall handle."""
 
     value_type = SendResult
     _HEAD: Final = struct.Struct(">BBiqHHHH")
@@ -122,13 +122,17 @@ class SendResultCoder(ValueCoder):
 
     def encode(self, value: SendResult) -> bytes:
         try:
-            queue, queue_offset, message_id, offset_message_id, status = value
+            queue, queue_offset, message_id, offset_message_id, status, recall_handle = value
+            version, tail = (1, b"")
+            if recall_handle is not None:
+                handle = recall_handle.encode(*UTF8)
+                version, tail = 2, struct.pack(">H", len(handle)) + handle
             topic, broker = queue.topic.encode(*UTF8), queue.broker.encode(*UTF8)
             ids = message_id.encode(*UTF8), offset_message_id.encode(*UTF8)
             head = self._HEAD.pack(
-                1, status.value, queue.queue_id, queue_offset, len(topic), len(broker), len(ids[0]), len(ids[1])
+                version, status.value, queue.queue_id, queue_offset, len(topic), len(broker), len(ids[0]), len(ids[1])
             )
-            return b"".join((head, topic, broker, *ids))
+            return b"".join((head, topic, broker, *ids, tail))
         except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
@@ -140,14 +144,20 @@ class SendResultCoder(ValueCoder):
             broker_at = 22 + topic_size
             id_at = broker_at + broker_size
             other_at = id_at + id_size
-            if version != 1 or other_at + other_size != len(encoded) or status not in self._STATUS:
+            end = other_at + other_size
+            handle_at = end
+            if version == 2:
+                handle_at += 2
+                end = handle_at + int.from_bytes(encoded[end:handle_at], "big")
+            if version not in (1, 2) or end != len(encoded) or status not in self._STATUS:
                 raise self._not_one(f"version {version}, status {status}, {len(encoded)} bytes")
             return SendResult(
                 MessageQueue(str(encoded[22:broker_at], *UTF8), str(encoded[broker_at:id_at], *UTF8), queue_id),
                 offset,
                 str(encoded[id_at:other_at], *UTF8),
-                str(encoded[other_at:], *UTF8),
+                str(encoded[other_at : other_at + other_size], *UTF8),
                 self._STATUS[status],
+                str(encoded[handle_at:], *UTF8) if version == 2 else None,
             )
         except DECODE_ERRORS as error:
             raise self._not_one(error) from error
@@ -242,7 +252,7 @@ class ReadFailureCoder(ValueCoder):
     def encode(self, value: ReadFailure) -> bytes:
         try:
             head = self._HEAD.pack(
-                1,
+                2,
                 value.queue_id,
                 value.queue_offset,
                 value.born_timestamp_ms,
@@ -250,7 +260,16 @@ class ReadFailureCoder(ValueCoder):
                 len(value.body),
                 len(value.properties),
             )
-            texts = [value.topic, value.broker, value.message_id, value.keys, value.tags, value.error, value.reason]
+            texts = [
+                value.topic,
+                value.broker,
+                value.message_id,
+                value.keys,
+                value.tags,
+                value.error,
+                value.reason,
+                value.sharding_key,
+            ]
             for item in value.properties:
                 texts += item
             return b"".join((head, value.body, pack_texts(texts)))
@@ -261,12 +280,12 @@ class ReadFailureCoder(ValueCoder):
         try:
             version, queue_id, queue_offset, born, store, size, count = self._HEAD.unpack_from(encoded)
             end = self._HEAD.size + size
-            if version != 1 or end > len(encoded):
+            if version != 2 or end > len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            texts = unpack_texts(encoded, end, 7 + 2 * count)
-            topic, broker, message_id, keys, tags, error, reason = texts[:7]
+            texts = unpack_texts(encoded, end, 8 + 2 * count)
+            topic, broker, message_id, keys, tags, error, reason, sharding_key = texts[:8]
             body = encoded[self._HEAD.size : end]
-            properties = tuple(zip(texts[7::2], texts[8::2], strict=True))
+            properties = tuple(zip(texts[8::2], texts[9::2], strict=True))
             return ReadFailure(
                 topic,
                 broker,
@@ -281,6 +300,7 @@ class ReadFailureCoder(ValueCoder):
                 reason,
                 body,
                 properties,
+                sharding_key,
             )
         except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure

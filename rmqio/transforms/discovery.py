@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ class DiscoveryConfig:
     new_queue_start: str = "earliest"
     on_out_of_range: OffsetPolicy = "fail"
     on_timestamp_after_end: Literal["latest", "fail"] = "latest"
+
+
+def names_topic(subscription: Subscription, topic: str) -> bool:
+    """Whether a topic of that name would be read."""
+    if subscription.pattern:
+        return re.compile(subscription.pattern, subscription.flags).fullmatch(topic) is not None
+    return topic in subscription.topics or any(queue.topic == topic for queue in subscription.queues)
 
 
 def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:

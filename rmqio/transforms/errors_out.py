@@ -1,11 +1,14 @@
-"""What goes to the error output of a read: the coordinates, the raw body and the reason."""
+"""What goes to the error outputs: the coordinates, the raw body and the reason; and the dead letters made of it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqio.errors import CorruptMessage
-from rmqio.model import Message, Record
+from rmqio.dead_letters import ELEMENT, STORED, Failed, make_letter
+from rmqio.dead_letters import ORIGIN as ORIGIN
+from rmqio.errors import CorruptMessage, SerdeError
+from rmqio.model import Message, MessageQueue, Record
+from rmqio.sending.failures import FailedMessage
 from rmqio.wire.properties import user_properties
 
 
@@ -29,6 +32,7 @@ class ReadFailure(NamedTuple):
     """The body, or the stored bytes of a message that is itself broken."""
     properties: tuple[tuple[str, str], ...] = ()
     """The sender's own, by name."""
+    sharding_key: str = ""
 
 
 def failure_of_record(record: Record, error: Exception) -> ReadFailure:
@@ -47,6 +51,7 @@ def failure_of_record(record: Record, error: Exception) -> ReadFailure:
         str(error),
         record.body,
         tuple(sorted(user_properties(record.properties).items())),
+        record.sharding_key or "",
     )
 
 
@@ -68,24 +73,68 @@ def failure_of_corrupt(error: CorruptMessage) -> ReadFailure:
     )
 
 
-ORIGIN = "RMQIO_ORIGIN"
-ERROR = "RMQIO_ERROR"
-DROPPED = "RMQIO_DROPPED_PROPERTIES"
-_MAX_REASON = 1_000
-_MAX_PROPERTIES = 8_000
-"""Characters; a message has room for 32,767 bytes of properties, and ours must fit in any case."""
+def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
+    """The message for a dead-letter topic; `rmqio.dead_letters.letter_id` gives the id to write it with."""
+    if isinstance(failure, FailedMessage):
+        return make_letter(_failed(failure))
+    return make_letter(
+        Failed(
+            failure.body,
+            failure.error,
+            failure.reason,
+            origin=MessageQueue(failure.topic, failure.broker, failure.queue_id),
+            queue_offset=failure.queue_offset,
+            message_id=failure.message_id,
+            born_timestamp_ms=failure.born_timestamp_ms,
+            store_timestamp_ms=failure.store_timestamp_ms,
+            tags=failure.tags,
+            keys=tuple(failure.keys.split()),
+            sharding_key=failure.sharding_key,
+            properties=failure.properties,
+            kind=STORED if failure.error == CorruptMessage.__name__ else "",
+        )
+    )
 
 
-def dead_letter(failure: ReadFailure) -> Message:
-    """The message for a dead-letter topic: as it was sent, with coordinates and reason as further properties."""
-    origin = f"{failure.topic}/{failure.broker}/{failure.queue_id}/{failure.queue_offset}"
-    reason = f"{failure.error}: {failure.reason}"[:_MAX_REASON].replace("\x01", " ").replace("\x02", " ")
-    properties = dict(failure.properties)
-    if sum(len(name) + len(value) for name, value in failure.properties) > _MAX_PROPERTIES:
-        properties = {DROPPED: str(len(properties))}
-    return Message(
-        failure.body or b"\x00",  # a broker refuses an empty body
-        tags=failure.tags or None,
-        keys=tuple(failure.keys.split()),
-        properties=properties | {ORIGIN: origin, ERROR: reason},
+def letter_of_element(element: Any, failure: FailedMessage, message_id: str | None) -> Message:
+    """The dead letter of an element that can never be written; `message_id`: the stable id that it would have had.
+
+    A `Record` that gave no message is kept like one that could not be read, so that it goes back to where it came from.
+    """
+    if not isinstance(element, Record):
+        failed = _failed(failure)._replace(sink_message_id=message_id or "")
+        if failure.message is None and isinstance(element, bytes):
+            failed = failed._replace(body=element)
+        return make_letter(failed)
+    if failure.message is None:
+        read = failure_of_record(element, SerdeError(failure.reason))
+        return dead_letter(read._replace(error=failure.error))
+    return make_letter(
+        _failed(failure)._replace(
+            sink_message_id=message_id or "",
+            origin=element.queue,
+            queue_offset=element.queue_offset,
+            message_id=element.message_id,
+            born_timestamp_ms=element.born_timestamp_ms,
+            store_timestamp_ms=element.store_timestamp_ms,
+        )
+    )
+
+
+def _failed(failure: FailedMessage) -> Failed:
+    message = failure.message
+    if message is None:
+        text = failure.element.encode("utf-8", "backslashreplace")
+        return Failed(text, failure.error, failure.reason, kind=ELEMENT, sink_topic=failure.topic or "")
+    return Failed(
+        message.body,
+        failure.error,
+        failure.reason,
+        tags=message.tags or "",
+        keys=message.keys,
+        sharding_key=message.sharding_key or "",
+        properties=tuple(sorted(message.properties.items())),
+        sink_topic=failure.topic or "",
+        delay_level=message.delay_level,
+        deliver_at_ms=message.deliver_at_ms,
     )

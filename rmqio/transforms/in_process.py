@@ -212,3 +212,11 @@ class ReadSubscriptionFn(ReadQueueFn):
             return {queue: first(QueueDescriptor(queue)).start for queue in queues}
         start = StartFrom.latest() if self._discovery.new_queue_start == "latest" else StartFrom.earliest()
         return {q: start.resolve(q, client, group=None) for q in queues if q not in known}
+
+
+_IN_PROCESS_RUNNERS = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
+
+
+def is_in_process(pipeline: Any) -> bool:
+    """Whether a pipeline's runner is one that takes an endless read in one element only."""
+    return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS

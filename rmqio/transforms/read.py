@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
-from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Message, MessageFilter, MessageQueue, Record
+from rmqio.errors import LocalError
+from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.seams import ENDLESS_READ, ClientFactory
+from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
+from rmqio.transforms.decode import DecodeRecords
+from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn
-from rmqio.transforms.errors_out import ReadFailure, dead_letter
-from rmqio.transforms.in_process import ReadSubscriptionFn
+from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
+from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.in_process import ReadSubscriptionFn, is_in_process
 from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
+from rmqio.transforms.write_dead_letters import WriteDeadLetters
+from rmqio.wire.properties import validate_topic
 
 
 def read_client_options(name_server: str | None, options: ReadOptions) -> ClientOptions:
@@ -37,6 +42,7 @@ def read_client_options(name_server: str | None, options: ReadOptions) -> Client
         pull_batch=options.pull_batch,
         pull_depth=options.pull_depth,
         namespace=options.namespace,
+        security=options.security,
     )
 
 
@@ -54,6 +60,7 @@ class _Read(beam.PTransform):
         self,
         *,
         name_server: str | None,
+        security: Security | None,
         consumer_group: str | None,
         start: StartFrom | None,
         stop: StopAt | None,
@@ -63,11 +70,14 @@ class _Read(beam.PTransform):
         timestamp: TimestampPolicy,
         batches: bool,
         dead_letter_topic: str | None,
+        deduplicate: DropDuplicates | None,
         options: ReadOptions | None,
         client_factory: ClientFactory | None,
     ) -> None:
         super().__init__()
         options = options or ReadOptions()
+        if security is not None:
+            options = dataclasses.replace(options, security=security)
         group = consumer_group or options.consumer_group
         start = start or (StartFrom.group_offsets("latest") if group else StartFrom.latest())
         if not isinstance(start, StartFrom):
@@ -82,6 +92,12 @@ class _Read(beam.PTransform):
             raise LocalError("sql_filter is empty; leave it out to read everything")
         if deserializer is not None and not callable(deserializer):
             raise LocalError(f"deserializer is {deserializer!r}; it must be callable with a Record")
+        if dead_letter_topic is not None:
+            validate_topic(dead_letter_topic)
+        if deduplicate is not None and not isinstance(deduplicate, DropDuplicates):
+            raise LocalError(f"deduplicate is {deduplicate!r}; it must be a DropDuplicates, e.g. DropDuplicates()")
+        if deduplicate is not None and batches:
+            raise LocalError("deduplicate and batches exclude each other: duplicates are dropped one by one")
         expression = sql_filter if sql_filter is not None else (tags or options.tags or "*")
         self._config = ReadConfig(
             factory=client_factory or _remoting_factory(read_client_options(name_server, options)),
@@ -96,6 +112,7 @@ class _Read(beam.PTransform):
             errors_to_output=dead_letter_topic is not None,
         )
         self._dead_letter_topic = dead_letter_topic
+        self._deduplicate = deduplicate
         self._error_handler: Any = None
 
     def with_error_handler(self, error_handler: Any) -> Any:
@@ -147,27 +164,37 @@ class _Read(beam.PTransform):
             learned = read[WATERMARKS_TAG] | "Learned" >> beam.Map(_same).with_output_types(tuple[str, int])
             watermarks(learned)
             runs = read["runs"] | "Runs" >> beam.Map(_same).with_output_types(Pulled)
-        fn = TakeApartFn(config.deserializer, batches=config.batches, errors_to_output=handled)
-        apart = beam.ParDo(fn).with_output_types(self._element_type)
+        first = self._deduplicate is None
+        deserializer = config.deserializer if first else None
+        element_type = self._element_type if first else Record
+        fn = TakeApartFn(deserializer, batches=config.batches, errors_to_output=handled)
+        apart = beam.ParDo(fn).with_output_types(element_type)
         if not handled:
-            return runs | "Records" >> apart
+            return self._deduplicated(runs | "Records" >> apart)
         outputs = runs | "Records" >> apart.with_outputs(ERRORS_TAG, main="records")
         failures = outputs[ERRORS_TAG] | "Failures" >> beam.Map(_same).with_output_types(ReadFailure)
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failures)
         if self._dead_letter_topic is not None:
-            self._write_dead_letters(failures)
-        return outputs["records"] | "Decoded" >> beam.Map(_same).with_output_types(self._element_type)
+            # A letter that nobody takes would be the last copy of a message that the group is committed past.
+            letters = WriteDeadLetters(self._dead_letter_topic, client_factory=config.factory)
+            _ = failures | "Write dead letters" >> letters
+        return self._deduplicated(outputs["records"] | "Decoded" >> beam.Map(_same).with_output_types(element_type))
 
-    def _write_dead_letters(self, failures: Any) -> None:
-        from rmqio.transforms.write import WriteToRocketMQ
-
-        # A letter that nobody takes would be the last copy of a message that the group has been committed past.
-        letters = failures | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        written = letters | "Write dead letters" >> WriteToRocketMQ(
-            self._dead_letter_topic, client_factory=self._config.factory
+    def _deduplicated(self, records: Any) -> Any:
+        """Duplicates are dropped before they are decoded, so that a body that does not decode is one dead letter."""
+        if self._deduplicate is None:
+            return records
+        records = records | "Deduplicate" >> self._deduplicate
+        deserializer = self._config.deserializer
+        if deserializer is None:
+            return records
+        decode = DecodeRecords(
+            deserializer,
+            dead_letter_topic=self._dead_letter_topic,
+            client_factory=self._config.factory if self._dead_letter_topic is not None else None,
         )
-        _ = written.failed | "Lose no dead letter" >> beam.Map(_refuse)
+        return records | "Decode" >> decode.with_error_handler(self._error_handler)
 
     def display_data(self) -> dict[str, Any]:
         config = self._config
@@ -177,6 +204,7 @@ class _Read(beam.PTransform):
             "consumer_group": config.group,
             "filter": config.message_filter.expression,
             "dead_letter_topic": self._dead_letter_topic,
+            "deduplicate_within_ms": self._deduplicate.within_ms if self._deduplicate else None,
         }
         return {key: DisplayDataItem(value).drop_if_none() for key, value in items.items()}
 
@@ -187,6 +215,7 @@ class ReadFromRocketMQ(_Read):
     Args:
       topic: a topic, several, a compiled regular expression over topic names, or `MessageQueue`s.
       name_server: `host:port`, several separated by semicolons; None: the environment variable NAMESRV_ADDR.
+      security: credentials, TLS, and which addresses may be used; None: `options.security`.
       consumer_group: whose offsets are the start (`StartFrom.group_offsets`) and are committed.
       start: where to start in a queue that this pipeline has not read yet; by default the group's offsets (latest
         where it has none), without a group latest. Ignored on restart from a runner's checkpoint.
@@ -200,6 +229,7 @@ class ReadFromRocketMQ(_Read):
         where the next step can take them.
       dead_letter_topic: write what does not decode there, with its coordinates as properties. Without it and without
         `.with_error_handler(...)` it fails the pipeline.
+      deduplicate: `DropDuplicates(...)`: drop what a writer has stored twice, before it is decoded. Costs a shuffle.
       options: `ReadOptions`.
       client_factory: another way to make clients, for tests.
 
@@ -216,6 +246,7 @@ class ReadFromRocketMQ(_Read):
         topic: Any = None,
         *,
         name_server: str | None = None,
+        security: Security | None = None,
         consumer_group: str | None = None,
         start: StartFrom | None = None,
         stop: StopAt | None = None,
@@ -225,11 +256,13 @@ class ReadFromRocketMQ(_Read):
         timestamp: TimestampPolicy = "born",
         batches: bool = False,
         dead_letter_topic: str | None = None,
+        deduplicate: DropDuplicates | None = None,
         options: ReadOptions | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
         super().__init__(
             name_server=name_server,
+            security=security,
             consumer_group=consumer_group,
             start=start,
             stop=stop,
@@ -239,10 +272,13 @@ class ReadFromRocketMQ(_Read):
             timestamp=timestamp,
             batches=batches,
             dead_letter_topic=dead_letter_topic,
+            deduplicate=deduplicate,
             options=options,
             client_factory=client_factory,
         )
         self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
+        if dead_letter_topic is not None and names_topic(self._subscription, dead_letter_topic):
+            raise LocalError(f"dead_letter_topic {dead_letter_topic!r} is among the topics that are read")
 
     def expand(self, pbegin: Any) -> Any:
         discovery = self._discovery(self._subscription)
@@ -251,7 +287,7 @@ class ReadFromRocketMQ(_Read):
             return self._plan(pbegin, source(QueuePlanner(self._config, discovery)))
         start = pbegin | "Start" >> beam.Impulse()
         watch = not self._is_bounded and discovery.interval_ms > 0
-        if watch and _is_in_process(pbegin.pipeline):
+        if watch and is_in_process(pbegin.pipeline):
             return self._apply(start, "Read queues", functools.partial(_in_process_fn, discovery))
         fn = WatchFn(discovery) if watch else DiscoverFn(discovery)
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
@@ -285,6 +321,7 @@ class ReadAllFromRocketMQ(_Read):
         self,
         *,
         name_server: str | None = None,
+        security: Security | None = None,
         consumer_group: str | None = None,
         start: StartFrom | None = None,
         stop: StopAt | None = None,
@@ -294,11 +331,13 @@ class ReadAllFromRocketMQ(_Read):
         timestamp: TimestampPolicy = "born",
         batches: bool = False,
         dead_letter_topic: str | None = None,
+        deduplicate: DropDuplicates | None = None,
         options: ReadOptions | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
         super().__init__(
             name_server=name_server,
+            security=security,
             consumer_group=consumer_group,
             start=start,
             stop=stop,
@@ -308,6 +347,7 @@ class ReadAllFromRocketMQ(_Read):
             timestamp=timestamp,
             batches=batches,
             dead_letter_topic=dead_letter_topic,
+            deduplicate=deduplicate,
             options=options,
             client_factory=client_factory,
         )
@@ -337,13 +377,6 @@ def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscr
     return ReadSubscriptionFn(config, discovery)
 
 
-def _refuse(failed: Any) -> None:
-    raise SerdeError(
-        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
-        "it holds a message that did not decode, so the read stops before that is lost"
-    )
-
-
 def _same(element: Any) -> Any:
     return element
 
@@ -358,10 +391,3 @@ def _planned_source(pipeline: Any) -> Any:
     """What the pipeline's runner offers to reads that it is to plan; None: nothing."""
     offered = getattr(getattr(pipeline, "runner", None), "planned_source", None)
     return None if offered is None else offered(pipeline.options)
-
-
-_IN_PROCESS_RUNNERS: Sequence[str] = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
-
-
-def _is_in_process(pipeline: Any) -> bool:
-    return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import apache_beam as beam
 from apache_beam import PCollection
@@ -14,11 +15,12 @@ from rmqio.errors import LocalError
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.seams import ClientFactory
+from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.selector import TopicSelector, as_selector
 from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
 from rmqio.transforms.write_fn import WriteFn
-from rmqio.transforms.write_outputs import FAILED, SENT
+from rmqio.transforms.write_outputs import FAILED, LETTERS, SENT
 from rmqio.wire.properties import validate_group, validate_topic
 
 DEFAULT_PRODUCER_GROUP: Final = "rmqio_producer"
@@ -47,10 +49,11 @@ class WriteToRocketMQ(beam.PTransform):
     which `ReadFromRocketMQ` and other consumers can drop the copy.
 
     What can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is counted
-    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler`. This
-    holds for a topic, too, that only some elements name, and that does not exist or is forbidden. But when the `topic`
-    of this transform is missing or forbidden, or one that was there has vanished (which is how a name server tells
-    that its brokers are down), bundles fail until it is there again: nothing is dropped because of an outage.
+    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler` or
+    `dead_letter_topic`. This holds for a topic, too, that only some elements name, and that does not exist or is
+    forbidden. But when the `topic` of this transform is missing or forbidden, or one that was there has vanished (which
+    is how a name server tells that its brokers are down), bundles fail until it is there again: nothing is dropped
+    because of an outage.
 
     Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers
     choose for that key. Messages without one are spread over the queues batch by batch.
@@ -59,6 +62,7 @@ class WriteToRocketMQ(beam.PTransform):
       topic: for messages that name none, where no selector does either.
       name_server: `host:port`, several separated by semicolons; None: `options.name_server`, else the environment
         variable NAMESRV_ADDR.
+      security: credentials, TLS, and which addresses may be used; None: `options.security`.
       producer_group: None: `options.producer_group`, else "rmqio_producer".
       serializer: called with each element that is not a `Message`; gives a `Message`. Any exception sends the element
         to `failed`.
@@ -66,12 +70,16 @@ class WriteToRocketMQ(beam.PTransform):
         None. A message's own tag goes before the selector's.
       id_fn: gives the stable id of an element: text, the same when the element comes again, unique among messages.
         None: of a `Record` its coordinates, of other elements a random one.
+      dead_letter_topic: what goes to `failed` is written there as well, with body, reason, and coordinates as far as
+        they are known, for `python -m rmqio.replay`. A letter that cannot be written fails the bundle.
       options: batching and retries.
       ordered_by_sharding_key: at most one batch in flight per queue that a sharding key leads to. False: such queues
         are as fast as others under `options.asynchronous`, but a retried batch may arrive behind a later one, or in
         a queue of another broker.
       with_sent: give out a `SendResult` per message. False: `sent` is empty, which saves time where nobody reads it.
-      client_factory: makes the producer on the workers; None: the remoting client.
+      backend: "remoting", or "librocketmq": the vendor's C++ client, which must be installed on the workers. What it
+        cannot do is refused; see docs/librocketmq.md.
+      client_factory: makes the producer on the workers; None: that of `backend`.
 
     Raises `LocalError` for what does not fit together, when it is made or applied.
     """
@@ -81,13 +89,16 @@ class WriteToRocketMQ(beam.PTransform):
         topic: str | None = None,
         *,
         name_server: str | tuple[str, ...] | list[str] | None = None,
+        security: Security | None = None,
         producer_group: str | None = None,
         serializer: Serializer | None = None,
         selector: TopicSelector | Callable[[Any], Any] | None = None,
         id_fn: IdFunction | None = None,
+        dead_letter_topic: str | None = None,
         options: WriteOptions | None = None,
         ordered_by_sharding_key: bool = True,
         with_sent: bool = True,
+        backend: Literal["remoting", "librocketmq"] = "remoting",
         client_factory: ClientFactory | None = None,
     ) -> None:
         super().__init__()
@@ -100,7 +111,8 @@ class WriteToRocketMQ(beam.PTransform):
         for name, given in (("serializer", serializer), ("id_fn", id_fn)):
             if given is not None and not callable(given):
                 raise LocalError(f"{name} is {given!r}; it must be a callable of the element")
-        self._options = options or WriteOptions()
+        options = options or WriteOptions()
+        self._options = options if security is None else replace(options, security=security)
         self._group = producer_group or self._options.producer_group or DEFAULT_PRODUCER_GROUP
         validate_group(self._group)
         self._maker = MessageMaker(topic, as_selector(selector), serializer, id_fn)
@@ -112,6 +124,16 @@ class WriteToRocketMQ(beam.PTransform):
         elif name_server is not None:
             raise LocalError("name_server and client_factory are both given; the factory knows its name server already")
         self._client_factory = client_factory
+        if backend not in ("remoting", "librocketmq"):
+            raise LocalError(f"backend is {backend!r}; it must be 'remoting' or 'librocketmq'")
+        if backend != "remoting" and client_factory is not None:
+            raise LocalError(f"backend={backend!r} and client_factory are both given; the factory is a backend")
+        self._backend = backend
+        if dead_letter_topic is not None:
+            validate_topic(dead_letter_topic)
+            if dead_letter_topic == topic:
+                raise LocalError(f"dead_letter_topic is {topic!r}, the topic that is written; give another one")
+        self._dead_letter_topic = dead_letter_topic
         self._error_handler: ErrorHandler | None = None
 
     def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
@@ -121,42 +143,61 @@ class WriteToRocketMQ(beam.PTransform):
 
     def expand(self, pcoll: PCollection[Any]) -> WriteToRocketMQResult:
         self._check_element_type(pcoll.element_type)
+        factory = self._client_factory or self._backend_factory()
+        with_letters = self._dead_letter_topic is not None
         write = WriteFn(
             self._maker,
-            self._client_factory or self._remoting_factory(),
+            factory,
             self._group,
             self._options,
             with_sent=self._with_sent,
             ordered=self._ordered,
+            with_letters=with_letters,
         )
-        outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(FAILED, main=SENT)
+        tags = [FAILED, LETTERS] if with_letters else [FAILED]
+        outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(*tags, main=SENT)
         sent, failed = outputs[SENT], outputs[FAILED]
         # So that Beam finds our coders: a ParDo knows the types of tagged outputs in its newest versions only.
         sent.element_type, failed.element_type = SendResult, FailedMessage
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failed)
+        if with_letters:
+            self._write_letters(outputs[LETTERS], factory)
         return WriteToRocketMQResult(sent, failed)
 
-    def _remoting_factory(self) -> ClientFactory:
+    def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
+        from rmqio.transforms.write_dead_letters import WriteDeadLetters  # which is made of this transform
+
+        letters.element_type = Message
+        assert self._dead_letter_topic is not None  # or there were no letters
+        _ = letters | "Dead letters" >> WriteDeadLetters(self._dead_letter_topic, client_factory=factory)
+
+    def _backend_factory(self) -> ClientFactory:
         # Imported here: who brings a factory of their own needs no sockets.
         from rmqio.client.factory import RemotingClientFactory
         from rmqio.options import ClientOptions
 
         options = self._options
-        return RemotingClientFactory(
-            ClientOptions(
-                name_servers=self._name_servers,
-                request_timeout_ms=options.request_timeout_ms,
-                max_retries=options.max_retries,
-                max_in_flight=options.max_in_flight,
-                route_refresh_ms=options.name_server_poll_interval_ms,
-                heartbeat_ms=options.broker_heartbeat_interval_ms,
-                namespace=options.namespace,
-                vip_channel=options.vip_channel,
-                compress_over_bytes=options.compress_over_bytes,
-                create_topics=options.create_topics,
-            )
+        client_options = ClientOptions(
+            name_servers=self._name_servers,
+            request_timeout_ms=options.request_timeout_ms,
+            max_retries=options.max_retries,
+            max_in_flight=options.max_in_flight,
+            route_refresh_ms=options.name_server_poll_interval_ms,
+            heartbeat_ms=options.broker_heartbeat_interval_ms,
+            namespace=options.namespace,
+            vip_channel=options.vip_channel,
+            compress_over_bytes=options.compress_over_bytes,
+            compression=options.compression,
+            compression_level=options.compression_level,
+            create_topics=options.create_topics,
+            security=options.security,
         )
+        if self._backend == "librocketmq":
+            from rmqio.librocketmq import LibrocketmqClientFactory
+
+            return LibrocketmqClientFactory(client_options)
+        return RemotingClientFactory(client_options)
 
     def _check_element_type(self, element_type: Any) -> None:
         """What can be known to fail for every element is refused before anything runs."""
@@ -181,7 +222,9 @@ class WriteToRocketMQ(beam.PTransform):
             "selector": None if maker.selector is None else str(maker.selector),
             "serializer": _name(maker.serializer),
             "id_fn": _name(maker.id_fn),
+            "dead_letter_topic": self._dead_letter_topic,
             "client_factory": _name(self._client_factory),
+            "backend": None if self._client_factory is not None else self._backend,
             "ordered_by_sharding_key": self._ordered,
             "with_sent": self._with_sent,
             "batch_flush": options.batch_flush,

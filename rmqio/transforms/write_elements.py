@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
+from rmqio.sending.failures import FailedMessage
+from rmqio.transforms.coders import MessageCoder
+from rmqio.transforms.errors_out import letter_of_element
 from rmqio.transforms.selector import ConstantTopic, TopicSelector
 from rmqio.wire.properties import user_properties
 
@@ -59,7 +63,7 @@ class MessageMaker:
         topic = topic or self.topic
         if not topic:
             raise LocalError("no topic: neither the message, nor the selector, nor topic= names one")
-        return Prepared(message, topic, self._id_of(element))
+        return Prepared(message, topic, self.id_of(element))
 
     def message_of(self, element: Any) -> Message:
         """The message, its topic not yet settled. Raises `SerdeError`."""
@@ -80,7 +84,8 @@ class MessageMaker:
             f"cannot write {type(element).__name__}: give serializer=, or elements of Message, Record, bytes or str"
         )
 
-    def _id_of(self, element: Any) -> str | None:
+    def id_of(self, element: Any) -> str | None:
+        """The stable id of an element; None where it has none. Raises `SerdeError`, and what `id_fn` raises."""
         if self.id_fn is not None:
             message_id = self.id_fn(element)
             if not isinstance(message_id, str) or not message_id:
@@ -108,3 +113,26 @@ def record_id(record: Record) -> str:
     """32 upper-case hexadecimal digits that depend on the record's coordinates only, as ids of RocketMQ look."""
     origin = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
     return hashlib.blake2b(origin.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
+
+
+def letter_of_failure(maker: MessageMaker, element: Any, failure: FailedMessage) -> Message:
+    """The dead letter of an element that failed, with as much of its message as can be made."""
+    if failure.message is None:
+        with contextlib.suppress(Exception):  # a user's code, and perhaps the very error that the letter is about
+            message = if_encodable(maker.message_of(element))
+            topic = None if message is None or maker.selector is not None else message.topic or maker.topic
+            failure = failure._replace(message=message, topic=failure.topic or topic)
+    message_id = None
+    with contextlib.suppress(Exception):
+        message_id = maker.id_of(element)
+    return letter_of_element(element, failure, message_id)
+
+
+def if_encodable(message: Message | None) -> Message | None:
+    """None for a message whose fields have wrong types: it could not travel to the next stage."""
+    if message is not None:
+        try:
+            MessageCoder().encode(message)
+        except LocalError:
+            return None
+    return message

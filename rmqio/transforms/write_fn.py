@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.gathering import Gathering
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
-from rmqio.transforms.write_elements import MessageMaker
+from rmqio.transforms.write_elements import MessageMaker, letter_of_failure
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 from rmqio.wire import accelerator
 from rmqio.wire.batch import estimated_size
@@ -44,6 +45,7 @@ class WriteFn(beam.DoFn):
       factory, group: make the producer, which is shared by all writers of a process with equal ones.
       with_sent: whether results are given out.
       ordered: one batch in flight per queue that a sharding key leads to.
+      with_letters: whether failures also come as dead letters, on the output "letters".
       clock: seconds, monotonic; must pickle.
     """
 
@@ -56,6 +58,7 @@ class WriteFn(beam.DoFn):
         *,
         with_sent: bool = True,
         ordered: bool = True,
+        with_letters: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._maker = maker
@@ -64,6 +67,7 @@ class WriteFn(beam.DoFn):
         self._options = options
         self._with_sent = with_sent
         self._ordered = ordered
+        self._with_letters = with_letters
         self._clock = clock
         self._topic = maker.topic
         self._passes_messages = maker.selector is None and maker.id_fn is None
@@ -78,7 +82,8 @@ class WriteFn(beam.DoFn):
         self._lease = ProducerLease(self._factory, self._group)
         producer = self._lease.producer
         options = self._options
-        self._outputs = WriteOutputs(WriteMetrics(), with_sent=self._with_sent)
+        letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
+        self._outputs = WriteOutputs(WriteMetrics(), with_sent=self._with_sent, letter_of=letter_of)
         required_topics = self._maker.required_topics
         routes = WriteRoutes(
             producer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -14,14 +14,19 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.errors import LocalError
 from rmqio.model import Message, SendResult
 from rmqio.sending.failures import FailedMessage, element_text
-from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.write_elements import if_encodable
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 
 FAILED: Final = "failed"
 """The tag of the output for `FailedMessage`s; the main output is for `SendResult`s."""
 SENT: Final = "sent"
+LETTERS: Final = "letters"
+"""The tag of the output for dead letters: `Message`s, one for each failure."""
+
+LetterOf = Callable[[Any, FailedMessage], Message]
+"""Makes the dead letter of an element that failed."""
 
 
 class WriteMetrics:
@@ -43,11 +48,13 @@ class WriteOutputs:
 
     Args:
       with_sent: whether results are given out, or only counted.
+      letter_of: None: no dead letters.
     """
 
-    def __init__(self, metrics: WriteMetrics, *, with_sent: bool) -> None:
+    def __init__(self, metrics: WriteMetrics, *, with_sent: bool, letter_of: LetterOf | None = None) -> None:
         self._metrics = metrics
         self._with_sent = with_sent
+        self._letter_of = letter_of
         self.waiting: list[Iterable[Any]] = []
         """What Beam has not taken yet; a batch's results are made while Beam takes them."""
         self._failures = 0
@@ -81,12 +88,15 @@ class WriteOutputs:
     def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
         """One element will not be sent."""
         failure = FailedMessage(
-            _if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
+            if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
         )
         self._metrics.send_failures.inc()
         self._failures += 1
         self._first = self._first or failure
-        self.waiting.append((TaggedOutput(FAILED, origin.with_value(failure)),))
+        outputs = [TaggedOutput(FAILED, origin.with_value(failure))]
+        if self._letter_of is not None:
+            outputs.append(TaggedOutput(LETTERS, origin.with_value(self._letter_of(element, failure))))
+        self.waiting.append(outputs)
 
     def end_bundle(self) -> None:
         """Say in the log how many messages of the bundle failed, and why the first did."""
@@ -99,13 +109,3 @@ class WriteOutputs:
                 self._first.error,
                 self._first.reason,
             )
-
-
-def _if_encodable(message: Message | None) -> Message | None:
-    """None for a message whose fields have wrong types: it could not travel to the next stage."""
-    if message is not None:
-        try:
-            MessageCoder().encode(message)
-        except LocalError:
-            return None
-    return message

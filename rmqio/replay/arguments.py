@@ -1,0 +1,141 @@
+"""The command line of `python -m rmqio.replay`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rmqio import security
+from rmqio.errors import LocalError
+from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
+from rmqio.replay.run import Choice, client_options
+from rmqio.start import StartFrom, StopAt
+from rmqio.wire.properties import validate_group
+
+_DESCRIPTION: Final = """\
+Read the dead letters of a topic and send their messages back to where they came from, or to another topic. Without
+--back and --to it shows what letters there are, and sends nothing.
+"""
+
+_EPILOG: Final = """\
+TIME is Unix milliseconds, or ISO 8601 with a time zone.
+
+Delivery is at least once: a replay that was interrupted and is repeated sends the same messages with the same ids. With
+--consumer_group it goes on where the last one ended; take one group for each choice of letters, since those that are
+not chosen count as done. Letters stay in their topic.
+
+exit status: 0 done, 1 failed or something was not sent, 2 wrong usage, 130 interrupted
+example: python -m rmqio.replay --name_server=127.0.0.1:9876 --dead_letter_topic=dead --back --error=SerdeError
+"""
+
+
+class Arguments(NamedTuple):
+    """A command line, understood."""
+
+    choice: Choice
+    options: ClientOptions
+    start: StartFrom
+    stop: StopAt
+    consumer_group: str | None
+    is_dry_run: bool
+    is_json: bool
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rmqio.replay",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--name_server",
+        metavar="HOST:PORT",
+        help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
+    )
+    add("--dead_letter_topic", required=True, metavar="TOPIC", help="topic with the letters")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--back", action="store_true", help="send each to the topic that it came from")
+    where.add_argument("--to", metavar="TOPIC", help="send all to this topic; must exist")
+    add("--dry_run", "--dry-run", action="store_true", help="with --back or --to: show what would be sent")
+    add("--error", type=_pattern, metavar="REGEX", help="only letters whose 'class: reason' has a match")
+    add(
+        "--source_topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="only letters that go back to this topic; may be repeated",
+    )
+    add("--limit", type=int, metavar="N", help="at most so many letters")
+    add("--start", type=parse_start, metavar="WHERE", help="earliest, group, or timestamp:TIME; default: group with"
+        " --consumer_group (or the earliest, where it has no offset), else earliest")  # fmt: skip
+    add("--stop", type=parse_stop, metavar="WHERE", help="latest (default: what is there now) or timestamp:TIME")
+    add("--consumer_group", metavar="GROUP", help="go on where the last replay of this group ended, and commit to it")
+    add("--json", action="store_true", help="print the result as JSON")
+    security.add_arguments(parser)
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """What a command line says. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+    parser = make_parser()
+    found = parser.parse_args(argv)
+    group = found.consumer_group
+    try:
+        choice = Choice(found.dead_letter_topic, found.to, found.error, frozenset(found.source_topic), found.limit)
+        options = client_options(found.name_server, security.from_arguments(found))
+        if group is not None:
+            validate_group(group)
+        start = found.start or (StartFrom.group_offsets(reset="earliest") if group else StartFrom.earliest())
+        if start.needs_group and group is None:
+            raise LocalError("--start=group needs --consumer_group")
+    except LocalError as error:
+        parser.error(str(error))
+    is_dry_run = found.dry_run or not (found.back or found.to)
+    return Arguments(choice, options, start, found.stop or StopAt.latest(), group, is_dry_run, found.json)
+
+
+def parse_start(text: str) -> StartFrom:
+    """`earliest`, `group` or `timestamp:TIME`."""
+    kind, _, rest = text.partition(":")
+    if kind == "timestamp" and rest:
+        return StartFrom.timestamp(_parse_time(rest))
+    if text in ("earliest", "group"):
+        return StartFrom.earliest() if text == "earliest" else StartFrom.group_offsets(reset="earliest")
+    raise argparse.ArgumentTypeError(f"{text!r} is not earliest, group or timestamp:TIME")
+
+
+def parse_stop(text: str) -> StopAt:
+    """`latest` or `timestamp:TIME`."""
+    kind, _, rest = text.partition(":")
+    if kind == "timestamp" and rest:
+        return StopAt.timestamp(_parse_time(rest))
+    if text == "latest":
+        return StopAt.latest()
+    raise argparse.ArgumentTypeError(f"{text!r} is not latest or timestamp:TIME")
+
+
+def _parse_time(text: str) -> int | dt.datetime:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"time {text!r} is neither Unix milliseconds nor ISO 8601 like 2026-01-31T12:00:00+08:00"
+        ) from None
+    if time.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00")
+    return time
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None

@@ -1,0 +1,277 @@
+"""`replay`: reads dead letters, sends their messages, commits what is done."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqio.dead_letters import DeadLetter, read_letter
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.options import ClientOptions, parse_name_server
+from rmqio.replay.reading import Part, ranges_of, read_ranges
+from rmqio.replay.result import ReplayResult
+from rmqio.seams import ClientFactory, Producer, QueueClient
+from rmqio.security import UNSECURED, Security
+from rmqio.sending.batches import BatchSender
+from rmqio.sending.gathering import Gathering
+from rmqio.sending.routes import WriteRoutes
+from rmqio.start import StartFrom, StopAt
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, estimated_size
+from rmqio.wire.properties import validate_group, validate_topic
+
+PRODUCER_GROUP: Final = "rmqio_replay"
+
+_MAX_BATCH_MESSAGES: Final = 1_000
+_MAX_BATCH_BYTES: Final = 256 * 1024
+_MAX_IN_FLIGHT: Final = 4
+_ROUTE_REFRESH_MS: Final = 30_000
+_COMMIT_EVERY: Final = 5_000
+"""Letters, after which all are awaited and the group's offsets committed."""
+_MAX_REMEMBERED: Final = 1_000_000
+"""Ids of letters by which copies are known; about 150 MB."""
+
+Progress = Callable[[ReplayResult, int], None]
+"""Told what there is so far, and how many messages there are to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which letters, and where to.
+
+    Args:
+      to: a topic; None: each to where it came from.
+      error: searched in `class: reason`.
+      source_topics: those that letters go back to; empty: all.
+      limit: how many letters at most; None: all.
+    """
+
+    dead_letter_topic: str
+    to: str | None = None
+    error: re.Pattern[str] | None = None
+    source_topics: frozenset[str] = frozenset()
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for topic in (self.dead_letter_topic, self.to, *self.source_topics):
+            if topic is not None:
+                validate_topic(topic)
+        if self.to == self.dead_letter_topic:
+            raise LocalError(f"to is {self.to!r}, the dead-letter topic itself")
+        if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
+            raise LocalError(f"limit is {self.limit!r}; it must be a whole number of at least 1")
+
+    def takes(self, letter: DeadLetter) -> bool:
+        if self.source_topics and letter.topic not in self.source_topics:
+            return False
+        return self.error is None or self.error.search(f"{letter.error}: {letter.reason}") is not None
+
+
+def replay(
+    dead_letter_topic: str,
+    *,
+    name_server: str | tuple[str, ...] | list[str] | None = None,
+    security: Security | None = None,
+    to: str | None = None,
+    error: str | re.Pattern[str] | None = None,
+    source_topic: str | Sequence[str] = (),
+    limit: int | None = None,
+    start: StartFrom | None = None,
+    stop: StopAt | None = None,
+    consumer_group: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    client_factory: ClientFactory | None = None,
+) -> ReplayResult:
+    """Send the messages of dead letters again: as they were sent the first time, with an id that is always the same.
+
+    Reads what the topic holds when it begins. Body, tags, keys, sharding key and the sender's properties are those of
+    the message; what the letter tells of its failure is dropped. Several letters of one failure are sent once.
+
+    Args:
+      dead_letter_topic: written by `dead_letter_topic=` of the transforms, or by `WriteDeadLetters`.
+      name_server: `host:port`, several separated by semicolons; None: the environment variable NAMESRV_ADDR.
+      security: credentials, TLS, and which addresses may be used.
+      to: send all to this topic; None: each to the topic it was read from, or could not be written to.
+      error: a regular expression, searched in `class: reason` of each letter; others are left alone.
+      source_topic: only letters that would go back to these.
+      limit: at most so many letters.
+      start: None: where `consumer_group` has got to, or else the earliest letter.
+      stop: None: the end as it is now.
+      consumer_group: remembers how far replays have got; one group a choice of letters, since what is not chosen
+        counts as done. Nothing is committed past a letter whose sending failed.
+      dry_run: send and commit nothing.
+      progress: called now and then with the result so far and the number of messages to read.
+      client_factory: another way to make clients, for tests.
+
+    Delivery: at least once. Offsets are committed when what is before them has been acknowledged; a replay that breaks
+    off is repeated from there, and what it sends again has the same ids. `DropDuplicates` behind a read drops it.
+
+    Raises `LocalError` for what does not fit together, `BrokerError` and `TransportError` after the client's retries. A
+    letter that can never be sent (a missing topic, no body) raises nothing: it is counted as `not_sent`.
+    """
+    if isinstance(source_topic, str):
+        source_topic = (source_topic,)
+    pattern = re.compile(error) if isinstance(error, str) else error
+    choice = Choice(dead_letter_topic, to, pattern, frozenset(source_topic), limit)
+    if consumer_group is not None:
+        validate_group(consumer_group)
+    if start is None:
+        start = StartFrom.group_offsets(reset="earliest") if consumer_group else StartFrom.earliest()
+    if start.needs_group and consumer_group is None:
+        raise LocalError("starting at a group's offsets needs consumer_group")
+    if client_factory is None:
+        from rmqio.client.factory import RemotingClientFactory
+
+        client_factory = RemotingClientFactory(client_options(name_server, security or UNSECURED))
+    run = Replay(choice, client_factory, group=None if dry_run else consumer_group, is_dry_run=dry_run)
+    run.run(start, stop or StopAt.latest(), consumer_group, progress)
+    return run.result
+
+
+def client_options(name_server: str | tuple[str, ...] | list[str] | None, security: Security) -> ClientOptions:
+    """How a replay reaches the cluster. Raises `LocalError`."""
+    return ClientOptions(
+        parse_name_server(name_server),
+        security=security,
+        # A body that came compressed may be larger than what is taken; compressed again it may pass.
+        compress_over_bytes=MAX_MESSAGE_BYTES + 1,
+    )
+
+
+class Replay:
+    """One replay; `result` is right at every moment, also when `run` has raised.
+
+    Args:
+      group: whose offsets are committed.
+    """
+
+    def __init__(self, choice: Choice, factory: ClientFactory, *, group: str | None, is_dry_run: bool) -> None:
+        self.result = ReplayResult(choice.dead_letter_topic, choice.to, is_dry_run)
+        self._choice = choice
+        self._factory = factory
+        self._group = group
+        self._is_dry_run = is_dry_run
+        self._seen: dict[tuple[str, str], None] = {}
+        self._positions: dict[MessageQueue, int] = {}
+        """How far each queue has been dealt with; committed when what was sent is acknowledged."""
+        self._held: dict[MessageQueue, int] = {}
+        """The first letter of each queue whose sending failed."""
+        self._uncommitted = 0
+        self._gathering: Gathering | None = None
+
+    def run(self, start: StartFrom, stop: StopAt, start_group: str | None, progress: Progress | None) -> None:
+        """`start_group`: whose offsets `start` means."""
+        client = self._factory.queue_client()
+        producer: Producer | None = None
+        try:
+            ranges = ranges_of(client, self._choice.dead_letter_topic, start, stop, start_group)
+            if self._group is not None:
+                for queue in ranges:  # a reset is where it starts; while it pends, a broker ignores commits
+                    client.take_reset(self._group, queue)
+            total = sum(map(len, ranges.values()))
+            if not self._is_dry_run:
+                producer = self._factory.producer(PRODUCER_GROUP)
+                self._gathering = self._gather(producer)
+                self._gathering.begin()
+            for part in read_ranges(client, ranges):
+                is_enough = self._take_part(part)
+                if self._uncommitted >= _COMMIT_EVERY:
+                    self._settle(client)
+                if progress is not None:
+                    progress(self.result, total)
+                if is_enough:
+                    break
+            self._settle(client)
+        finally:
+            try:
+                if producer is not None:
+                    producer.close()
+            finally:
+                client.close()
+
+    def _gather(self, producer: Producer) -> Gathering:
+        required = frozenset({self._choice.to} if self._choice.to else ())
+        routes = WriteRoutes(
+            producer,
+            known_topics=set(),
+            required_topics=required,
+            refresh_ms=_ROUTE_REFRESH_MS,
+            clock=time.monotonic,
+        )
+        sender = BatchSender(producer, self, max_in_flight=_MAX_IN_FLIGHT, ordered=True, required_topics=required)
+        return Gathering(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
+
+    def _take_part(self, part: Part) -> bool:
+        """Whether the limit is reached."""
+        for record in part.records:
+            if self._choice.limit is not None and self.result.letters >= self._choice.limit:
+                return True
+            self._take(read_letter(record))
+            self._positions[part.queue] = record.queue_offset + 1
+        for broken in part.corrupt:
+            self.result.note_corrupt(broken)
+        self._positions[part.queue] = part.next_offset
+        return False
+
+    def _take(self, letter: DeadLetter) -> None:
+        self.result.read += 1
+        self._uncommitted += 1
+        if not self._choice.takes(letter):
+            return
+        row = self.result.row_of(letter)
+        row.letters += 1
+        topic = self._choice.to or letter.topic
+        if letter.message is None:
+            self.result.note_problem(letter, letter.why_not)
+        elif not topic:
+            self.result.note_problem(letter, "nothing says where it came from; give to")
+        elif topic == self._choice.dead_letter_topic:
+            self.result.note_problem(letter, "it came from the dead-letter topic itself; give to")
+        elif self._is_copy(topic, letter.message_id):
+            row.duplicates += 1
+        elif self._gathering is None:
+            row.sent += 1
+            row.incomplete += not letter.is_whole
+        else:
+            message = letter.message
+            self._gathering.add(message, topic, letter.message_id, letter, letter, estimated_size(message))
+
+    def _is_copy(self, topic: str, message_id: str) -> bool:
+        key = topic, message_id
+        if key in self._seen:
+            return True
+        if len(self._seen) >= _MAX_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = None
+        return False
+
+    def _settle(self, client: QueueClient) -> None:
+        """Wait until all that is on its way is acknowledged, then commit."""
+        self._uncommitted = 0
+        if self._gathering is not None:
+            self._gathering.finish()
+        if self._group is not None:
+            for queue, position in self._positions.items():
+                client.commit_offset(self._group, queue, min(position, self._held.get(queue, position)))
+        self._positions.clear()
+
+    # ---- rmqio.sending.outcomes.Outcomes -----------------------------------------------------------------------------
+
+    def sent(
+        self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+    ) -> None:
+        """A batch was stored; `origins` are its letters."""
+        for letter in origins:
+            row = self.result.row_of(letter)
+            row.sent += 1
+            row.incomplete += not letter.is_whole
+
+    def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
+        """One letter's message can never be sent."""
+        record = origin.record
+        self._held[record.queue] = min(record.queue_offset, self._held.get(record.queue, record.queue_offset))
+        self.result.note_problem(origin, str(error))

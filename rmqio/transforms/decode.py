@@ -1,0 +1,103 @@
+"""`DecodeRecords`: records to what a deserializer makes of them, for pipelines that decode later than they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.display import DisplayDataItem
+
+from rmqio.errors import LocalError
+from rmqio.model import Record
+from rmqio.seams import ClientFactory
+from rmqio.security import Security
+from rmqio.transforms.errors_out import ReadFailure, failure_of_record
+from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.pulled import ERRORS_TAG, located, require_of_record
+from rmqio.transforms.write_dead_letters import WriteDeadLetters
+
+
+class DecodeRecords(beam.PTransform):
+    """What a deserializer makes of each `Record`.
+
+    As `ReadFromRocketMQ(deserializer=...)`, for pipelines that look at the records first. It is fused with its
+    neighbours: no shuffle.
+
+    Args:
+      deserializer: `Record` to anything, raising `SerdeError`.
+      dead_letter_topic: write what does not decode there, with coordinates and raw body. Without it and without
+        `.with_error_handler(...)` it fails the pipeline.
+      name_server, security, client_factory: of the dead-letter topic, as `WriteToRocketMQ`.
+
+    Returns: PCollection of the deserializer's `output_type`, in the window and at the time of the record.
+
+    Delivery: a letter is written at least once, with an id that follows from the record's coordinates.
+
+    Raises: `LocalError` when it is built; while it runs `SerdeError`, which names queue and offset.
+    """
+
+    def __init__(
+        self,
+        deserializer: Callable[[Record], Any],
+        *,
+        dead_letter_topic: str | None = None,
+        name_server: str | tuple[str, ...] | list[str] | None = None,
+        security: Security | None = None,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        super().__init__()
+        if not callable(deserializer):
+            raise LocalError(f"deserializer is {deserializer!r}; it must be callable with a Record")
+        self._deserializer = deserializer
+        self._dead_letter_topic = dead_letter_topic
+        self._letters: WriteDeadLetters | None = None
+        if dead_letter_topic is not None:
+            self._letters = WriteDeadLetters(
+                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
+            )
+        self._error_handler: Any = None
+
+    def with_error_handler(self, error_handler: Any) -> Self:
+        """Send what does not decode to Beam's `ErrorHandler` as `ReadFailure`; None: let it fail the pipeline."""
+        self._error_handler = error_handler
+        return self
+
+    def expand(self, records: Any) -> Any:
+        handled = self._error_handler is not None or self._letters is not None
+        output_type = getattr(self._deserializer, "output_type", Any)
+        decode = beam.ParDo(DecodeFn(self._deserializer, errors_to_output=handled)).with_output_types(output_type)
+        if not handled:
+            return records | "Decode" >> decode
+        outputs = records | "Decode" >> decode.with_outputs(ERRORS_TAG, main="decoded")
+        decoded, failures = outputs["decoded"], outputs[ERRORS_TAG]
+        # So that Beam finds coders: a ParDo knows the types of tagged outputs in its newest versions only.
+        decoded.element_type, failures.element_type = output_type, ReadFailure
+        if self._error_handler is not None:
+            self._error_handler.add_error_pcollection(failures)
+        if self._letters is not None:
+            _ = failures | "Dead letters" >> self._letters
+        return decoded
+
+    def display_data(self) -> dict[str, Any]:
+        return {"dead_letter_topic": DisplayDataItem(self._dead_letter_topic).drop_if_none()}
+
+
+class DecodeFn(beam.DoFn):
+    """Calls the deserializer; failures to `ERRORS_TAG`, or raised with the record's coordinates."""
+
+    def __init__(self, deserializer: Callable[[Record], Any], *, errors_to_output: bool) -> None:
+        self._deserializer = deserializer
+        self._errors_to_output = errors_to_output
+        self._failures = Metrics.counter(NAMESPACE, "decode_failures")
+
+    def process(self, element: Record) -> Sequence[Any]:
+        try:
+            return (self._deserializer(element),)
+        except Exception as error:  # whatever a user's function raises, one message must not stop the rest
+            require_of_record(error)
+            self._failures.inc()
+            if not self._errors_to_output:
+                raise located(element, error) from error
+            return (beam.pvalue.TaggedOutput(ERRORS_TAG, failure_of_record(element, error)),)

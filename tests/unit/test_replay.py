@@ -1,0 +1,384 @@
+"""Dead letters go back as they were sent; what is done is committed, and what cannot be done is said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from rmqio import Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.dead_letters import Failed, letter_id, make_letter, read_letter
+from rmqio.errors import LocalError, SerdeError, TransportError
+from rmqio.model import MessageQueue
+from rmqio.replay import ReplayResult, replay
+from rmqio.replay.__main__ import main
+from rmqio.replay.run import Replay
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.transforms.shared import close_shared_clients
+
+DEAD = [MessageQueue("dead", "broker-a", 0), MessageQueue("dead", "broker-a", 1)]
+AT = ["--name_server=127.0.0.1:1", "--dead_letter_topic=dead"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster() as made:
+        for topic in ("src", "other", "dead"):
+            made.create_topic(topic, 2)
+        yield made
+        close_shared_clients()
+        assert made.open_clients == 0
+        assert made.open_readers == 0
+
+
+def refuse(record: Record) -> bytes:
+    raise SerdeError(f"no {record.body.decode()}")
+
+
+def fail_to_read(cluster: InMemoryCluster, topic: str = "src") -> None:
+    """All messages of a topic become dead letters."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | ReadFromRocketMQ(
+            topic,
+            client_factory=InMemoryClientFactory(cluster.name),
+            start=StartFrom.earliest(),
+            stop=StopAt.latest(),
+            deserializer=refuse,
+            dead_letter_topic="dead",
+        )
+
+
+def letter(cluster: InMemoryCluster, body: bytes = b"x", topic: str = "src", offset: int = 0, **fields: Any) -> Record:
+    """A letter as a read of `topic` would write it."""
+    fields = {"error": "SerdeError", "reason": "no JSON", "origin": MessageQueue(topic, "broker-a", 0)} | fields
+    message = make_letter(Failed(body, queue_offset=offset, **fields))
+    producer = InMemoryClientFactory(cluster.name).producer("g")
+    sent = producer.send(message, DEAD[0], message_id=letter_id(message))
+    producer.close()
+    return cluster.records("dead")[sent.queue_offset]
+
+
+def run(cluster: InMemoryCluster, **arguments: Any) -> ReplayResult:
+    return replay("dead", client_factory=InMemoryClientFactory(cluster.name), **arguments)
+
+
+def program(cluster: InMemoryCluster, *argv: str) -> int:
+    return main([*AT, *argv], client_factory=InMemoryClientFactory(cluster.name))
+
+
+def new(cluster: InMemoryCluster, topic: str, begin: int = 0) -> list[Record]:
+    return [record for record in cluster.records(topic) if record.queue_offset >= begin]
+
+
+# ---- what is sent ---------------------------------------------------------------------------------------------------
+
+
+def test_a_message_comes_back_as_it_was_sent(cluster: InMemoryCluster) -> None:
+    properties = {"tenant": "7", "naïve": "né", "__SHARDINGKEY": "s", "UNIQ_KEY": "ID1"}
+    first = cluster.append("src", b"\xffraw", tags="red", keys=("a", "b"), properties=properties)
+    letter(
+        cluster,
+        first.body,
+        tags="red",
+        keys=("a", "b"),
+        sharding_key="s",
+        message_id="ID1",
+        properties=(("tenant", "7"), ("naïve", "né")),
+    )
+    result = run(cluster)
+    assert (result.read, result.letters, result.sent, result.not_sent) == (1, 1, 1, 0)
+    (again,) = [record for record in cluster.records("src") if record != first]
+    assert (again.body, again.tags, again.keys, again.sharding_key) == (b"\xffraw", "red", ("a", "b"), "s")
+    own = {name: value for name, value in again.properties.items() if name not in ("UNIQ_KEY", "KEYS", "TAGS")}
+    assert own == {"tenant": "7", "naïve": "né", "__SHARDINGKEY": "s"}
+    assert again.message_id != "ID1", "who drops duplicates knows that id already"
+
+
+def test_what_a_read_could_not_decode_goes_back_to_its_topic_and_once_to_another(cluster: InMemoryCluster) -> None:
+    for topic in ("src", "other"):
+        for number in range(3):
+            cluster.append(topic, f"{topic}-{number}".encode())
+        fail_to_read(cluster, topic)
+    assert run(cluster).sent == 6
+    for topic in ("src", "other"):
+        bodies = [f"{topic}-{number}".encode() for number in range(3)]
+        assert sorted(record.body for record in cluster.records(topic)) == sorted(bodies * 2)
+    cluster.create_topic("third", 1)
+    assert run(cluster, to="third").sent == 6
+    assert len(cluster.records("third")) == 6
+
+
+def test_the_same_replay_again_sends_the_same_ids_and_another_letter_another(cluster: InMemoryCluster) -> None:
+    letter(cluster, b"a", offset=0)
+    letter(cluster, b"b", offset=1)
+    run(cluster)
+    run(cluster)
+    again = cluster.records("src")
+    assert sorted(record.body for record in again) == [b"a", b"a", b"b", b"b"]
+    assert len({(record.body, record.message_id) for record in again}) == 2
+    assert len({record.message_id for record in again}) == 2
+
+
+def test_letters_of_a_bundle_that_was_run_again_are_sent_once(cluster: InMemoryCluster) -> None:
+    cluster.append("src", b"a")
+    fail_to_read(cluster)
+    fail_to_read(cluster)
+    result = run(cluster)
+    (row,) = result.rows
+    assert (row.letters, row.sent, row.duplicates) == (2, 1, 1)
+
+
+def test_what_could_not_be_written_goes_to_the_topic_that_was_missing(cluster: InMemoryCluster) -> None:
+    factory = InMemoryClientFactory(cluster.name)
+    source = cluster.append("src", b"body", tags="a")
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        write = WriteToRocketMQ(selector=lambda _: "sink", client_factory=factory, dead_letter_topic="dead")
+        _ = pipeline | beam.Create([source]) | write
+    assert run(cluster).not_sent == 1, "there is no such topic yet"
+    cluster.create_topic("sink", 1)
+    assert run(cluster).sent == 1
+    write_again = WriteToRocketMQ("sink", client_factory=factory)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | beam.Create([source]) | write_again
+    first, second = cluster.records("sink")
+    assert (first.body, first.tags) == (b"body", "a")
+    assert first.message_id == second.message_id, "as if the write had succeeded"
+
+
+def test_a_delay_is_kept_and_letters_of_older_versions_are_read(cluster: InMemoryCluster) -> None:
+    letter(cluster, b"late", origin=None, sink_topic="src", delay_level=3, deliver_at_ms=None)
+    record = cluster.append("dead", b"old", properties={"RMQIO_ORIGIN": "a/b/c/0/5", "RMQIO_ERROR": "SerdeError: x: y"})
+    late, old = (read_letter(each) for each in cluster.records("dead"))
+    assert late.message == Message(b"late", delay_level=3)
+    assert (old.topic, old.error, old.reason, old.message) == ("a/b", "SerdeError", "x: y", Message(b"old"))
+    assert record.message_id != old.message_id
+
+
+# ---- what is chosen -------------------------------------------------------------------------------------------------
+
+
+def fill(cluster: InMemoryCluster) -> None:
+    for number in range(3):
+        letter(cluster, b"src", offset=number)
+    letter(cluster, b"late", offset=9, error="ValueError", reason="too late")
+    letter(cluster, b"other", topic="other", reason="no Avro")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bodies"),
+    [
+        ({"error": "JSON"}, [b"src"] * 3),
+        ({"error": re.compile("^ValueError: too")}, [b"late"]),
+        ({"source_topic": "other"}, [b"other"]),
+        ({"source_topic": ["src"], "error": "E"}, [b"late", b"src", b"src", b"src"]),
+        ({"limit": 2}, [b"src"] * 2),
+        ({"start": StartFrom.specific_offsets({DEAD[0]: 3}), "consumer_group": "g"}, [b"late", b"other"]),
+        ({"stop": StopAt.offsets({DEAD[0]: 1})}, [b"src"]),
+        ({"error": "nothing like it"}, []),
+    ],
+)  # fmt: skip
+def test_only_what_is_chosen_is_sent(cluster: InMemoryCluster, arguments: dict[str, Any], bodies: list[bytes]) -> None:
+    fill(cluster)
+    result = run(cluster, **arguments)
+    assert sorted(record.body for topic in ("src", "other") for record in cluster.records(topic)) == bodies
+    assert result.sent == result.letters == len(bodies)
+
+
+def test_a_dry_run_sends_and_commits_nothing(cluster: InMemoryCluster) -> None:
+    fill(cluster)
+    queue = DEAD[0]
+    cluster.reset_group("g", queue, 1)
+    result = run(cluster, dry_run=True, consumer_group="g")
+    assert [(row.topic, row.error, row.sent) for row in result.rows] == [
+        ("src", "SerdeError", 2),
+        ("src", "ValueError", 1),
+        ("other", "SerdeError", 1),
+    ]
+    assert cluster.records("src") == cluster.records("other") == []
+    assert cluster.commit("g", queue, 5) is False, "the reset pends as before"
+
+
+# ---- what is committed ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_goes_on_where_its_last_replay_ended(cluster: InMemoryCluster) -> None:
+    fill(cluster)
+    queue, empty = DEAD
+    assert run(cluster, consumer_group="g", limit=2).sent == 2
+    assert cluster.committed("g", queue) == 2
+    assert run(cluster, consumer_group="g").sent == 3
+    assert (cluster.committed("g", queue), cluster.committed("g", empty)) == (5, None)
+    assert run(cluster, consumer_group="g").read == 0
+    assert run(cluster, consumer_group="h", stop=StopAt.offsets({queue: 1})).sent == 1
+    assert cluster.committed("h", queue) == 1
+    cluster.reset_group("g", queue, 4)
+    assert run(cluster, consumer_group="g").sent == 1
+    assert cluster.committed("g", queue) == 5
+
+
+def test_nothing_is_committed_before_it_is_acknowledged(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqio.replay.run._COMMIT_EVERY", 32)
+    for number in range(100):
+        letter(cluster, offset=number)
+    queue = DEAD[0]
+
+    def progress(result: ReplayResult, total: int) -> None:
+        assert total == 100
+        if result.sent == 64:  # what is sent next is stored, and nobody is told
+            cluster.fail_next("send", TransportError("the broker is gone"), after=True)
+
+    with pytest.raises(TransportError):
+        run(cluster, consumer_group="g", progress=progress)
+    assert cluster.committed("g", queue) == 64
+    assert 64 < len(cluster.records("src")) < 100
+    run(cluster, consumer_group="g")
+    assert len(cluster.records("src")) > 100
+    assert len({record.message_id for record in cluster.records("src")}) == 100
+
+
+def test_a_letter_whose_sending_failed_holds_the_group_back(cluster: InMemoryCluster) -> None:
+    letter(cluster, offset=0)
+    letter(cluster, topic="missing", offset=1)
+    letter(cluster, offset=2)
+    queue = DEAD[0]
+    result = run(cluster, consumer_group="g")
+    assert (result.sent, result.not_sent) == (2, 1)
+    (problem,) = result.problems
+    assert re.match(r"queue dead/broker-a/0, offset 1: .*'missing'", problem)
+    assert cluster.committed("g", queue) == 1
+    cluster.create_topic("missing", 1)
+    assert run(cluster, consumer_group="g").sent == 2, "the last one again, with its id"
+    assert cluster.committed("g", queue) == 3
+    assert len({record.message_id for record in cluster.records("src")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"error": "CorruptMessage", "kind": "stored"}, "itself broken"),
+        ({"kind": "element"}, "gave no message"),
+        ({"body": b""}, "empty body"),
+        ({"topic": "dead"}, "the dead-letter topic itself"),
+        ({"origin": None}, "nothing says where it came from"),
+    ],
+)
+def test_a_letter_that_has_nothing_to_send_is_named_and_passed(
+    cluster: InMemoryCluster, fields: dict[str, Any], why: str
+) -> None:
+    letter(cluster, **fields)
+    result = run(cluster, consumer_group="g")
+    assert (result.sent, result.not_sent) == (0, 1)
+    assert why in result.problems[0]
+    assert cluster.committed("g", DEAD[0]) == 1
+
+
+def test_a_letter_that_is_itself_broken_is_named(cluster: InMemoryCluster) -> None:
+    letter(cluster)
+    letter(cluster, offset=1)
+    cluster.corrupt(DEAD[0], 0)
+    result = run(cluster)
+    assert (result.read, result.sent, result.not_sent) == (2, 1, 1)
+    assert "offset 0" in result.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"to": "dead"}, "the dead-letter topic itself"),
+        ({"to": "no good"}, "illegal"),
+        ({"limit": 0}, "limit is 0"),
+        ({"start": StartFrom.group_offsets()}, "needs consumer_group"),
+        ({"consumer_group": "no good"}, "illegal"),
+    ],
+)
+def test_misuse_is_refused(cluster: InMemoryCluster, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        run(cluster, **arguments)
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_place_to_go_it_shows_what_is_there(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster)
+    letter(cluster, body=b"", offset=50)
+    assert program(cluster) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "topic  error       letters  would send  duplicates  not sent  first reason",
+        "other  SerdeError        1           1           0         0  no Avro",
+        "src    SerdeError        4           3           0         1  no JSON",
+        "src    ValueError        1           1           0         0  too late",
+        "not sent: queue dead/broker-a/0, offset 5: the message had an empty body, which no producer here sends",
+        "6 read, 6 chosen, would send 5 to where they came from",
+    ]
+    assert cluster.records("src") == []
+
+
+def test_what_it_has_done_is_its_exit_status(cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(cluster)
+    assert program(cluster, "--back", "--dry-run") == 0
+    assert cluster.records("src") == []
+    assert program(cluster, "--back", "--error=no JSON", "--json") == 0
+    out = capsys.readouterr().out.splitlines()[-1]
+    found = json.loads(out)
+    assert (found["read"], found["letters"], found["sent"], found["rows"][0]["topic"]) == (5, 3, 3, "src")
+    letter(cluster, topic="missing")
+    assert program(cluster, "--back", "--source_topic=missing") == 1
+    assert "'missing'" in capsys.readouterr().out
+    assert program(cluster, "--to=missing") == 1, "a topic for all of them is not one letter's fault"
+    assert "missing" in capsys.readouterr().err
+
+
+def test_an_interrupted_replay_says_what_it_has_done(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster)
+    monkeypatch.setattr(Replay, "_settle", interrupted)
+    assert program(cluster, "--back") == 130
+    captured = capsys.readouterr()
+    assert captured.err == "rmqio.replay: interrupted\n"
+    assert "5 read, 5 chosen, sent 0 to where they came from" in captured.out
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--back", "--to=t"], "not allowed with"),
+        (["--to=dead"], "the dead-letter topic itself"),
+        (["--error=("], "is no regular expression"),
+        (["--start=latest"], "is not earliest, group or timestamp:TIME"),
+        (["--start=group"], "needs --consumer_group"),
+        (["--stop=timestamp:2026-01-31"], "has no time zone"),
+        (["--stop=timestamp:soon"], "neither Unix milliseconds nor ISO 8601"),
+        (["--stop=never"], "is not latest or timestamp:TIME"),
+        (["--limit=0"], "limit is 0"),
+        (["--bakc"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_usage(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*AT, *argv])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_times_of_a_command_line(cluster: InMemoryCluster) -> None:
+    fill(cluster)
+    assert program(cluster, "--back", "--start=timestamp:2026-01-31T00:00:00Z", "--stop=timestamp:0") == 0
+    assert cluster.records("src") == []
+    assert program(cluster, "--back", "--start=earliest", "--stop=latest", "--consumer_group=g") == 0
+    assert program(cluster, "--back", "--start=group", "--consumer_group=g") == 0
+    assert len(cluster.records("src")) == 4
