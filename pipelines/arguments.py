@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqio import security
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, parse_name_server
+from rmqio.security import UNSECURED, Security
 from rmqio.start import Reset, StartFrom, StopAt
 from rmqio.wire.properties import validate_group, validate_topic
 
@@ -50,6 +52,7 @@ class ProvinceOptions:
       start: None: where the group has got to, or else the earliest message; without a group the earliest.
       stop: None: runs without end.
       dead_letter_topic: for bad input; None: it is left out, counted and logged.
+      security: credentials, TLS, and which addresses may be used.
     """
 
     source_topic: str
@@ -59,6 +62,7 @@ class ProvinceOptions:
     start: StartFrom | None = None
     stop: StopAt | None = None
     dead_letter_topic: str | None = None
+    security: Security = UNSECURED
 
     def __post_init__(self) -> None:
         for topic in (self.source_topic, self.sink_topic, self.dead_letter_topic):
@@ -157,6 +161,7 @@ def make_parser() -> argparse.ArgumentParser:
         " TIME is Unix milliseconds or ISO 8601 with a time zone",
     )
     add("-v", "--verbose", action="store_true", help="log what Beam and the runner do, and show tracebacks of failures")
+    security.add_arguments(parser)
     return parser
 
 
@@ -176,6 +181,7 @@ def parse(argv: Sequence[str]) -> Arguments:
             start=found.start,
             stop=found.stop,
             dead_letter_topic=found.dead_letter_topic,
+            security=security.from_arguments(found),
         )
         beam_options = runners.options(rest, runner=found.runner)
     except LocalError as error:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from rmqio import security
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
 from rmqio.model import MessageFilter, Record
@@ -136,9 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--source_topic", required=True, metavar="TOPIC")
     parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
     parser.add_argument("--dead_letter_topic", metavar="TOPIC", help="without it, bad input counts as lost")
+    security.add_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        options = ClientOptions(name_servers=parse_name_server(arguments.name_server))
+        options = ClientOptions(
+            name_servers=parse_name_server(arguments.name_server), security=security.from_arguments(arguments)
+        )
     except RmqioError as error:
         parser.error(str(error))
     client = RemotingClientFactory(options).queue_client()

@@ -10,12 +10,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from rmqio import security
 from rmqio.errors import LocalError, RmqioError
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.pipelines.arguments import parse_start, parse_stop
 from rmqio.pipelines.program import WRONG_USAGE, count, run_program
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
+from rmqio.seams import ClientFactory
 from rmqio.sending.failures import FailedMessage
 from rmqio.start import StartFrom
 
@@ -48,6 +50,7 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
         help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
     )
     add("-v", "--verbose", action="store_true", help="tracebacks, and what Beam tells")
+    security.add_arguments(parser)
     return parser
 
 
@@ -67,6 +70,7 @@ def run_job(
             raise LocalError(f"unknown option {', '.join(unknown)}; --help shows the job's own")
         if arguments.source_topic == arguments.sink_topic:
             raise LocalError(f"{arguments.source_topic!r} is both read and written; that would never end")
+        security.from_arguments(arguments)
         check(found, arguments)
     except LocalError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -80,6 +84,13 @@ def run_job(
         ),
         verbose=arguments.verbose,
     )
+
+
+def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = None) -> dict[str, Any]:
+    """What reads and writes are told of the cluster. `client_factory`: another way to make clients, for tests."""
+    if client_factory is not None:
+        return {"client_factory": client_factory}
+    return {"name_server": arguments.name_server, "security": security.from_arguments(arguments)}
 
 
 def refuse(failed: FailedMessage) -> Any:

@@ -22,7 +22,7 @@ from rmqio import schemas
 from rmqio.model import Record
 from rmqio.options import ReadOptions
 from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job
+from rmqio.pipelines.job import refuse, run_job, where
 from rmqio.seams import ClientFactory
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
@@ -103,9 +103,7 @@ def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
     """Wire the job. `client_factory`: another way to make clients, for tests."""
-    at: dict[str, Any] = (
-        {"client_factory": client_factory} if client_factory else {"name_server": arguments.name_server}
-    )
+    at = where(arguments, client_factory)
     read = ReadFromRocketMQ(
         arguments.source_topic,
         consumer_group=arguments.consumer_group,

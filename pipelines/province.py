@@ -18,6 +18,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.error_handling import ErrorHandler
 
+from rmqio.dead_letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
 from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions, parse
@@ -102,7 +103,9 @@ class TakeProvince(beam.DoFn):
 
 def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: ClientFactory | None = None) -> None:
     """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
-    at: dict[str, Any] = {"client_factory": client_factory} if client_factory else {"name_server": options.name_server}
+    at: dict[str, Any] = {"name_server": options.name_server, "security": options.security}
+    if client_factory:
+        at = {"client_factory": client_factory}
     read = ReadFromRocketMQ(
         options.source_topic,
         consumer_group=options.consumer_group,
@@ -127,7 +130,9 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
     # Flatten when the read has ended, which an endless one never does.
     if options.dead_letter_topic is not None:
         letters = bad | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        written = letters | "Write dead letters" >> WriteToRocketMQ(options.dead_letter_topic, with_sent=False, **at)
+        written = letters | "Write dead letters" >> WriteToRocketMQ(
+            options.dead_letter_topic, id_fn=letter_id, with_sent=False, **at
+        )
         _ = written.failed | "Dead letters refused" >> beam.Map(refuse_topic)
 
 

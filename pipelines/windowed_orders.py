@@ -20,7 +20,7 @@ from apache_beam.transforms.window import FixedWindows
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job
+from rmqio.pipelines.job import refuse, run_job, where
 from rmqio.serde import JsonDeserializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
@@ -85,7 +85,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     """Wire the job."""
     read = ReadFromRocketMQ(
         arguments.source_topic,
-        name_server=arguments.name_server,
+        **where(arguments),
         consumer_group=arguments.consumer_group,
         start=arguments.start,
         stop=arguments.stop,
@@ -100,9 +100,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         | "Sum and count" >> beam.CombinePerKey(SumAndCount())
         | "To messages" >> beam.Map(to_message).with_output_types(Message)
     )
-    written = totals | "Write totals" >> WriteToRocketMQ(
-        arguments.sink_topic, name_server=arguments.name_server, with_sent=False
-    )
+    written = totals | "Write totals" >> WriteToRocketMQ(arguments.sink_topic, with_sent=False, **where(arguments))
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 

@@ -20,7 +20,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -32,7 +32,7 @@ from apache_beam.transforms.window import GlobalWindows
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
 from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job
+from rmqio.pipelines.job import refuse, run_job, where
 from rmqio.runners.options import IN_PROCESS_RUNNER
 from rmqio.seams import ClientFactory
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
@@ -109,9 +109,7 @@ def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
     """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
-    at: dict[str, Any] = (
-        {"client_factory": client_factory} if client_factory else {"name_server": arguments.name_server}
-    )
+    at = where(arguments, client_factory)
     read = ReadFromRocketMQ(
         arguments.source_topic,
         consumer_group=arguments.consumer_group,

@@ -12,19 +12,23 @@ if TYPE_CHECKING:
     from rmqio.errors import RmqioError
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
+    from rmqio.security import CallableCredentials, Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
     from rmqio.sending.failures import FailedMessage
     from rmqio.start import StartFrom, StopAt
+    from rmqio.transforms.decode import DecodeRecords
     from rmqio.transforms.deduplicate import DropDuplicates
     from rmqio.transforms.descriptor import QueueDescriptor
     from rmqio.transforms.errors_out import ReadFailure
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
     from rmqio.transforms.selector import ConstantTopic, TopicFromFields
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+    from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "ConstantTopic": "transforms",
+    "DecodeRecords": "transforms",
     "DropDuplicates": "transforms",
     "FailedMessage": "transforms",
     "TopicFromFields": "transforms",
@@ -36,21 +40,33 @@ _HOMES = {
     "ClientOptions": "options",
     "ReadOptions": "options",
     "WriteOptions": "options",
+    "CallableCredentials": "security",
+    "Credentials": "security",
+    "EnvironmentCredentials": "security",
+    "FileCredentials": "security",
+    "Security": "security",
+    "Tls": "security",
     "StartFrom": "start",
     "StopAt": "start",
     "QueueDescriptor": "transforms",
     "ReadAllFromRocketMQ": "transforms",
     "ReadFailure": "transforms",
     "ReadFromRocketMQ": "transforms",
+    "WriteDeadLetters": "transforms",
     "WriteToRocketMQ": "transforms",
     "WriteToRocketMQResult": "transforms",
 }
 
 __all__ = [
+    "CallableCredentials",
     "ClientOptions",
     "ConstantTopic",
+    "Credentials",
+    "DecodeRecords",
     "DropDuplicates",
+    "EnvironmentCredentials",
     "FailedMessage",
+    "FileCredentials",
     "Message",
     "MessageQueue",
     "QueueDescriptor",
@@ -60,10 +76,13 @@ __all__ = [
     "ReadOptions",
     "Record",
     "RmqioError",
+    "Security",
     "SendResult",
     "StartFrom",
     "StopAt",
+    "Tls",
     "TopicFromFields",
+    "WriteDeadLetters",
     "WriteOptions",
     "WriteToRocketMQ",
     "WriteToRocketMQResult",

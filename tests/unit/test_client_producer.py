@@ -135,7 +135,7 @@ def test_a_batch_is_written_as_one_request():
     messages = [Message(b"1", tags="t"), Message(b"2", topic="orders")]
     results = world.producer.send_batch(messages, A0, message_ids=["a", "b"])
     (sent,) = world.sends()
-    assert (sent.code, sent.ext["m"], sent.ext["e"], sent.ext["i"]) == (320, "true", "0", "")
+    assert (sent.code, sent.ext["m"], sent.ext["e"], sent.ext["i"]) == (320, "true", "0", "UNIQ_KEY\x01a\x02")
     assert sent.body == encode_batch(messages, ["a", "b"])
     assert results == [SendResult(A0, 3, "a", "I0"), SendResult(A0, 4, "b", "I1")]
 

@@ -95,6 +95,7 @@ class Setup:
         self.options = ClientOptions("ns:9876", **options)  # type: ignore[arg-type]
         self._connection = Connection(ADDRESS, environment=self.environment)
         self.refreshes = 0
+        self.is_replica = False
         self.reader = PipelinedReader(
             ReadQueue(QUEUE, QUEUE, MessageFilter(tags)),
             offset,
@@ -241,6 +242,27 @@ def test_tags_with_the_same_hash_are_dropped_on_arrival() -> None:
     setup = Setup(Queue(100, tags=("Aa", "BB")), tags="Aa || CC")
     offsets = setup.read(100)
     assert offsets == list(range(0, 100, 2))
+
+
+@pytest.mark.parametrize("remark", ["OFFSET_OVERFLOW_BADLY", "OFFSET_TOO_SMALL", None])
+def test_what_a_replica_does_not_have_is_awaited(remark: str | None) -> None:
+    queue = Queue(3)
+    setup = Setup(queue, outage_timeout_ms=5_000, max_retries=0)
+    setup.is_replica = True
+    instead = queue.command(17 if remark is None else 21, 0, remark=remark)
+    queue.instead = [lambda _: [instead]] * 3
+    assert setup.read(3) == [0, 1, 2]
+    assert setup.refreshes == 3
+    setup.read(3)
+    queue.instead = [lambda _: [instead]] * 99
+    setup.reader.seek(0)
+    with pytest.raises(TransportError, match="its replica is behind"):
+        setup.read(3)
+    setup.is_replica = False  # the master is believed at once
+    refreshes = setup.refreshes
+    with pytest.raises((TopicNotExist, OffsetOutOfRange)):
+        setup.read(3)
+    assert setup.refreshes == refreshes
 
 
 @pytest.mark.parametrize(("code", "error"), [(17, TopicNotExist), (16, NoPermission)])

@@ -109,6 +109,16 @@ def test_unknown_topic_is_not_retried() -> None:
     assert setup.clock.sleeps == []
 
 
+def test_a_topic_is_unknown_when_no_name_server_knows_it() -> None:
+    fresh, other = NameServer(17), NameServer("b1:1")
+    setup = Setup(fresh, other)
+    assert setup.routes.master("t", "a") == "b1:1"
+    other.says = 17
+    with pytest.raises(TopicNotExist):
+        setup.routes.route("t", refresh=True)
+    assert (len(fresh.asked), len(other.asked)) == (2, 2)
+
+
 def test_no_name_server_names_every_failure() -> None:
     setup = Setup(None, None)
     with pytest.raises(TransportError, match=r"no name server answers: cannot connect to ns0:9876.*; .*ns1:9876"):
@@ -140,7 +150,9 @@ def test_replica_is_read_while_there_is_no_master() -> None:
     with pytest.raises(TransportError, match="no address"):
         setup.routes.held_address("t", "a")
     route = setup.routes.route("t")
+    assert setup.routes.holds_master("t", "a")
     route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
+    assert setup.routes.holds_master("t", "a") is False
     assert setup.routes.held_address("t", "a") == "replica:1"
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Folders are installed under these names (pyproject.toml, package-dir).
 PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
 PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
-BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "start", "seams", "subscription")}
+BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "security", "start", "seams", "subscription")}
 OUTSIDE_WORLD = {
     "socket",
     "threading",
@@ -174,6 +174,11 @@ def broken_rule(imported: Import) -> str | None:
         return "runners run any pipeline: they never import rmqio's transforms"
     if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing", "rmqio.spark"):
         return "client, testing and the format for Spark know no Beam"
+    if is_in(module, "rmqio.cli", "rmqio.__main__"):
+        ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
+        if is_stdlib(imported) or ours or (imported.is_of("rmqio.serde.avro") and imported.is_lazy):
+            return None
+        return "cli imports stdlib, base and client only (serde.avro in a function), so that help is there at once"
     if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.spark"):
         return "the format for Spark knows no Beam, not even through the transforms"
     if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.spark") and not imported.is_lazy:
@@ -192,6 +197,7 @@ def test_the_tree_is_really_read() -> None:
         "rmqio.wire.frame",
         "rmqio.sending.routes",
         "rmqio.transforms.read",
+        "rmqio.cli.main",
         "rmqio.runners",
         "rmqio.pipelines",
     } <= modules
@@ -262,6 +268,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.client.selection", "import threading", "no sockets"),
     ("rmqio.client.session", "import threading, socket", None),
     ("rmqio.client.session", "import apache_beam", "no Beam"),
+    ("rmqio.cli.topics", "from rmqio.client.admin import Admin\nimport json", None),
+    ("rmqio.cli.bodies", "def f():\n    from rmqio.serde.avro import AvroDeserializer", None),
+    ("rmqio.cli.bodies", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
+    ("rmqio.cli.topics", "from rmqio.transforms import read", "cli imports"),
+    ("rmqio.cli.topics", "import apache_beam", "cli imports"),
     ("rmqio.spark.reader", "import apache_beam", "no Beam"),
     ("rmqio.spark.reader", "from rmqio.transforms.shared import shared_client", "no Beam"),
     ("rmqio.spark.reader", "from rmqio.client.factory import RemotingClientFactory", None),
@@ -309,7 +320,16 @@ def run(program: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module", ["rmqio", "rmqio.wire.frame", "rmqio.testing", "rmqio.serde", "rmqio.sending.gathering"]
+    "module",
+    [
+        "rmqio",
+        "rmqio.wire.frame",
+        "rmqio.testing",
+        "rmqio.serde",
+        "rmqio.sending.gathering",
+        "rmqio.dead_letters",
+        "rmqio.replay.__main__",
+    ],
 )
 def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:
     program = f"import sys, {module}; print(*sorted({{'apache_beam', 'pyspark', 'grpc'}} & set(sys.modules)))"

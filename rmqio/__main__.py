@@ -1,0 +1,10 @@
+"""`python -m rmqio`: look into a cluster, send messages, set groups' offsets; also installed as `rmqio`."""
+
+from __future__ import annotations
+
+import sys
+
+from rmqio.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

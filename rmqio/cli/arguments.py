@@ -1,0 +1,212 @@
+"""What command lines are made of: a parser with short errors, and the values that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import difflib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, NoReturn
+
+from rmqio.errors import LocalError
+from rmqio.start import to_timestamp_ms
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
+
+TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or how long ago: 30s, 10m, 2h, 7d"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line, the nearest name for a wrong one, and its commands' options found by both."""
+
+    def __init__(self, **given: Any) -> None:
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=110)
+
+        super().__init__(formatter_class=formatter, allow_abbrev=False, **given)
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with status 2."""
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice:
+            names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
+            message = f"{choice[1]!r} is none of {', '.join(names)}" + did_you_mean(choice[1], names)
+        print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
+        sys.exit(2)
+
+    def commands(self) -> Iterator[Parser]:
+        """This parser, and those of its commands."""
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    yield from command.commands()
+
+    def option_names(self) -> set[str]:
+        return {name for action in self._actions for name in action.option_strings if name.startswith("--")}
+
+
+def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """What a command line says. `run`, a function of it, does it. Wrong usage ends the program with status 2."""
+    known = {name for command in parser.commands() for name in command.option_names()}
+    found, rest = parser.parse_known_args(list(_with_underscores(argv, known)))
+    command: Parser = getattr(found, "parser", parser)
+    if rest:
+        unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
+        names = command.option_names() | parser.option_names()
+        command.error(f"unknown argument {unknown!r}" + did_you_mean(unknown.partition("=")[0], names))
+    if found.version:
+        found.run = _show_version
+    elif not hasattr(found, "run"):
+        found.run = _show_help
+        found.parser = command
+    found.writes = getattr(found, "writes", False)
+    return found
+
+
+def _with_underscores(argv: Sequence[str], known: set[str]) -> Iterator[str]:
+    """Options with hyphens as the parser has them; what follows a bare `--` is left alone."""
+    is_over = False
+    for argument in argv:
+        is_over = is_over or argument == "--"
+        name, equals, value = argument.partition("=")
+        spelled = "--" + name[2:].replace("-", "_")
+        is_ours = not is_over and name.startswith("--") and name not in known and spelled in known
+        yield spelled + equals + value if is_ours else argument
+
+
+def _show_help(arguments: argparse.Namespace) -> int:
+    arguments.parser.print_help()
+    return 0
+
+
+def _show_version(_: argparse.Namespace) -> int:
+    from rmqio import __version__
+
+    print(f"rmqio {__version__}")
+    return 0
+
+
+def new_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int] | None, summary: str, *, more: str = ""
+) -> Parser:
+    """A command with its help, which says `more` at its end. It takes the options of the whole, without showing them.
+
+    Their values are those of the whole command line unless given here.
+    """
+    from rmqio.cli.connect import add_options
+
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"{more}\n\nOptions of connections: see rmqio --help.".lstrip(),
+    )
+    own = len(parser._actions)
+    add_options(parser)
+    for action in parser._actions[own:]:
+        action.default = action.help = argparse.SUPPRESS
+    parser.set_defaults(parser=parser)
+    if run is not None:
+        parser.set_defaults(run=run)
+    return parser
+
+
+def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
+    """Advice to put behind a message; empty when nothing is near."""
+    nearest = difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """A place in a queue: by name, by store time, or by number."""
+
+    kind: Literal["earliest", "latest", "time", "offset"]
+    value: int = 0
+    """Unix milliseconds, or an offset."""
+
+
+def parse_time(text: str) -> int:
+    """Unix milliseconds of a time; see `TIME_HELP`."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if ago := _AGO.fullmatch(text):
+        return int(time.time() * 1000) - int(ago[1]) * _UNITS_S[ago[2]] * 1000
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"time {text!r} is neither ISO 8601 like 2026-01-31T12:00:00+08:00, nor Unix milliseconds, nor like 10m"
+        ) from None
+    try:
+        return to_timestamp_ms(found)
+    except LocalError:
+        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00") from None
+
+
+def parse_from(text: str) -> Position:
+    """`earliest`, `latest` or a time, also as `timestamp:TIME`."""
+    if text in ("earliest", "latest"):
+        return Position("earliest" if text == "earliest" else "latest")
+    return Position("time", parse_time(text.removeprefix("timestamp:")))
+
+
+def parse_to(text: str) -> Position:
+    """As `parse_from`, but a bare number is an offset."""
+    if text.isascii() and text.isdigit():
+        return Position("offset", int(text))
+    return parse_from(text)
+
+
+def parse_offset(text: str) -> int:
+    """An offset."""
+    return _whole_number(text, "offset", 0)
+
+
+def parse_count(text: str) -> int:
+    """How many, at least one."""
+    return _whole_number(text, "number", 1)
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes or milliseconds; 0 is allowed."""
+    return _whole_number(text, "number", 0)
+
+
+def _whole_number(text: str, what: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{what} {text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+class QueueName(NamedTuple):
+    """A queue as a command line names it: `BROKER:ID`, or `ID` where a topic is on one broker."""
+
+    broker: str | None
+    queue_id: int
+
+    def __str__(self) -> str:
+        return str(self.queue_id) if self.broker is None else f"{self.broker}:{self.queue_id}"
+
+
+def parse_queue(text: str) -> QueueName:
+    """See `QueueName`."""
+    broker, _, number = text.rpartition(":")
+    if not (number.isascii() and number.isdigit()) or text.startswith(":"):
+        raise argparse.ArgumentTypeError(f"queue {text!r} is not BROKER:ID, e.g. broker-a:3")
+    return QueueName(broker or None, int(number))
+
+
+def parse_property(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise argparse.ArgumentTypeError(f"property {text!r} is not NAME=VALUE")
+    return name, value

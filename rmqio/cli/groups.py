@@ -1,0 +1,138 @@
+"""Where a group stands in a topic: for `describe` and `offsets show` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqio.cli.arguments import did_you_mean
+from rmqio.cli.connect import short
+from rmqio.cli.errors import CommandFailed
+from rmqio.cli.output import count, duration, note, plural, print_table, time_and_age
+from rmqio.cli.queues import QueueState
+from rmqio.errors import BrokerError
+
+if TYPE_CHECKING:
+    from rmqio.client.admin import Admin
+
+
+def require_group(admin: Admin, group: str, topic: str, states: Sequence[QueueState], *, hint: str = "") -> None:
+    """Raises `CommandFailed` for a group without an offset in the topic and without a member: a name mistyped.
+
+    A broker has no way to ask for a group that does not make it.
+    """
+    # 0 may mean none: that is what brokers before 5.0 say of a group that they never saw.
+    if any(state.committed or state.error is not None for state in states):
+        return
+    try:
+        known = admin.groups_of_topic(topic)
+    except BrokerError:  # not permitted, or not served: then nothing speaks against the group
+        return
+    if group not in known:
+        near = did_you_mean(group, known) or (f"; groups that have: {', '.join(known)}" if known else "")
+        raise CommandFailed(f"group {group!r} has no offset in topic {topic!r}, and nobody of it is online{near}{hint}")
+
+
+def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -> None:
+    """The table of queues."""
+    columns = ["QUEUE", ">MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "LAST MESSAGE"]
+    if group is not None:
+        columns += [">COMMITTED", ">LAG", ">LAG TIME"]
+    total = state_total(states, now_ms, group)
+    last = ["total", "", "", count(total["messages"]), time_and_age(total["last_timestamp_ms"], now_ms)]
+    if group is not None:
+        last += ["", count(total["lag_messages"]), duration(total["lag_ms"])]
+    print_table(columns, [_row(state, now_ms, group) for state in states], total=last)
+
+
+def finish(states: Sequence[QueueState], group: str | None) -> int:
+    """Say what numbers alone do not; the exit status, which is 1 when a broker could not be asked."""
+    silent: dict[str, list[str]] = {}
+    for state in states:
+        if state.error is not None:
+            silent.setdefault(state.error.removeprefix(f"{state.queue}: "), []).append(short(state.queue))
+    for error, queues in silent.items():
+        note(f"not asked: {', '.join(queues)}: {error}")
+    for text in remarks([state for state in states if state.error is None], group):
+        note(text)
+    return 1 if silent else 0
+
+
+def _row(state: QueueState, now_ms: int, group: str | None) -> list[str]:
+    if state.error is not None:
+        return [short(state.queue), "-", "-", "-", "cannot be reached", *(["-"] * 3 if group is not None else [])]
+    row = [
+        short(state.queue),
+        count(state.min_offset),
+        count(state.max_offset),
+        count(state.messages),
+        time_and_age(state.last_ms, now_ms),
+    ]
+    if group is not None:
+        row += [count(state.committed), count(state.lag), duration(state.lag_ms(now_ms))]
+    return row
+
+
+def state_fields(state: QueueState, now_ms: int, group: str | None) -> dict[str, Any]:
+    """A queue for a script."""
+    place = {"broker": state.queue.broker, "queue_id": state.queue.queue_id}
+    if state.error is not None:
+        return place | {"error": state.error}
+    fields: dict[str, Any] = place | {
+        "min_offset": state.min_offset,
+        "max_offset": state.max_offset,
+        "messages": state.messages,
+        "last_timestamp_ms": state.last_ms,
+    }
+    if group is not None:
+        fields |= {
+            "committed_offset": state.committed,
+            "lag_messages": state.lag,
+            "lag_ms": state.lag_ms(now_ms),
+            "lost_messages": state.lost,
+        }
+    return fields
+
+
+def state_total(states: Sequence[QueueState], now_ms: int, group: str | None) -> dict[str, Any]:
+    """Sums over the queues that could be asked; of times the newest message and the longest lag."""
+    states = [state for state in states if state.error is None]
+    fields: dict[str, Any] = {
+        "messages": sum(state.messages for state in states),
+        "last_timestamp_ms": max((state.last_ms for state in states if state.last_ms is not None), default=None),
+    }
+    if group is not None:
+        lags = [state.lag for state in states if state.lag is not None]
+        times = [lag_ms for state in states if (lag_ms := state.lag_ms(now_ms)) is not None]
+        fields |= {
+            "lag_messages": sum(lags) if lags else None,
+            "lag_ms": max(times, default=None),
+            "lost_messages": sum(state.lost for state in states),
+        }
+    return fields
+
+
+def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
+    """What numbers alone do not say."""
+    if group is None:
+        return []
+    texts = []
+    without = [state for state in states if state.committed is None]
+    if without:
+        held = sum(state.messages for state in without)
+        texts.append(
+            f"group {group!r} has no offset in {plural(len(without), 'queue')}, with {plural(held, 'message')} that"
+            " no lag counts"
+        )
+    for state in states:
+        if state.lost:
+            texts.append(
+                f"{short(state.queue)}: {plural(state.lost, 'message')} behind offset {state.committed} were deleted"
+                f" by retention before group {group!r} had read them"
+            )
+        if state.beyond:
+            texts.append(
+                f"{short(state.queue)}: the offset {state.committed} of group {group!r} lies {state.beyond:,} behind"
+                " the queue's end: the topic was made anew or cut; `rmqio offsets reset` sets it right"
+            )
+    return texts

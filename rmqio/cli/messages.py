@@ -1,0 +1,109 @@
+"""Received messages as a terminal and as a script may have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rmqio.cli.bodies import AvroValue, BodyStyle, body_fields, show_body
+from rmqio.cli.connect import short
+from rmqio.cli.output import count, duration, plural, print_json, safe_line, time_text
+from rmqio.errors import CorruptMessage
+from rmqio.model import KEYS, TAGS, UNIQ_KEY, MessageQueue, Record
+
+# Shown elsewhere, or of no interest to a reader.
+_NOT_SHOWN: Final = frozenset({KEYS, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})
+_VALUE_LENGTH: Final = 200
+
+
+class Item(NamedTuple):
+    """A stored message of a queue, whether it decodes or not. Sorts by store time, then by place."""
+
+    time_ms: int
+    """When it was stored; of one that does not decode, when the one before it was."""
+    queue: MessageQueue
+    offset: int
+    content: Record | CorruptMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Prints messages.
+
+    Args:
+      as_json: one JSON document a line.
+      style: how bodies are shown, not in JSON.
+      max_bytes: of a body at most; 0: all of it.
+      avro: makes values of bodies.
+    """
+
+    as_json: bool
+    style: BodyStyle
+    max_bytes: int
+    avro: AvroValue | None = None
+
+    def print(self, item: Item) -> None:
+        if self.as_json:
+            print_json(self._fields(item))
+        else:
+            print("\n".join(self._lines(item)), end="\n\n")
+
+    def _fields(self, item: Item) -> dict[str, Any]:
+        queue, content = item.queue, item.content
+        place = {
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue_id": queue.queue_id,
+            "queue_offset": item.offset,
+        }
+        if isinstance(content, CorruptMessage):
+            return place | {"error": content.reason}
+        return (
+            place
+            | {
+                "message_id": _utf8(content.message_id),
+                "tags": _utf8(content.tags),
+                "keys": [_utf8(key) for key in content.keys],
+                "store_timestamp_ms": content.store_timestamp_ms,
+                "born_timestamp_ms": content.born_timestamp_ms,
+                "born_host": content.born_host,
+                "reconsume_times": content.reconsume_times,
+                "properties": {_utf8(name): _utf8(value) for name, value in content.properties.items()},
+            }
+            | body_fields(content, self.max_bytes, self.avro)
+        )
+
+    def _lines(self, item: Item) -> Iterator[str]:
+        content = item.content
+        place = f"{short(item.queue)} @ {item.offset}"
+        if isinstance(content, CorruptMessage):
+            yield f"{place}   cannot be decoded: {safe_line(content.reason)}"
+            return
+        tags = f"   tags {safe_line(content.tags)}" if content.tags else ""
+        keys = f"   keys {safe_line(', '.join(content.keys))}" if content.keys else ""
+        yield f"{place}   {time_text(content.store_timestamp_ms)}{tags}{keys}"
+        yield f"  id        {safe_line(content.message_id)}"
+        before_ms = content.store_timestamp_ms - content.born_timestamp_ms
+        yield (
+            f"  born      {time_text(content.born_timestamp_ms)} at {content.born_host}"
+            + (f", {duration(before_ms)} before it was stored" if before_ms >= 1_000 else "")
+            + (f", consumed {plural(content.reconsume_times, 'time')} in vain" if content.reconsume_times else "")
+        )
+        for name, value in content.properties.items():
+            if name not in _NOT_SHOWN:
+                yield f"  property  {safe_line(name)} = {_cut(safe_line(value))}"
+        shown = show_body(content, self.style, self.max_bytes, self.avro)
+        yield f"  body      {shown.kind}"
+        yield from (f"  | {line}".rstrip() for line in shown.lines)
+        if shown.left_out_bytes:
+            yield f"  | ... {count(shown.left_out_bytes)} more bytes (--max_bytes 0 shows them)"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}... ({len(text):,} characters)"
+
+
+def _utf8(text: str | None) -> Any:
+    """The text; bytes that were not UTF-8 as `\\xff`, since many programs refuse halves of characters."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

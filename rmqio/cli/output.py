@@ -1,0 +1,117 @@
+"""What goes to the terminal: tables, numbers with units, times, JSON; and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, TextIO
+
+# Controls, what turns the direction of text or cannot be seen, halves of characters, tags. Joiners stay: scripts and
+# emoji need them. Newlines and tabs stay.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def allow_any_text(stream: TextIO) -> None:
+    """A terminal that cannot show a character gets its escape instead of an error."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def safe(text: str) -> str:
+    """The text with what a terminal would obey, or nobody would see, as escapes."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def safe_line(text: str) -> str:
+    """As `safe`, on one line."""
+    return safe(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def one_line(text: str) -> str:
+    """Text of several lines, such as a broker's remark, as one."""
+    return safe(" ".join(text.split()))
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line. ASCII, so that it is the same everywhere and holds no control character."""
+    print(json.dumps(value).replace("\x7f", "\\u007f"))
+
+
+def note(text: str) -> None:
+    """Something that belongs to the answer but is no part of the data: on stderr."""
+    sys.stdout.flush()
+    print(f"rmqio: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, total: Sequence[str] | None = None) -> None:
+    """Aligned columns. A title that begins with `>` is of a column of numbers, aligned to the right."""
+    titles = [title.removeprefix(">") for title in columns]
+    lines = [titles, *rows, *([total] if total else [])]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for number, line in enumerate(lines):
+        cells = [
+            cell.rjust(width) if title.startswith(">") else cell.ljust(width)
+            for cell, width, title in zip(line, widths, columns, strict=True)
+        ]
+        if total and number == len(lines) - 1:
+            print("  ".join("-" * width for width in widths))
+        print("  ".join(cells).rstrip())
+
+
+def count(number: int | None) -> str:
+    """1,234; a dash for none."""
+    return "-" if number is None else f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """1 message; 1,234 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes, with a larger unit where that says more."""
+    if number < 10_000:
+        return plural(number, "byte")
+    return f"{number / 1e3:,.0f} kB" if number < 1e6 else f"{number / 1e6:,.1f} MB"
+
+
+def duration(ms: float | None) -> str:
+    """How long: in the unit that fits, a dash for none. What a wrong clock makes negative is 0."""
+    if ms is None:
+        return "-"
+    seconds = max(ms, 0) / 1000
+    if seconds == 0:
+        return "0 s"
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, hours, days = seconds / 60, seconds / 3_600, seconds / 86_400
+    return f"{minutes:.0f} min" if minutes < 100 else f"{hours:.0f} h" if hours < 100 else f"{days:,.0f} d"
+
+
+def time_text(ms: int | None, *, timespec: str = "milliseconds") -> str:
+    """A time in the local time zone, as ISO 8601, which `--from` takes; a dash for none."""
+    if ms is None:
+        return "-"
+    try:
+        return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone().isoformat(timespec=timespec)
+    except (OverflowError, ValueError, OSError):  # a producer may write any number
+        return f"{ms} ms"
+
+
+def time_and_age(ms: int | None, now_ms: int) -> str:
+    """A time to the second, and how long ago that was."""
+    return "-" if ms is None else f"{time_text(ms, timespec='seconds')}  {duration(now_ms - ms)} ago"

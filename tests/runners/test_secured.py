@@ -1,0 +1,178 @@
+"""Pipelines and PySpark with a broker that knows its users and speaks TLS; a search for the secret in all they show.
+
+Sources of credentials hold none, so a secret could get out only by way of a process that has looked one up.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
+
+import apache_beam as beam
+from apache_beam.transforms.display import DisplayData
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.client.client import RemotingQueueClient
+from rmqio.client.producer import RemotingProducer
+from rmqio.runners.options import options as pipeline_options
+from rmqio.transforms.shared import close_shared_clients
+from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded
+
+
+@pytest.fixture
+def topics(guarded: Guarded) -> tuple[str, str]:
+    """One with 40 messages, and an empty one."""
+    name = uuid.uuid4().hex[:10]
+    source, target = guarded.create_topic(f"source-{name}", queues=2), guarded.create_topic(f"target-{name}", queues=2)
+    with closing(RemotingProducer(guarded.options(), "a_producer")) as producer:
+        for queue in producer.queues(source):
+            producer.send_batch([Message(b"%d" % n) for n in range(20)], queue)
+    return source, target
+
+
+def count(guarded: Guarded, topic: str) -> int:
+    with closing(RemotingQueueClient(guarded.options())) as client:
+        return sum(client.max_offset(queue) for queue in client.queues(topic))
+
+
+@pytest.fixture
+def logs() -> Iterator[None]:
+    """All that is logged meanwhile has no secret in it."""
+    text = io.StringIO()
+    handler, root = logging.StreamHandler(text), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield
+    root.setLevel(level)
+    root.removeHandler(handler)
+    close_shared_clients()
+    assert text.getvalue()
+    assert SECRET not in text.getvalue()
+    assert ACCESS_KEY not in text.getvalue()
+
+
+@pytest.mark.usefixtures("logs")
+@pytest.mark.parametrize("runner", ["DirectRunner", "SparkRunner"])
+def test_a_pipeline_with_credentials_and_tls(guarded: Guarded, topics: tuple[str, str], runner: str) -> None:
+    source, target = topics
+    options = pipeline_options([], runner=runner)
+    pipeline = beam.Pipeline(options=options)
+    read = ReadFromRocketMQ(
+        source,
+        name_server=guarded.broker.name_server,
+        security=guarded.security,
+        consumer_group=f"group-{uuid.uuid4().hex[:8]}",
+        start=StartFrom.earliest(),
+        stop=StopAt.latest(),
+    )
+    write = WriteToRocketMQ(
+        target,
+        name_server=guarded.broker.name_server,
+        security=guarded.security,
+    )
+    _ = pipeline | read | beam.Map(lambda record: record.body) | write
+    shown: list[Any] = [
+        pipeline.to_runner_api().SerializeToString(),
+        cloudpickle.dumps([read, write]),
+        [DisplayData.create_from(each).items for each in (read, write, options)],
+        options.get_all_options(),
+        [read, write, vars(read), vars(write)],
+    ]
+    pipeline.run().wait_until_finish()
+    assert count(guarded, target) == 40
+    found = b"\n".join(each if isinstance(each, bytes) else repr(each).encode() for each in shown)
+    assert guarded.credentials_file.encode() in found
+    assert SECRET.encode() not in found
+    assert ACCESS_KEY.encode() not in found
+
+
+def pages(spark: SparkSession) -> str:
+    """What Spark shows of its configuration and of the queries that it ran."""
+    context = spark.sparkContext
+    base = context.uiWebUrl
+    assert base is not None
+    found = [str(context.getConf().getAll())]
+    rest = f"{base}/api/v1/applications/{context.applicationId}"
+    for url in (
+        f"{base}/environment/",
+        f"{rest}/environment",
+        f"{rest}/sql?details=true&planDescription=true&length=999",
+    ):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found.append(answer.read().decode())
+    return "\n".join(found)
+
+
+def options_of(guarded: Guarded, **more: str) -> dict[str, str]:
+    return {
+        "nameServer": guarded.broker.name_server,
+        "credentials": f"file:{guarded.credentials_file}",
+        "tls": "true",
+        "tlsCaFile": guarded.ca_file,
+        "tlsCertificateFile": guarded.client_file,
+        **more,
+    }
+
+
+@pytest.mark.usefixtures("logs")
+def test_the_format_with_credentials_and_tls(
+    guarded: Guarded, topics: tuple[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    source, target = topics
+    given = options_of(guarded)
+    frame = spark.read.format("rocketmq").options(subscribe=source, **given).load()
+    assert frame.count() == 40
+    frame.select("body").write.format("rocketmq").options(topic=target, **given).mode("append").save()
+    stream = spark.readStream.format("rocketmq").options(subscribe=source, startingOffsets="earliest", **given).load()
+    writer = stream.select("body").writeStream.format("rocketmq").options(topic=target, **given)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert count(guarded, target) == 80
+    shown = pages(spark) + str(query.lastProgress) + frame._jdf.queryExecution().toString()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    shown += "\n".join(path.read_bytes().decode("latin-1") for path in files)
+    assert SECRET not in shown
+    assert ACCESS_KEY not in shown
+
+
+@pytest.mark.parametrize("name", ["secretKey", "accessKey", "securityToken", "secret_key"])
+def test_a_secret_among_the_options_is_refused_and_not_repeated(
+    guarded: Guarded, topics: tuple[str, str], spark: SparkSession, name: str
+) -> None:
+    given = options_of(guarded, subscribe=topics[0]) | {name: SECRET}
+    with pytest.raises(PySparkException, match="say where it is instead") as raised:
+        spark.read.format("rocketmq").options(**given).load().count()
+    assert SECRET not in str(raised.value)
+
+
+def check(action: Callable[[], Any], reason: str) -> None:
+    with pytest.raises(PySparkException, match=reason):
+        action()
+
+
+def test_options_of_security_that_will_not_do(guarded: Guarded, topics: tuple[str, str], spark: SparkSession) -> None:
+    def load(**changes: str | None) -> Any:
+        given = {key: value for key, value in (options_of(guarded, subscribe=topics[0]) | changes).items() if value}
+        return spark.read.format("rocketmq").options(**given).load().count()
+
+    check(lambda: load(tls="yes"), "tls is 'yes'; it must be true, false or insecure")
+    check(lambda: load(tls=None), "there are options of TLS, but tls is not true")
+    check(lambda: load(credentials=SECRET), "this is none of them")
+    check(lambda: load(addressMap="a"), "addressMap is 'a'; it looks like")
+    check(lambda: load(allowedAddresses="10.0.0.0/8"), "none of the allowed addresses")
+    check(lambda: load(tlsCaFile=guarded.other_ca_file), "certificate is not good")
