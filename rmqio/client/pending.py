@@ -14,7 +14,7 @@ from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
 from rmqio.client.send_templates import SendTemplates
 from rmqio.client.session import Call
-from rmqio.errors import GoAway, LocalError, RmqioError, SystemError_, TopicNotExist, TransportError
+from rmqio.errors import GoAway, LocalError, RmqioError, SystemError_, TopicNotExist, TransportError, WireError
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -180,7 +180,9 @@ class PendingRequest:
         self._tries += 1
         try:
             self._sending.choice.look_up(self.queue.topic)
-        except TransportError as error:  # that was tried often enough
+        except LocalError:
+            raise
+        except RmqioError as error:  # that was tried often enough, or a name server refuses
             self._finish(error)
             return
         try:
@@ -200,7 +202,7 @@ class PendingRequest:
         try:
             self._finish(self._results(call.result(timeout_ms)))
         except RmqioError as error:
-            if isinstance(error, TransportError):
+            if isinstance(error, (TransportError, WireError)):
                 self._sending.statistics.unknown_outcomes += 1
             self._call = None
             self._failure = error

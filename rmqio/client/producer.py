@@ -203,7 +203,11 @@ class RemotingProducer:
             if self._is_closed:
                 return
             self._is_closed = True
-        self._in_flight.drain(self._environment.clock() + self._options.request_timeout_ms / 1000)
+        try:
+            self._in_flight.drain(self._environment.clock() + self._options.request_timeout_ms / 1000)
+        finally:
+            if self._owned_pool is not None:
+                self._owned_pool.close()
         lost = self._in_flight.unretrieved()
         if lost:
             count = sum(pending.message_count for pending in lost)
@@ -211,8 +215,6 @@ class RemotingProducer:
                 "producer %r closes with %d messages not sent, in %d batches whose result nobody asked for; first: %s",
                 self._group, count, len(lost), lost[0].error,
             )  # fmt: skip
-        if self._owned_pool is not None:
-            self._owned_pool.close()
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 

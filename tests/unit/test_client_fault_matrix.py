@@ -15,12 +15,14 @@ from rmqio.client.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
     GoAway,
+    NoPermission,
     OffsetOutOfRange,
     RequestTimeout,
     RmqioError,
     SystemError_,
     TopicNotExist,
     TransportError,
+    WireError,
     broker_error,
 )
 from rmqio.model import Message, MessageFilter, MessageQueue
@@ -358,3 +360,28 @@ def test_unknown_codes_are_broker_errors_with_their_number(broker: FakeBroker) -
     with closing(RemotingQueueClient(options(broker))) as client, pytest.raises(BrokerError) as caught:
         client.max_offset(A0)
     assert (caught.value.code, caught.value.remark) == (9_999, "news")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"), [(faults.answer(16), NoPermission), (faults.answer(0), WireError)], ids=["refused", "rubbish"]
+)
+def test_a_retry_that_gets_no_route_is_the_outcome_of_that_send_alone(
+    broker: FakeBroker, answer: faults.Fault, error: type[RmqioError]
+) -> None:
+    with nothing_is_left():
+        producer = RemotingProducer(options(broker, route_refresh_ms=1, max_retries=3), "g")
+        producer.send(Message(b"x"), A0)
+        broker.on(RequestCode.SEND_BATCH_MESSAGE, faults.close())
+        pending = producer.submit([Message(b"x")], A0)
+        broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer, times=None)
+        producer.close()
+        with pytest.raises(error):
+            pending.result()
+
+
+def test_an_answer_that_makes_no_sense_says_nothing_of_what_is_stored(broker: FakeBroker) -> None:
+    broker.on(RequestCode.SEND_MESSAGE_V2, faults.answer(0))
+    with RemotingProducer(options(broker), "g") as producer:
+        with pytest.raises(WireError):
+            producer.send(Message(b"x"), A0)
+        assert producer.statistics.unknown_outcomes == 1

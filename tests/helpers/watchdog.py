@@ -1,0 +1,73 @@
+"""Whether work ends, and leaves no threads or sockets behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SETTLE_S = 10.0
+"""The other end of a connection closes a moment later."""
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """What the work gives or raises; fails with the stacks of all threads when it takes longer."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001  # raised again by who waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="rmqio-test-operation", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise AssertionError(f"hangs: not done within {seconds} s\n{_stacks()}")
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+@contextmanager
+def nothing_is_left() -> Iterator[None]:
+    """Afterwards there are no more threads, sockets and pipes in this process than before; not even garbage."""
+    threads, descriptors = set(threading.enumerate()), _descriptors()
+    yield
+    deadline = time.monotonic() + _SETTLE_S
+    while True:
+        more_threads, more = set(threading.enumerate()) - threads, _descriptors() - descriptors
+        if not more_threads and not more:
+            return
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"left behind: {sorted(more)} {sorted(map(repr, more_threads))}")
+        time.sleep(0.002)
+
+
+def _descriptors() -> set[str]:
+    """Sockets and pipes of this process by their inode. Empty where there is no /proc."""
+    found = set()
+    with suppress(FileNotFoundError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                target = os.readlink(f"/proc/self/fd/{name}")
+                if target.startswith(("socket:", "pipe:")):
+                    found.add(target)
+    return found
+
+
+def _stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"--- {names.get(ident)}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    )
