@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,6 +48,9 @@ test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on S
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
+
+chaos: $(STAMP)  ## ten minutes of random faults on a real cluster; ARGS="--minutes 1 --seed N"
+	@$(PY) -m tests.chaos $(ARGS)
 
 coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails below 95 %
 	@RMQIO_PURE_PYTHON=1 $(PY) -m coverage run --branch --source=rmqio.wire -m pytest -q tests/unit/test_wire_*.py

@@ -1,0 +1,44 @@
+"""The command: `python -m tests.chaos --minutes 10 [--seed N]`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.run import Chaos
+
+
+def main() -> int:
+    """0: nothing lost. 1: something was, or did not work; ledgers and logs are kept. 130: interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Random faults, and what they cost.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of faults; starting and draining come on top")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="default: by chance")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="rmqio-chaos-"))
+    say = functools.partial(print, flush=True)
+    say(f"seed {arguments.seed}; ledgers and logs in {folder}")
+    try:
+        with Chaos(arguments.seed, folder, say) as chaos:
+            chaos.rage(arguments.minutes * 60)
+            report = chaos.settle()
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    except BaseException:
+        say(f"FAILED: --seed={arguments.seed}; ledgers and logs in {folder}")
+        raise
+    say(str(report))
+    if not report.is_good:
+        say(f"again: --seed={arguments.seed}; ledgers and logs in {folder}")
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
