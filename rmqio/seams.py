@@ -139,6 +139,14 @@ class PendingSend(Protocol):
         ...
 
 
+class SendStatistics(Protocol):
+    """What a producer did about failures so far. A producer that retries shows them as `statistics`."""
+
+    retries: int
+    unknown_outcomes: int
+    """Tries that broke off without an answer: the message may be stored, so each retry of one may be a duplicate."""
+
+
 class Producer(Protocol):
     """Sends. Thread-safe. Connects on first use. At least once: a retry after an unknown outcome can duplicate."""
 

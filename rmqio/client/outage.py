@@ -18,6 +18,8 @@ class Outage:
         self._retry_at: float | None = None
         self.failures = 0
         """In a row."""
+        self.retries = 0
+        """Of all outages."""
 
     @property
     def is_pausing(self) -> bool:
@@ -44,6 +46,7 @@ class Outage:
         if not (error.retriable and patient):
             self.succeed()
             return False
+        self.retries += 1
         self._retry_at = now + backoff_ms(self.failures - 1, self._options, self._environment.random) / 1000
         return True
 

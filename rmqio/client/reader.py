@@ -143,6 +143,11 @@ class PipelinedReader:
         return self._outage.is_pausing
 
     @property
+    def retries(self) -> int:
+        """Failures so far after which the pulls were sent again."""
+        return self._outage.retries
+
+    @property
     def is_at_end(self) -> bool:
         head = self._plan.head
         return head is not None and head.is_long_poll and head.call is not None and not head.call.is_done

@@ -5,22 +5,42 @@ from __future__ import annotations
 import os
 import threading
 
-from rmqio.seams import ClientFactory, Producer
+from rmqio import telemetry
+from rmqio.seams import ClientFactory, Producer, SendStatistics
 
 _Key = tuple[ClientFactory, str]
 
 
 class _Shared:
-    __slots__ = ("producer", "users")
+    __slots__ = ("producer", "seen", "users")
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
         self.users = 0
+        self.seen = (0, 0)
+        """What of its statistics is counted."""
+
+    def count(self, untaken: list[int]) -> None:
+        """Add what is new in the producer's statistics; under the lock, so that of several writers one counts it."""
+        statistics: SendStatistics | None = getattr(self.producer, "statistics", None)
+        if statistics is None:
+            return
+        now = statistics.retries, statistics.unknown_outcomes
+        if now == self.seen:
+            return
+        for index, name in enumerate(("send_retries", "unknown_outcomes")):
+            new = now[index] - self.seen[index]
+            untaken[index] += new
+            if new:
+                telemetry.record(name, (), new)
+        self.seen = now
 
 
 _lock = threading.Lock()
 _producers: dict[_Key, _Shared] = {}
 _known_topics: dict[ClientFactory, set[str]] = {}
+_untaken: dict[_Key, list[int]] = {}
+"""Retries and unknown outcomes that no bundle has reported. Outlives the producers: a failed bundle reports nothing."""
 
 
 class ProducerLease:
@@ -44,6 +64,22 @@ class ProducerLease:
         """False after `release`, and in a forked child, where the connections belong to the parent."""
         return self._shared is not None and self._pid == os.getpid()
 
+    def take_statistics(self) -> tuple[int, int]:
+        """Retries and unknown outcomes of the shared producer that no writer has taken yet."""
+        assert self._shared is not None  # not released
+        with _lock:
+            untaken = _untaken.setdefault(self._key, [0, 0])
+            self._shared.count(untaken)
+            retries, unknown_outcomes = untaken
+            untaken[:] = 0, 0
+        return retries, unknown_outcomes
+
+    def note_statistics(self) -> None:
+        """Tell the process's recorder of them now, and leave them to be taken: a bundle may fail for long."""
+        if self._shared is not None:
+            with _lock:
+                self._shared.count(_untaken.setdefault(self._key, [0, 0]))
+
     def release(self) -> None:
         """Give it back; the last one closes the producer, which awaits what is in flight. Idempotent."""
         shared, self._shared = self._shared, None
@@ -55,7 +91,11 @@ class ProducerLease:
             if is_last:
                 del _producers[self._key]
         if is_last:
-            shared.producer.close()
+            try:
+                shared.producer.close()
+            finally:
+                with _lock:
+                    shared.count(_untaken.setdefault(self._key, [0, 0]))
 
 
 def _forget_after_fork() -> None:
@@ -63,6 +103,7 @@ def _forget_after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _producers.clear()
+    _untaken.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,9 +12,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rmqio import telemetry
 from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
+from rmqio.logs import event
 from rmqio.model import MessageQueue
 from rmqio.seams import ClientFactory
+from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,6 +67,7 @@ def commit_position(
     """The finalizer's callback. Picklable as a partial. A failure is logged and counted, and repaired by the group's
     next commit, of whichever queue: one that has been read to its stop has no further commit of its own.
     """
+    observe_process()  # on Spark this is the driver, which has no DoFn to set up
     table = _table(factory, group)
     with table.lock:
         table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
@@ -80,9 +84,12 @@ def commit_position(
                     table.unsaved[other] = wanted
                 failing.add(other.broker)
                 table.failed += 1
+                telemetry.record("commit_failures", queue_labels(other), 1)
                 if time.monotonic() - table.warned_at > _WARN_EVERY_S:
                     table.warned_at = time.monotonic()
-                    _LOGGER.warning("offset %d of %s was not committed for group %s: %s", wanted, other, group, error)
+                    text = "offset %d of %s was not committed for group %s: %s"
+                    fields = event(queue=other, offset=wanted, group=group, error=error)
+                    _LOGGER.warning(text, wanted, other, group, error, extra=fields)
 
 
 def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQueue, offset: int, on_reset: str) -> None:
@@ -103,9 +110,10 @@ def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQue
             reset = client.take_reset(group, queue)
             if not is_first:
                 text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
-                _LOGGER.warning(text, queue, group, reset, offset)
+                _LOGGER.warning(text, queue, group, reset, offset, extra=event(queue=queue, offset=offset, group=group))
             client.commit_offset(group, queue, offset)
         table.done += 1
+        telemetry.record("commits", queue_labels(queue), 1)
         known = offset
     table.offsets[queue] = known
     table.times[queue] = time.monotonic()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.errors import LocalError
@@ -14,7 +13,7 @@ from rmqio.model import Record
 from rmqio.seams import ClientFactory
 from rmqio.security import Security
 from rmqio.transforms.errors_out import ReadFailure, failure_of_record
-from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.pulled import ERRORS_TAG, located, require_of_record
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
@@ -90,14 +89,17 @@ class DecodeFn(beam.DoFn):
     def __init__(self, deserializer: Callable[[Record], Any], *, errors_to_output: bool) -> None:
         self._deserializer = deserializer
         self._errors_to_output = errors_to_output
-        self._failures = Metrics.counter(NAMESPACE, "decode_failures")
+        self._failures = Count("decode_failures")
+
+    def setup(self) -> None:
+        observe_process()
 
     def process(self, element: Record) -> Sequence[Any]:
         try:
             return (self._deserializer(element),)
         except Exception as error:  # whatever a user's function raises, one message must not stop the rest
             require_of_record(error)
-            self._failures.inc()
+            self._failures.add(1, (element.topic,))
             if not self._errors_to_output:
                 raise located(element, error) from error
             return (beam.pvalue.TaggedOutput(ERRORS_TAG, failure_of_record(element, error)),)

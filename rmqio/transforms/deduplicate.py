@@ -7,14 +7,13 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BooleanCoder
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.userstate import BagStateSpec, TimeDomain, TimerSpec, on_timer
 from apache_beam.typehints import Tuple
 from apache_beam.utils.timestamp import Duration
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.metrics import Count, observe_process
 
 
 class DropDuplicates(beam.PTransform):
@@ -81,7 +80,10 @@ class _FirstFn(beam.DoFn):
 
     def __init__(self, within_ms: int) -> None:
         self._within_ms = within_ms
-        self._dropped = Metrics.counter(NAMESPACE, "duplicates_dropped")
+        self._dropped = Count("duplicates_dropped")
+
+    def setup(self) -> None:
+        observe_process()
 
     def process(
         self,
@@ -92,7 +94,7 @@ class _FirstFn(beam.DoFn):
         forget: Any = beam.DoFn.TimerParam(FORGET),
     ) -> Sequence[Record]:
         if any(seen.read()):
-            self._dropped.inc()
+            self._dropped.add(1, (element[1].topic,))
             return ()
         seen.add(True)
         forget.set(min(timestamp + Duration(micros=self._within_ms * 1000), window.max_timestamp()))

@@ -1,31 +1,155 @@
-"""Beam metrics of the read, all in the namespace `rmqio`; the docs list them by these names."""
+"""What the transforms count: Beam's metric, and the process's recorder if an exporter is on.
+
+Names, units and meanings are in `rmqio.telemetry`. Updated per pulled or sent batch, never per message.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
 from apache_beam.metrics import Metrics
 
+from rmqio import telemetry
 from rmqio.model import MessageQueue
+from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
 
-NAMESPACE = "rmqio"
+PROMETHEUS_VARIABLE: Final = "RMQIO_PROMETHEUS"
+LOG_VARIABLE: Final = "RMQIO_LOG"
+
+_observed_pid = 0
+
+
+def observe_process() -> None:
+    """Turn on what the environment asks for in this process: an export, structured logs. Called in `setup` of a DoFn,
+    so that it happens in whichever process a runner reads or writes. Once a process, also after a fork.
+    """
+    global _observed_pid
+    if _observed_pid == os.getpid():
+        return
+    _observed_pid = os.getpid()
+    if os.environ.get(LOG_VARIABLE):
+        from rmqio import logs
+
+        logs.configure_from_environment()
+    if os.environ.get(PROMETHEUS_VARIABLE):
+        from rmqio import prometheus
+
+        prometheus.start_from_environment()
+
+
+class Count:
+    """A counter."""
+
+    __slots__ = ("_inc", "_metric")
+
+    def __init__(self, name: str) -> None:
+        self._metric = _metric(name, Kind.COUNTER)
+        self._inc = Metrics.counter(NAMESPACE, name).inc
+
+    def add(self, count: int, labels: tuple[str, ...]) -> None:
+        self._inc(count)
+        if telemetry.recorder is not None:
+            telemetry.recorder.record(self._metric, labels, count)
+
+    def add_told(self, count: int) -> None:
+        """To Beam's only: the recorder was told when it happened, outside of a bundle."""
+        self._inc(count)
+
+
+class Latency:
+    """A distribution of milliseconds."""
+
+    __slots__ = ("_metric", "_update")
+
+    def __init__(self, name: str) -> None:
+        self._metric = _metric(name, Kind.DISTRIBUTION)
+        self._update = Metrics.distribution(NAMESPACE, name).update
+
+    def add(self, milliseconds: float, labels: tuple[str, ...]) -> None:
+        self._update(round(milliseconds))
+        if telemetry.recorder is not None:
+            telemetry.recorder.record(self._metric, labels, milliseconds)
+
+
+class QueueGauges:
+    """The gauges of one queue: how far reading is behind.
+
+    `lag_seconds` has a rule for a broker that does not answer, so that an outage shows: it grows by the clock from what
+    was last known, also when that was the queue's end, of which nothing is known any more. Messages and bytes stay as
+    the last answer told.
+    """
+
+    __slots__ = ("_at", "_clock", "_gauges", "_labels")
+
+    def __init__(self, queue: MessageQueue, clock: Callable[[], float] = time.time) -> None:
+        self._labels = queue_labels(queue)
+        self._clock = clock
+        self._at = clock()
+        """When the last message read was stored, or when the queue was last known to be at its end."""
+        self._gauges = []
+        for name in ("lag_messages", "lag_bytes", "lag_seconds"):
+            beams = Metrics.gauge(NAMESPACE, ".".join((name, *self._labels)))
+            self._gauges.append((_metric(name, Kind.GAUGE), beams.set))
+
+    def read(self, left: int, mean_bytes: float, stored_ms: int | None) -> None:
+        """An answer came. `stored_ms`: of its last message; None: a filter let none through."""
+        if stored_ms is not None:
+            self._at = stored_ms / 1000
+        if left <= 0:
+            self.at_end()
+        else:
+            self._set(left, left * mean_bytes, self._clock() - self._at)
+
+    def at_end(self) -> None:
+        """The broker said that nothing is left."""
+        self._at = self._clock()
+        self._set(0, 0, 0)
+
+    def no_answer(self) -> None:
+        """Nothing came although something should have."""
+        self._tell(self._gauges[2], self._clock() - self._at)
+
+    def _set(self, *values: float) -> None:
+        for gauge, value in zip(self._gauges, values, strict=True):
+            self._tell(gauge, value)
+
+    def _tell(self, gauge: tuple[Metric, Any], value: float) -> None:
+        metric, set_beams = gauge
+        value = max(0, value)  # the broker's clock may be ahead of ours
+        set_beams(round(value))
+        if telemetry.recorder is not None:
+            telemetry.recorder.record(metric, self._labels, value)
 
 
 class ReadMetrics:
-    """Counters, distributions and gauges of one reading DoFn. Updated per pulled batch, never per message."""
+    """What a reading DoFn counts."""
 
     def __init__(self) -> None:
-        self.records_read = Metrics.counter(NAMESPACE, "records_read")
-        self.bytes_read = Metrics.counter(NAMESPACE, "bytes_read")
-        self.decode_failures = Metrics.counter(NAMESPACE, "decode_failures")
-        self.offsets_skipped = Metrics.counter(NAMESPACE, "offsets_skipped")
-        self.commits = Metrics.counter(NAMESPACE, "commits")
-        self.commit_failures = Metrics.counter(NAMESPACE, "commit_failures")
-        self.pull_latency_ms = Metrics.distribution(NAMESPACE, "pull_latency_ms")
-        self._lag: dict[MessageQueue, Metrics.DelegatingGauge] = {}
+        self.records_read = Count("records_read")
+        self.bytes_read = Count("bytes_read")
+        self.offsets_skipped = Count("offsets_skipped")
+        self.pull_retries = Count("pull_retries")
+        self.pull_latency = Latency("pull_latency_ms")
+        self.commits = Count("commits")
+        self.commit_failures = Count("commit_failures")
+        self._gauges: dict[MessageQueue, QueueGauges] = {}
 
-    def set_lag(self, queue: MessageQueue, messages: int) -> None:
-        """How many messages of a queue are not read yet."""
-        gauge = self._lag.get(queue)
-        if gauge is None:
-            name = f"lag_messages.{queue.topic}.{queue.broker}.{queue.queue_id}"
-            gauge = self._lag[queue] = Metrics.gauge(NAMESPACE, name)
-        gauge.set(messages)
+    def gauges(self, queue: MessageQueue) -> QueueGauges:
+        found = self._gauges.get(queue)
+        if found is None:
+            found = self._gauges[queue] = QueueGauges(queue)
+        return found
+
+
+def queue_labels(queue: MessageQueue) -> tuple[str, str, str]:
+    """As `telemetry.QUEUE` names them."""
+    return queue.topic, queue.broker, str(queue.queue_id)
+
+
+def _metric(name: str, kind: Kind) -> Metric:
+    metric = METRICS[name]
+    assert metric.kind is kind
+    return metric

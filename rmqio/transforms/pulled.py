@@ -17,7 +17,7 @@ from rmqio.errors import RmqioError, SerdeError
 from rmqio.model import Record
 from rmqio.seams import Fetched
 from rmqio.transforms.errors_out import ReadFailure, failure_of_corrupt, failure_of_record
-from rmqio.transforms.metrics import ReadMetrics
+from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.watermark import TimestampOf, beam_timestamp, born_time, store_time
 
 ERRORS_TAG = "errors"
@@ -62,7 +62,10 @@ class TakeApartFn(beam.DoFn):
         self._deserializer = deserializer
         self._batches = batches
         self._errors_to_output = errors_to_output
-        self._metrics = ReadMetrics()
+        self._failures = Count("decode_failures")
+
+    def setup(self) -> None:
+        observe_process()  # may run elsewhere than the read
 
     def process(self, element: Pulled, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
@@ -85,7 +88,7 @@ class TakeApartFn(beam.DoFn):
                     last_ms, template = milliseconds, WindowedValue(None, beam_timestamp(milliseconds), windows)
                 yield template.with_value(value)
         if failures:
-            self._metrics.decode_failures.inc(len(failures))
+            self._failures.add(len(failures), (failures[0].topic,))
             for failure in failures:
                 stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
                 yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
@@ -101,7 +104,7 @@ class TakeApartFn(beam.DoFn):
             except Exception as error:
                 require_of_record(error)
                 if not self._errors_to_output:
-                    self._metrics.decode_failures.inc()
+                    self._failures.add(1, (record.topic,))
                     raise located(record, error) from error
                 failures.append(failure_of_record(record, error))
                 continue

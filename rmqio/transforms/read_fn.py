@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import operator
 import time
 from collections.abc import Iterable, Iterator
@@ -16,19 +17,21 @@ from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
-from rmqio.model import MessageFilter, Record
+from rmqio.logs import event
+from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ReadOptions
 from rmqio.seams import ClientFactory, Fetched, QueueReader
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.metrics import ReadMetrics
+from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.pulled import to_pulled
 from rmqio.transforms.readers import Readers, Slot
 from rmqio.transforms.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
 from rmqio.transforms.shared import backlog, note_backlog, shared_client
 from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
 
+_LOGGER = logging.getLogger(__name__)
 _stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
 _RUN_RECORDS = 512
 _RUN_BYTES = 1 << 20
@@ -121,6 +124,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
+        observe_process()
         if self._config.group is not None:
             begin_reading(self._config.factory, self._config.group)
         self._readers = Readers(
@@ -154,6 +158,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             return
         slot = readers.slot(queue, restriction.start)
         if slot is None:
+            self._metrics.gauges(queue).no_answer()
             tracker.defer_remainder(RESUME_DELAY)
             return
         position, left, emitted = restriction.start, restriction.limit, 0
@@ -165,7 +170,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             try:
                 fetched = slot.reader.poll()
             except OffsetOutOfRange as error:
-                claim = self._skip_to(error, restriction)
+                claim = self._skip_to(error, restriction, queue)
                 if not tracker.try_claim(claim):
                     break
                 position = claim.last_offset + 1
@@ -197,6 +202,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             finished = left == 0 or tracker.current_restriction().stop == position
             if emitted >= options.max_records_per_bundle or time.monotonic() > deadline:
                 break
+        self._note_end(slot, waited=not emitted)
         self._follow_clock(slot, estimator)
         self._commit(queue, position, finalizer, finished)
         if finished:
@@ -204,14 +210,14 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         else:
             tracker.defer_remainder(RESUME_DELAY)
 
-    def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange) -> Claim:
+    def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange, queue: MessageQueue) -> Claim:
         policy = self._config.options.on_offset_out_of_range
         target = error.minimum if policy == "earliest" else error.maximum
         if policy == "fail" or target <= error.wanted:
             # Beyond the end there is nothing ahead to go on at, whatever the policy: the topic was made anew.
             raise error
         target = target if restriction.stop is None else min(target, restriction.stop)
-        self._metrics.offsets_skipped.inc(target - error.wanted)
+        self._skipped(queue, target, target - error.wanted)
         return Claim(target - 1, 0, error.maximum)
 
     def _more(self, reader: QueueReader, fetched: Fetched, wanted: int, deadline: float) -> Fetched:
@@ -242,24 +248,43 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             yield WindowedValue(pulled, beam_timestamp(pulled.failures[0].store_timestamp_ms), windows)
 
     def _note(self, slot: Slot, cut: Fetched, fetched: Fetched) -> None:
-        metrics, queue = self._metrics, slot.reader.queue
+        metrics, queue, factory = self._metrics, slot.reader.queue, self._config.factory
+        labels = slot.labels
         count = len(cut.records)
         size = sum(map(_stored_size, cut.records))
-        metrics.records_read.inc(count)
-        metrics.bytes_read.inc(size)
+        metrics.records_read.add(count, labels)
+        metrics.bytes_read.add(size, labels)
         if fetched.skipped:
-            metrics.offsets_skipped.inc(fetched.skipped)
+            self._skipped(queue, cut.next_offset, fetched.skipped)
         if fetched.latency_ms:
-            metrics.pull_latency_ms.update(int(fetched.latency_ms))
-        metrics.set_lag(queue, max(0, fetched.max_offset - cut.next_offset))
-        note_backlog(self._config.factory, queue, fetched.max_offset, size / count if count else None)
+            metrics.pull_latency.add(fetched.latency_ms, labels[:2])
+        note_backlog(factory, queue, fetched.max_offset, size / count if count else None)
+        mean_bytes = backlog(factory, queue, ask=False).message_bytes
+        stored_ms = cut.records[-1].store_timestamp_ms if count else None
+        metrics.gauges(queue).read(fetched.max_offset - cut.next_offset, mean_bytes, stored_ms)
+
+    def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
+        self._metrics.offsets_skipped.add(count, queue_labels(queue))
+        text = "%s: %d offsets are lost on the broker; reading goes on at %d"
+        _LOGGER.warning(text, queue, count, target, extra=event(queue=queue, offset=target, count=count))
+
+    def _note_end(self, slot: Slot, *, waited: bool) -> None:
+        """A bundle is over; `waited`: it got nothing."""
+        retries = slot.take_retries()
+        if retries:
+            self._metrics.pull_retries.add(retries, slot.labels)
+        if waited and not slot.reader.is_ready:
+            gauges = self._metrics.gauges(slot.reader.queue)
+            if slot.reader.is_at_end:
+                gauges.at_end()
+            else:
+                gauges.no_answer()
 
     def _follow_clock(self, slot: Slot, estimator: QueueWatermark) -> None:
         idle_ms = self._readers.idle_ms(slot) if self._readers else None
         options = self._config.options
         if idle_ms is not None and idle_ms >= options.idle_timeout_ms:
             estimator.advance(int(time.time() * 1000) - options.max_out_of_orderness_ms)
-            self._metrics.set_lag(slot.reader.queue, 0)
 
     def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
         config, group = self._config, self._config.committed_group
@@ -273,9 +298,9 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             finalizer.register(callback)
         done, failed = take_counts(config.factory, group)
         if done:
-            self._metrics.commits.inc(done)
+            self._metrics.commits.add_told(done)
         if failed:
-            self._metrics.commit_failures.inc(failed)
+            self._metrics.commit_failures.add_told(failed)
 
 
 def _cut(fetched: Fetched, stop: int | None, limit: int | None) -> Fetched:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rmqio.errors import TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import ClientFactory, QueueReader
+from rmqio.transforms.metrics import queue_labels
 from rmqio.transforms.shared import shared_client
 
 _STALE_S = 30.0
@@ -31,6 +32,17 @@ class Slot:
     bundles: int = 0
     """Bundles that this queue has been part of."""
     at_end_since: float | None = None
+    retries: int = 0
+    """Of the reader's, those that were taken."""
+
+    def __post_init__(self) -> None:
+        self.labels = queue_labels(self.reader.queue)
+
+    def take_retries(self) -> int:
+        """Pulls that the reader has tried again since the last call; 0 of a reader that does not count them."""
+        now: int = getattr(self.reader, "retries", 0)
+        new, self.retries = now - self.retries, now
+        return new
 
 
 class Readers:

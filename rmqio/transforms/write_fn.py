@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio.dead_letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.options import WriteOptions
@@ -18,6 +19,7 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.gathering import Gathering
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
+from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.write_elements import MessageMaker, letter_of_failure
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 from rmqio.wire import accelerator
@@ -76,14 +78,17 @@ class WriteFn(beam.DoFn):
         self._lease: ProducerLease | None = None
 
     def setup(self) -> None:
+        observe_process()
         self._connect()
 
     def _connect(self) -> None:
         self._lease = ProducerLease(self._factory, self._group)
         producer = self._lease.producer
         options = self._options
+        metrics = WriteMetrics(is_letters=self._maker.id_fn is letter_id)
         letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
-        self._outputs = WriteOutputs(WriteMetrics(), with_sent=self._with_sent, letter_of=letter_of)
+        self._metrics = metrics
+        self._outputs = WriteOutputs(metrics, with_sent=self._with_sent, letter_of=letter_of)
         required_topics = self._maker.required_topics
         routes = WriteRoutes(
             producer,
@@ -113,6 +118,8 @@ class WriteFn(beam.DoFn):
     def start_bundle(self) -> None:
         if self._lease is None or not self._lease.is_valid:  # forked since setup, or never set up
             self._connect()
+        assert self._lease is not None
+        self._lease.note_statistics()
         self._gathering.begin()
         self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
         self._outputs.begin_bundle()
@@ -164,6 +171,8 @@ class WriteFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         """Send what is left and wait until everything is acknowledged. Raises what fails the bundle."""
         self._gathering.finish()
+        assert self._lease is not None
+        self._metrics.retried(*self._lease.take_statistics())
         self._outputs.end_bundle()
         return self._outputs.take()
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.errors import LocalError
-from rmqio.model import Message, SendResult
+from rmqio.errors import LocalError, RmqioError
+from rmqio.logs import event
+from rmqio.model import Message, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage, element_text
-from rmqio.transforms.metrics import NAMESPACE
+from rmqio.transforms.metrics import Count, Latency, queue_labels
 from rmqio.transforms.write_elements import if_encodable
 
 _LOGGER = logging.getLogger("rmqio.transforms")
@@ -24,20 +25,51 @@ FAILED: Final = "failed"
 SENT: Final = "sent"
 LETTERS: Final = "letters"
 """The tag of the output for dead letters: `Message`s, one for each failure."""
+_status = operator.itemgetter(SendResult._fields.index("status"))  # by position: runs per message
+_UNQUOTED: Final = "see the output for what it says"
 
 LetterOf = Callable[[Any, FailedMessage], Message]
 """Makes the dead letter of an element that failed."""
 
 
 class WriteMetrics:
-    """Counters and distributions of one writing DoFn. Updated per batch, never per message."""
+    """What a writing DoFn counts. Updated per batch, never per message.
 
-    def __init__(self) -> None:
-        self.messages_sent = Metrics.counter(NAMESPACE, "messages_sent")
-        self.bytes_sent = Metrics.counter(NAMESPACE, "bytes_sent")
-        self.batches_sent = Metrics.counter(NAMESPACE, "batches_sent")
-        self.send_failures = Metrics.counter(NAMESPACE, "send_failures")
-        self.send_latency_ms = Metrics.distribution(NAMESPACE, "send_latency_ms")
+    Args:
+      is_letters: what is sent are dead letters.
+    """
+
+    def __init__(self, *, is_letters: bool = False) -> None:
+        self.messages_sent = Count("messages_sent")
+        self.bytes_sent = Count("bytes_sent")
+        self.batches_sent = Count("batches_sent")
+        self.send_failures = Count("send_failures")
+        self.weak_acknowledgements = Count("weak_acknowledgements")
+        self.dead_letters = Count("dead_letters") if is_letters else None
+        self.send_latency = Latency("send_latency_ms")
+        self.send_retries = Count("send_retries")
+        self.unknown_outcomes = Count("unknown_outcomes")
+
+    def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
+        """A batch was stored, in one queue."""
+        labels, count = queue_labels(results[0].queue), len(messages)
+        self.messages_sent.add(count, labels)
+        self.bytes_sent.add(sum([len(message[0]) for message in messages]), labels)
+        self.batches_sent.add(1, labels)
+        self.send_latency.add(latency_s * 1000, labels[:2])
+        # Each has its own: not every producer stores a batch by one request.
+        weak = count - [*map(_status, results)].count(SendStatus.OK)
+        if weak:
+            self.weak_acknowledgements.add(weak, labels)
+        if self.dead_letters is not None:
+            self.dead_letters.add(count, labels[:1])
+
+    def retried(self, retries: int, unknown_outcomes: int) -> None:
+        """What the producer did about failures. The recorder was told when it was found."""
+        if retries:
+            self.send_retries.add_told(retries)
+        if unknown_outcomes:
+            self.unknown_outcomes.add_told(unknown_outcomes)
 
 
 class WriteOutputs:
@@ -77,11 +109,7 @@ class WriteOutputs:
         """A batch was stored: one result per message, in order."""
         if len(results) != len(messages):  # would give results to the wrong elements
             raise LocalError(f"the producer gave {len(results)} results for {len(messages)} messages")
-        metrics = self._metrics
-        metrics.messages_sent.inc(len(messages))
-        metrics.bytes_sent.inc(sum([len(message[0]) for message in messages]))
-        metrics.batches_sent.inc()
-        metrics.send_latency_ms.update(round(latency_s * 1000))
+        self._metrics.sent(messages, results, latency_s)
         if self._with_sent:
             self.waiting.append(map(WindowedValue.with_value, origins, results))
 
@@ -90,9 +118,11 @@ class WriteOutputs:
         failure = FailedMessage(
             if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
         )
-        self._metrics.send_failures.inc()
+        self._metrics.send_failures.add(1, ())
         self._failures += 1
-        self._first = self._first or failure
+        if self._first is None:
+            # A user's code may quote the element in what it raises; a log must not.
+            self._first = failure if isinstance(error, RmqioError) else failure._replace(reason=_UNQUOTED)
         outputs = [TaggedOutput(FAILED, origin.with_value(failure))]
         if self._letter_of is not None:
             outputs.append(TaggedOutput(LETTERS, origin.with_value(self._letter_of(element, failure))))
@@ -108,4 +138,5 @@ class WriteOutputs:
                 self._first.topic,
                 self._first.error,
                 self._first.reason,
+                extra=event(topic=self._first.topic, count=self._failures, error=self._first.error),
             )

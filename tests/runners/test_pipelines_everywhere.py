@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import apache_beam as beam
 import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
@@ -20,6 +21,7 @@ from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
+from rmqio.telemetry import METRICS
 from tests.helpers.ledger import Lab, wait_until
 from tests.helpers.raw_send import send_all
 
@@ -125,10 +127,48 @@ def filled(request: pytest.FixtureRequest, lab: Lab) -> Filled:
     return Filled(case, source)
 
 
+def metrics(result: Any) -> dict[str, Any]:
+    """Ours, by name: sums of counters, gauges, and the distributions' count, sum and greatest."""
+    found: dict[str, Any] = {}
+    of_all = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("rmqio"))
+    for counter in of_all["counters"]:
+        name = counter.key.metric.name
+        found[name] = found.get(name, 0) + (counter.result or 0)
+    for each in [*of_all["gauges"], *of_all["distributions"]]:
+        found[each.key.metric.name] = each.result
+    return found
+
+
+def assert_metrics(found: dict[str, Any], filled: Filled, lab: Lab) -> None:
+    """The same names on all runners, and what they say is what the broker knows."""
+    assert {name.partition(".")[0] for name in found} <= set(METRICS)
+    ends = {f"{q.topic}.{q.broker}.{q.queue_id}": lab.client.max_offset(q) for q in lab.client.queues(filled.source)}
+    assert found["records_read"] == sum(ends.values()) == COUNT
+    assert found["bytes_read"] > sum(map(len, filled.case.bodies))
+    for name in ("lag_messages", "lag_bytes", "lag_seconds"):
+        gauges = {key.partition(".")[2]: gauge.value for key, gauge in found.items() if key.startswith(f"{name}.")}
+        assert gauges == dict.fromkeys(ends, 0), f"{name}: all is read"
+    assert found["messages_sent"] == COUNT
+    assert found["bytes_sent"] >= COUNT
+    assert 1 <= found["batches_sent"] == found["send_latency_ms"].count <= COUNT
+    assert found["pull_latency_ms"].count > 0
+    assert 0 <= found["pull_latency_ms"].max < 60_000
+    troubles = ("offsets_skipped", "decode_failures", "send_failures", "weak_acknowledgements", "dead_letters")
+    assert not any(found.get(name) for name in troubles)
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_the_sink_holds_the_same(
-    filled: Filled, runner: str, lab: Lab, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+    filled: Filled,
+    runner: str,
+    lab: Lab,
+    tmp_path: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ran: list[Any] = []
+    run = beam.Pipeline.run
+    monkeypatch.setattr(beam.Pipeline, "run", lambda *given, **named: ran.append(run(*given, **named)) or ran[-1])
     sink = f"everywhere-{uuid.uuid4().hex[:12]}"
     lab.broker.create_topic(sink, queues=2)
     flags = [f"--name_server={lab.broker.name_server}", f"--source_topic={filled.source}", f"--sink_topic={sink}"]
@@ -136,6 +176,8 @@ def test_the_sink_holds_the_same(
     if runner == "SparkRunner --streaming":
         flags.append(f"--checkpoint_dir={tmp_path}")
     assert filled.case.main(flags) == 0, capsys.readouterr().err
+    if filled.case.main is province.main:
+        assert_metrics(metrics(ran[-1]), filled, lab)
     results: list[tuple[Any, Any]] = []
 
     def are_there() -> bool:

@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # Folders are installed under these names (pyproject.toml, package-dir).
 PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
 PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
-BASE = {f"rmqio.{name}" for name in ("errors", "model", "options", "security", "start", "seams", "subscription")}
+BASE = {
+    f"rmqio.{name}"
+    for name in ("errors", "model", "options", "security", "start", "seams", "subscription", "telemetry", "logs")
+}
 OUTSIDE_WORLD = {
     "socket",
     "threading",
@@ -131,6 +134,12 @@ def broken_rule(imported: Import) -> str | None:
         return "nothing imports pipelines"
     if imported.top == "pyspark" and not is_in(module, "rmqio.spark", "rmqio.runners.spark"):
         return "pyspark only in rmqio/spark and runners/spark"
+    if imported.top == "prometheus_client" and module != "rmqio.prometheus":
+        return "prometheus_client only in rmqio/prometheus.py"
+    if is_in(module, "rmqio.prometheus") and not (
+        is_stdlib(imported) or imported.top == "prometheus_client" or imported.is_of(*BASE)
+    ):
+        return "prometheus imports stdlib, base and its client library only: it works without Beam"
     if imported.top in ("socket", "socketserver", "ssl", "asyncio") and not is_in(
         module, "rmqio.client", "rmqio.local", "rmqio.testing", "rmqio.serde.registry", "rmqio.runners"
     ):
@@ -222,6 +231,10 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.model", "from rmqio.errors import LocalError", None),
     ("rmqio.model", "from rmqio import errors", None),
     ("rmqio.options", "import lz4", "base imports"),
+    ("rmqio.telemetry", "import apache_beam", "base imports"),
+    ("rmqio.telemetry", "def f():\n    import prometheus_client", "prometheus_client only"),
+    ("rmqio.prometheus", "import prometheus_client", None),
+    ("rmqio.transforms.metrics", "import prometheus_client", "prometheus_client only"),
     ("rmqio.seams", "from rmqio.wire.command import Command", "base imports"),
     ("rmqio.start", "def f():\n    import apache_beam", "base imports"),
     ("rmqio.start", "if TYPE_CHECKING:\n    from rmqio.client import client", "base imports"),

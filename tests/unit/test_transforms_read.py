@@ -480,7 +480,14 @@ def test_metrics_count_records_bytes_and_lag(cluster: InMemoryCluster) -> None:
     assert found.get("offsets_skipped", 0) == found.get("decode_failures", 0) == 0
     gauges = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("rmqio"))["gauges"]
     lag = {gauge.key.metric.name: gauge.committed.value for gauge in gauges}
-    assert lag == {"lag_messages.t.broker-a.0": 2, "lag_messages.t.broker-a.1": 0}
+    assert lag.pop("lag_seconds.t.broker-a.0") > 1_000_000, "the cluster's clock stands in the past"
+    assert lag == {
+        "lag_messages.t.broker-a.0": 2,
+        "lag_messages.t.broker-a.1": 0,
+        "lag_bytes.t.broker-a.0": 2 * read_bytes // 7,
+        "lag_bytes.t.broker-a.1": 0,
+        "lag_seconds.t.broker-a.1": 0,
+    }
 
 
 # ---- ReadAll --------------------------------------------------------------------------------------------------------

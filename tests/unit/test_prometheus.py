@@ -1,0 +1,285 @@
+"""The export for Prometheus: real processes, prometheus_client itself, and scrapes over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rmqio import prometheus
+from rmqio.errors import LocalError
+from rmqio.prometheus import Address, exported_name, parse_address
+from rmqio.telemetry import METRICS
+
+WORKER = """
+import sys
+from rmqio import prometheus, telemetry
+prometheus.start_from_environment()
+for line in sys.stdin:
+    name, labels, value = line.split()
+    telemetry.record(name, tuple(labels.split("/")) if labels != "-" else (), float(value))
+    print("done", flush=True)
+"""
+READ = "rmqio_records_read_total"
+QUEUE = "t/broker-a/0"
+Sample = tuple[str, tuple[str, ...]]
+
+
+class Worker:
+    """A process that exports what it is told."""
+
+    def __init__(self, environment: dict[str, str], program: str = WORKER) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def record(self, name: str, labels: str, value: float) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(name, labels, value, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == "done\n", self.process.communicate()[1]
+
+    def kill(self) -> str:
+        """What it has said on stderr."""
+        self.process.kill()
+        return self.process.communicate(timeout=30)[1]
+
+
+class Machine:
+    """Processes that share an address."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.folder = folder
+        self.environment = os.environ | {"RMQIO_PROMETHEUS": f"127.0.0.1:{self.port}", "TMPDIR": str(folder)}
+        self.environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+        self.workers: list[Worker] = []
+
+    def worker(self, program: str = WORKER) -> Worker:
+        self.workers.append(Worker(self.environment, program))
+        return self.workers[-1]
+
+    def scrape(self) -> dict[Sample, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def scrape_until(self, condition: Callable[[dict[Sample, float]], bool]) -> dict[Sample, float]:
+        """The first scrape of which it holds; while nobody has the port, there is none."""
+        deadline = time.monotonic() + 30
+        found: dict[Sample, float] = {}
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                found = self.scrape()
+                if condition(found):
+                    return found
+            time.sleep(0.05)
+        raise AssertionError(found)
+
+    def server_of(self, workers: list[Worker]) -> Worker:
+        """Which of some has the port; it says so shortly after it has begun to serve."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            said = [file.read_text() for file in self.folder.glob("rmqio-prometheus-*/server")]
+            for each in workers:
+                if said == [str(each.process.pid)]:
+                    return each
+            time.sleep(0.05)
+        raise AssertionError(said)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    for worker in made.workers:
+        if worker.process.stdout is not None and not worker.process.stdout.closed:
+            worker.kill()
+
+
+def queue(labels: str = QUEUE) -> tuple[str, ...]:
+    """As Prometheus sorts them."""
+    topic, broker, number = labels.split("/")
+    return broker, number, topic
+
+
+def test_several_processes_are_one_endpoint_that_outlives_whoever_serves(machine: Machine) -> None:
+    workers = [machine.worker() for _ in range(3)]
+    for count, worker in enumerate(workers, 1):
+        worker.record("records_read", QUEUE, count)
+        worker.record("lag_messages", QUEUE, (300, 100, 200)[count - 1])
+        worker.record("lag_messages", f"t/broker-a/{count}", 7)
+        worker.record("pull_latency_ms", "t/broker-a", 30)
+        worker.record("send_retries", "-", 1)
+    found = machine.scrape_until(lambda found: (READ, queue()) in found)
+    assert found[READ, queue()] == 1 + 2 + 3
+    assert found["rmqio_lag_messages", queue()] == 200, "the newest"
+    assert found["rmqio_send_retries_total", ()] == 3
+    by_bound = {labels: value for (name, labels), value in found.items() if name == "rmqio_pull_latency_seconds_bucket"}
+    assert by_bound["broker-a", "0.025", "t"] == 0
+    assert by_bound["broker-a", "0.05", "t"] == by_bound["broker-a", "+Inf", "t"] == 3
+    assert found["rmqio_pull_latency_seconds_sum", ("broker-a", "t")] == pytest.approx(0.09)
+
+    first = machine.server_of(workers)
+    first.process.kill()
+    first.process.wait()
+    own = queue(f"t/broker-a/{workers.index(first) + 1}")
+    found = machine.scrape_until(lambda found: ("rmqio_lag_messages", own) not in found)
+    assert found[READ, queue()] == 6, "what it has counted stays"
+    assert sum(name == "rmqio_lag_messages" for name, _ in found) == 3, "those of the others stay"
+    alive = [worker for worker in workers if worker is not first]
+    machine.server_of(alive)
+    alive[0].record("records_read", QUEUE, 10)
+    assert machine.scrape()[READ, queue()] == 16
+
+
+FORKED = """
+import os, sys, time
+from rmqio import prometheus, telemetry
+prometheus.start_from_environment()
+while not os.path.exists(prometheus._export.folder / "server"):
+    time.sleep(0.01)
+telemetry.record("records_read", ("t", "broker-a", "0"), 1)
+if os.fork():
+    os.close(0), os.close(1), os.close(2)
+    time.sleep(60)
+    os._exit(1)
+for line in sys.stdin:
+    telemetry.record("records_read", ("t", "broker-a", "0"), float(line.split()[2]))
+    print("done", flush=True)
+"""
+
+
+def test_a_forked_child_neither_holds_the_port_nor_loses_its_counts(machine: Machine) -> None:
+    forked = machine.worker(FORKED)
+    forked.record("records_read", QUEUE, 10)
+    assert machine.scrape()[READ, queue()] == 1 + 10
+    forked.process.kill()  # the parent, which serves
+    forked.process.wait()
+    machine.scrape_until(lambda found: found[READ, queue()] == 1 + 10)
+    forked.record("records_read", QUEUE, 100)
+    assert machine.scrape()[READ, queue()] == 1 + 10 + 100
+
+
+def test_counts_of_many_dead_processes_become_one_file(tmp_path: Path, machine: Machine) -> None:
+    keeper = machine.worker()
+    keeper.record("records_read", QUEUE, 1)
+    (folder,) = machine.folder.glob("rmqio-prometheus-*")
+    machine.scrape_until(lambda found: found[READ, queue()] == 1)
+    mine = keeper.process.pid
+    (counts,) = folder.glob(f"counter_{mine}.db")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for number in range(prometheus._MAX_DEAD_FILES + 1):  # as that many processes would leave behind
+        (folder / f"counter_{dead.pid + 10_000_000 + number}.db").write_bytes(counts.read_bytes())
+    wanted = 1 + prometheus._MAX_DEAD_FILES + 1
+    assert machine.scrape()[READ, queue()] == wanted
+    assert machine.scrape()[READ, queue()] == wanted
+    assert sorted(path.name for path in folder.glob("counter_*")) == [f"counter_{mine}.db", "counter_merged.db"]
+
+
+def test_a_folder_that_vanishes_is_a_warning(machine: Machine) -> None:
+    worker = machine.worker()
+    worker.record("records_read", QUEUE, 1)
+    (folder,) = machine.folder.glob("rmqio-prometheus-*")
+    machine.scrape_until(lambda found: (READ, queue()) in found)
+    shutil.rmtree(folder)
+    for number in (1, 2):
+        worker.record("lag_messages", f"t/broker-a/{number}", 1)
+    assert worker.kill().count("metrics are not exported any more: FileNotFoundError") == 1
+
+
+def test_a_new_run_begins_at_nothing(machine: Machine) -> None:
+    machine.worker().record("records_read", QUEUE, 5)
+    machine.workers[0].process.kill()
+    machine.workers[0].process.wait()
+    machine.worker().record("records_read", QUEUE, 1)
+    assert machine.scrape_until(lambda found: (READ, queue()) in found)[READ, queue()] == 1
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | environment, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "address", "said"),
+    [
+        ("sys.modules['prometheus_client'] = None", "127.0.0.1:1", "pip install 'rmqio[prometheus]'"),
+        ("import prometheus_client", "127.0.0.1:1", "was imported before the export started"),
+        ("", "nowhere", "'nowhere' is no address for Prometheus"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_said_and_the_job_goes_on(before: str, address: str, said: str) -> None:
+    told = f"import sys\n{before}\nfrom rmqio import prometheus\nprometheus.start_from_environment(); print('goes on')"
+    ended = run(told, RMQIO_PROMETHEUS=address)
+    assert ended.stdout == "goes on\n", ended.stderr
+    assert "metrics are not exported" in ended.stderr
+    assert said in ended.stderr
+    raised = run(f"import sys\n{before}\nfrom rmqio import prometheus\nprometheus.start({address!r})")
+    assert re.search(rf"LocalError: .*{re.escape(said)}", raised.stderr)
+
+
+def test_it_works_without_beam() -> None:
+    program = "import sys, rmqio.prometheus; print('apache_beam' in sys.modules, 'prometheus_client' in sys.modules)"
+    assert run(program).stdout == "False False\n"
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    made = prometheus._folder(Address("127.0.0.1", 9464), None)
+    assert made.stat().st_mode & 0o777 == 0o700
+    made.chmod(0o777)
+    with pytest.raises(LocalError, match="not a folder of this user alone"):
+        prometheus._folder(Address("127.0.0.1", 9464), None)
+    made.rmdir()
+    made.symlink_to(tmp_path)
+    with pytest.raises(LocalError, match="not a folder of this user alone"):
+        prometheus._folder(Address("127.0.0.1", 9464), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("127.0.0.1:9464", "127.0.0.1"), (":9464", "127.0.0.1"), ("9464", "127.0.0.1"), ("[::1]:9464", "::1")],
+)
+def test_an_address_without_a_host_is_loopback(text: str, host: str) -> None:
+    assert parse_address(text) == (host, 9464)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", "::1:9464", "host:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(LocalError, match="no address for Prometheus"):
+        parse_address(text)
+
+
+def test_names_are_those_that_prometheus_asks_for() -> None:
+    names = {exported_name(metric) for metric in METRICS.values()}
+    assert len(names) == len(METRICS)
+    assert {READ, "rmqio_lag_seconds", "rmqio_lag_messages", "rmqio_send_latency_seconds"} <= names
+    assert all(re.fullmatch(r"rmqio_[a-z_]+", name) and "_ms" not in name for name in names)
