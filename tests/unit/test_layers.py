@@ -181,8 +181,9 @@ def broken_rule(imported: Import) -> str | None:
         "rmqio.transforms", "rmqio.sending", "rmqio.client", "rmqio.wire"
     ):
         return "runners run any pipeline: they never import rmqio's transforms"
-    if imported.top == "apache_beam" and is_in(module, "rmqio.client", "rmqio.testing", "rmqio.spark"):
-        return "client, testing and the format for Spark know no Beam"
+    without_beam = ("rmqio.client", "rmqio.testing", "rmqio.spark", "rmqio.librocketmq")
+    if imported.top == "apache_beam" and is_in(module, *without_beam):
+        return "client, testing, librocketmq and the format for Spark know no Beam"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
         ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
         if is_stdlib(imported) or ours or (imported.is_of("rmqio.serde.avro") and imported.is_lazy):

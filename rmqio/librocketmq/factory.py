@@ -1,0 +1,63 @@
+"""The picklable maker of producers over librocketmq: implements `seams.ClientFactory`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions
+from rmqio.seams import Producer, QueueClient
+
+_FIXED: Final = {
+    "connect_timeout_ms": "the library's is 3,000 ms",
+    "heartbeat_ms": "the library's is 30,000 ms (WriteOptions: broker_heartbeat_interval_ms)",
+    "vip_channel": "the library has no such setting",
+    "create_topics": "the library would choose other queues than the topic gets; make the topic before",
+}
+"""Options that are taken as they are by default only."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibrocketmqClientFactory:
+    """Makes producers over librocketmq, in the process that uses them, and remoting clients, which read.
+
+    Equal options, equal factories. Raises `LocalError` for options that the library cannot honour; whether there is a
+    library is found out by `producer`, where it is needed.
+    """
+
+    options: ClientOptions
+
+    def __post_init__(self) -> None:
+        options, security = self.options, self.options.security
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(ClientOptions)}
+        for name, why in _FIXED.items():
+            if getattr(options, name) != defaults[name]:
+                _refuse(f"{name}={getattr(options, name)!r}", why)
+        if options.compress_over_bytes is not None and options.compression != "zlib":
+            _refuse(f"compression={options.compression!r}", "the library compresses with zlib only")
+        if security.tls is not None:
+            _refuse("Security.tls", "its wheel was built without TLS")
+        if security.address_map:
+            _refuse("Security.address_map", "the library connects to the addresses of the route")
+        if security.allowed_addresses:
+            _refuse("Security.allowed_addresses", "the library connects to the addresses of the route")
+
+    def queue_client(self) -> QueueClient:
+        """A new remoting client: the library cannot search offsets. Nothing is connected before its first use."""
+        from rmqio.client.client import RemotingQueueClient
+
+        return RemotingQueueClient(self.options)
+
+    def producer(self, group: str) -> Producer:
+        """A new producer of a group; nothing is connected before its first use.
+
+        Raises `LocalError` when there is no library, none that fits, or none that this process can use.
+        """
+        from rmqio.librocketmq.producer import LibrocketmqProducer
+
+        return LibrocketmqProducer(self.options, group)
+
+
+def _refuse(what: str, why: str) -> None:
+    raise LocalError(f"backend 'librocketmq' cannot honour {what}: {why}. Leave it out, or use backend='remoting'")
