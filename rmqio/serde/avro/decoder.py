@@ -15,7 +15,7 @@ from rmqio.serde.avro.references import by_name
 from rmqio.serde.avro.resolution import like_reader
 from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.typed import MakeRow, converter
-from rmqio.serde.avro.walk import BrokenValue, walk
+from rmqio.serde.avro.walk import MAX_DEPTH, BrokenValue, walk
 
 Decode = Callable[[bytes, int], Any]
 """The value that begins at a byte of a body and ends with it. Raises `BrokenValue`."""
@@ -32,12 +32,14 @@ def decoder(
     convert, named = converter(seen, target, make_row, own_copy if reader is not None else None)
     wanted = None if reader is None else by_name(reader.parsed)
     written = with_exact_types(writer.parsed if reader is None else by_name(like_reader(writer, reader)))
-    is_recursive = writer.is_recursive
+    shape = writer.shape
+    may_harm = shape.is_recursive or shape.is_hollow or shape.levels > MAX_DEPTH
 
     def decode(body: bytes, at: int) -> Any:
-        if is_recursive:
+        if may_harm:
             walk(body, at, writer)
-        stream = BytesIO(body)
+        # What the reader does not want fastavro leaves out, also where the body ends within it: then it takes one more.
+        stream = BytesIO(body if wanted is None else body + b"\0")
         if at:
             stream.seek(at)
         try:
@@ -49,8 +51,9 @@ def decoder(
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, struct.error, OverflowError, ...
             walk(body, at, writer)  # says where
             raise BrokenValue(_reason(error, writer)) from error
-        if stream.tell() != len(body):
-            raise BrokenValue(f"{len(body) - stream.tell()} bytes are left behind a {writer.name}")
+        if (end := stream.tell()) != len(body):
+            walk(body, at, writer)
+            raise BrokenValue(f"{len(body) - end} bytes are left behind a {writer.name}")
         try:
             return value if convert is None else convert(value)
         except Exception as error:  # a dataclass may check what it is given

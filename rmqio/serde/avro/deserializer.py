@@ -28,6 +28,9 @@ from rmqio.serde.base import undecodable
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
 
+MAX_SCHEMA_CHARACTERS: Final = 128 * 1024
+"""Of a schema that a body brings along: one of more takes seconds to make a decoder of."""
+
 
 class AvroDeserializer:
     """The body as Avro.
@@ -104,7 +107,7 @@ class AvroDeserializer:
         """For a writer's schema by its fingerprint or id. Two threads may both make it, which does no harm."""
         found = self._decoders.get(key)
         if found is None:
-            found = self._decoders[key] = self._decoder(_written(self._text_of(key)))
+            found = self._decoders[key] = self._decoder_of(self._text_of(key))
         return found
 
     def _text_of(self, key: bytes | int) -> str:
@@ -124,6 +127,10 @@ class AvroDeserializer:
             file = block_reader(BytesIO(body))
             if file.codec != "null":
                 raise BadFraming(f"an object container file compressed by {file.codec}: of unknown size, so not read")
+            if len(file.metadata["avro.schema"]) > MAX_SCHEMA_CHARACTERS:
+                raise BadFraming(
+                    f"an object container file with a schema of more than {MAX_SCHEMA_CHARACTERS} characters"
+                )
             blocks = [block for block, _ in zip(file, range(2), strict=False)]
         except BadFraming:
             raise
@@ -131,7 +138,16 @@ class AvroDeserializer:
             raise BadFraming(f"no object container file that can be read ({type(error).__name__})") from error
         if [block.num_records for block in blocks] != [1]:
             raise BadFraming("an object container file that has not exactly one value, which a body is")
-        return self._decoder(_written(file.writer_schema))(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
+        return self._decoder_of(file.writer_schema)(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
+
+    def _decoder_of(self, source: object) -> Decode:
+        """For a schema that others wrote with. Raises `BrokenValue`, whatever is wrong: it is the record's."""
+        try:
+            return self._decoder(AvroSchema(source, is_writers=True))
+        except LocalError as error:
+            raise BrokenValue(f"the writer's schema: {error}") from error
+        except RecursionError as error:
+            raise BrokenValue("the writer's schema is nested too deeply") from error
 
     def _decoder(self, written: AvroSchema) -> Decode:
         if self._target == "row":
@@ -152,14 +168,6 @@ class AvroDeserializer:
 
     def __repr__(self) -> str:
         return f"AvroDeserializer({self._reader!r}, framing={self.framing!r}, to={self._target!r})"
-
-
-def _written(source: object) -> AvroSchema:
-    """A schema that others wrote with. Raises `BrokenValue`."""
-    try:
-        return AvroSchema(source, is_writers=True)
-    except LocalError as error:
-        raise BrokenValue(f"the writer's schema: {error}") from error
 
 
 def _output_type(schema: AvroSchema | None, target: Any) -> Any:

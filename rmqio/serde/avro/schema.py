@@ -12,13 +12,16 @@ from fastavro.schema import SchemaParseException, UnknownType, fingerprint, pars
 
 from rmqio.errors import LocalError
 from rmqio.serde.avro.defaults import set_defaults
-from rmqio.serde.avro.nodes import Node, children_of, nodes_of
+from rmqio.serde.avro.nodes import Node, nodes_of
+from rmqio.serde.avro.shape import PRIMITIVES, Shape
 
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
 
-PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _ENDING: Final = ".avsc"
+MAX_PRECISION: Final = 10_000
+"""Of decimals: Python takes the square of the number of digits in time to make one."""
+_NAMED: Final = ("record", "error", "enum", "fixed")
 _NO_PYTHON_TYPE: Final = frozenset(("timestamp-nanos", "local-timestamp-nanos", "time-nanos"))
 
 
@@ -31,28 +34,35 @@ class AvroSchema:
       source: a dict or list as of JSON, JSON text, or the path of an `.avsc` file. The file is read here, once.
 
     Raises `LocalError`: not readable, not a schema, or one whose data could not be held or would harm:
-      nanoseconds, which no type of Python's standard library holds, and arrays of what takes no bytes, of which a
-      body of ten bytes may hold a billion.
+      nanoseconds, which no type of Python's standard library holds, decimals of more than 10,000 digits, and arrays
+      of what takes no bytes, of which a body of ten bytes may hold a billion.
     """
 
-    __slots__ = ("names", "parsed", "text")
+    __slots__ = ("names", "parsed", "shape", "text")
 
     def __init__(self, source: object, *, is_writers: bool = False) -> None:
         value, origin = _value_of(source)
-        self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         try:
+            self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
             list(nodes_of(value))  # fastavro lets a record without fields pass
             self.parsed: Final[Node] = parse_schema(_interned(value))
         except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
             raise LocalError(f"{origin} is no Avro schema: {_reason(error)}") from error
+        except RecursionError as error:
+            raise LocalError(f"{origin} is nested too deeply") from error
         self.names: Final[dict[str, Node]] = {
             node["name"]: node for node in nodes_of(self.parsed) if isinstance(node, dict) and "name" in node
         }
         for node in nodes_of(self.parsed):
-            _leave_out_what_is_no_decimal(node)
+            _leave_out_what_is_no_logical_type(node)
             if is_writers and isinstance(node, dict) and node.get("logicalType") in _NO_PYTHON_TYPE:
                 del node["logicalType"]
-            self._refuse(node, origin)
+            _refuse(node, origin)
+        self.shape: Final = Shape(self.parsed)
+        if self.shape.has_empty_items:
+            raise LocalError(
+                f"{origin} has an array of items that take no bytes, of which ten bytes may hold a billion"
+            )
         if not is_writers:
             set_defaults(self.parsed, self.resolve, origin)
         # fastavro marks records only as parsed. Anything else it would parse again, for each value, and find defaults
@@ -84,49 +94,11 @@ class AvroSchema:
     @property
     def is_recursive(self) -> bool:
         """Whether a value may hold one of the same type."""
-        return any(name in self._reached_from(self.names[name]) for name in self.names)
+        return self.shape.is_recursive
 
     def resolve(self, node: Node) -> Node:
         """What a name stands for; anything else is given back."""
         return self.names.get(node, node) if isinstance(node, str) else node
-
-    def _reached_from(self, node: Node) -> set[str]:
-        """The named types within one, at any depth."""
-        found: set[str] = set()
-        todo = children_of(node)
-        while todo:
-            child = todo.pop()
-            name = child if isinstance(child, str) else child.get("name") if isinstance(child, dict) else None
-            if name in self.names:
-                if name in found:
-                    continue
-                found.add(name)
-            todo = [*todo, *children_of(self.resolve(child))]
-        return found
-
-    def _refuse(self, node: Node, origin: str) -> None:
-        if not isinstance(node, dict):
-            return
-        if (logical := node.get("logicalType")) in _NO_PYTHON_TYPE:
-            raise LocalError(
-                f"{origin} has a {logical}: no type of Python's standard library holds nanoseconds. Leave the "
-                "logicalType away in the schema that you give, to have the number"
-            )
-        if node["type"] == "array" and self._takes_no_bytes(node["items"], frozenset()):
-            raise LocalError(
-                f"{origin} has an array of items that take no bytes, of which ten bytes may hold a billion"
-            )
-
-    def _takes_no_bytes(self, node: Node, seen: frozenset[str]) -> bool:
-        if isinstance(node, str) and node in seen:
-            return False
-        node, seen = self.resolve(node), seen | {str(node)}
-        if isinstance(node, list):
-            return False  # its index takes one
-        kind = node["type"] if isinstance(node, dict) else node
-        if kind == "record":
-            return all(self._takes_no_bytes(field["type"], seen) for field in node["fields"])
-        return bool(kind == "null" or (kind == "fixed" and node["size"] == 0))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AvroSchema) and self.text == other.text
@@ -161,7 +133,7 @@ def _value_of(source: object) -> tuple[Any, str]:
         # Through text, so that it is of JSON's types only, and no longer the caller's to change.
         try:
             return json.loads(json.dumps(source)), "the given value"
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise LocalError(f"the given schema cannot be JSON: {error}") from error
     if isinstance(source, str) and source in PRIMITIVES:
         return source, f"{source!r}"
@@ -179,12 +151,34 @@ def _value_of(source: object) -> tuple[Any, str]:
     )
 
 
-def _leave_out_what_is_no_decimal(node: Node) -> None:
+def _leave_out_what_is_no_logical_type(node: Node) -> None:
     """As the specification says of logical types that are not valid."""
-    if isinstance(node, dict) and node.get("logicalType") == "decimal":
-        precision = node.get("precision")
-        if node["type"] not in ("bytes", "fixed") or not isinstance(precision, int) or precision < 1:
+    if isinstance(node, dict) and "logicalType" in node:
+        logical = node["logicalType"]
+        if not isinstance(logical, str) or (logical == "decimal" and not _is_decimal(node)):
             del node["logicalType"]
+
+
+def _is_decimal(node: Node) -> bool:
+    precision, scale = node.get("precision"), node.get("scale", 0)
+    return node["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int and 0 <= scale <= precision != 0
+
+
+def _refuse(node: Node, origin: str) -> None:
+    if not isinstance(node, dict):
+        return
+    logical, size = node.get("logicalType"), node.get("size")
+    if logical in _NO_PYTHON_TYPE:
+        raise LocalError(
+            f"{origin} has a {logical}: no type of Python's standard library holds nanoseconds. Leave the "
+            "logicalType away in the schema that you give, to have the number"
+        )
+    if logical == "decimal" and node["precision"] > MAX_PRECISION:
+        raise LocalError(f"{origin} has a decimal of {node['precision']} digits; at most are {MAX_PRECISION}")
+    if node["type"] in _NAMED and node["name"] in PRIMITIVES:
+        raise LocalError(f"{origin} is no Avro schema: {node['name']!r} is a type of Avro's own")
+    if node["type"] == "fixed" and (type(size) is not int or size < 0):
+        raise LocalError(f"{origin} is no Avro schema: the size of a fixed is {size!r:.40}")
 
 
 def _interned(value: Any) -> Any:
@@ -201,7 +195,7 @@ def _interned(value: Any) -> Any:
 def _json(text: str, origin: str) -> tuple[Any, str]:
     try:
         return json.loads(text), origin
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LocalError(f"{origin} is not JSON, nor the path of an {_ENDING} file: {error}") from error
 
 

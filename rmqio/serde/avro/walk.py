@@ -1,7 +1,8 @@
-"""Goes through an encoded value without making it: how deep it is, and at which field it is broken.
+"""Goes through an encoded value without making it: how deep and large it is, and at which field it is broken.
 
 fastavro goes down the C stack for each level of nesting, and beyond some thousands of levels takes the process down
-with it, for which a body of 20 KB is enough. Values of recursive schemas are gone through first.
+with it, for which a body of 20 KB is enough. A billion records of records of nothing take no bytes at all. Values of
+schemas that allow for either are gone through first.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from rmqio.serde.avro.schema import AvroSchema
 
 MAX_DEPTH: Final = 200
 """How many records, arrays and maps may be within each other; Python, too, goes down a stack that ends."""
+MAX_EMPTY: Final = 10_000
+"""How many fields may be in a value, beside four for each byte: more are of records of nothing."""
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _MAX_VARINT: Final = 10
+_LEAST_INT: Final = -(1 << 31)
+_MOST_INT: Final = (1 << 31) - 1
+_NO_BLOCK: Final[tuple[int, int | None]] = (0, None)
 
 
 class BrokenValue(ValueError):
@@ -23,34 +29,41 @@ class BrokenValue(ValueError):
 
 def walk(body: bytes, at: int, schema: AvroSchema) -> int:
     """Where the value that begins at `at` ends. Raises `BrokenValue`."""
-    # Each is a schema, its path, its depth, and of an array or a map how many items are left of its block.
-    stack: list[tuple[Node, str, int, int | None]] = [(schema.parsed, schema.name, 0, None)]
+    # Each is a schema, its path, its depth, and of an array or a map how many items are left of its block, and where
+    # that ends if it says so.
+    stack: list[tuple[Node, str, int, tuple[int, int | None]]] = [(schema.parsed, schema.name, 0, _NO_BLOCK)]
+    room = MAX_EMPTY + 4 * len(body)
     while stack:
-        node, path, depth, left = stack.pop()
+        node, path, depth, (left, end) = stack.pop()
         node = schema.resolve(node)
         if isinstance(node, list):
             index, at = _long(body, at, path)
             if not 0 <= index < len(node):
                 raise BrokenValue(f"{path}: no branch {index} in a union of {len(node)}")
-            stack.append((node[index], path, depth, None))
+            stack.append((node[index], path, depth, _NO_BLOCK))
             continue
         kind = node["type"] if isinstance(node, dict) else node
         if not isinstance(kind, str):
-            stack.append((kind, path, depth, None))
+            stack.append((kind, path, depth, _NO_BLOCK))
         elif kind in ("record", "error"):
             _require_depth(depth, path)
+            room -= len(node["fields"])
+            if room < 0:
+                raise BrokenValue(f"{path[:80]}...: too many records and values that take no bytes")
             stack.extend(
-                (field["type"], f"{path}.{field['name']}", depth + 1, None) for field in reversed(node["fields"])
+                (field["type"], f"{path}.{field['name']}", depth + 1, _NO_BLOCK) for field in reversed(node["fields"])
             )
         elif kind in ("array", "map"):
             _require_depth(depth, path)
             if not left:
-                left, at = _block(body, at, path)
+                if end not in (None, at):  # fastavro goes by what it says where the reader leaves the block out
+                    raise BrokenValue(f"{path}: a block that does not end where it says")
+                left, end, at = _block(body, at, path)
             if left:
-                stack.append((node, path, depth, left - 1))
+                stack.append((node, path, depth, (left - 1, end)))
                 if kind == "map":
                     at = _leaf(body, at, f"{path}, a key", None, "string")
-                stack.append((node["items" if kind == "array" else "values"], f"{path}[]", depth + 1, None))
+                stack.append((node["items" if kind == "array" else "values"], f"{path}[]", depth + 1, _NO_BLOCK))
         else:
             at = _leaf(body, at, path, node, kind)
     return at
@@ -64,6 +77,8 @@ def _leaf(body: bytes, at: int, path: str, node: Any, kind: str) -> int:
         return end
     if kind in ("int", "long", "enum"):
         value, end = _long(body, at, path)
+        if kind == "int" and not _LEAST_INT <= value <= _MOST_INT:
+            raise BrokenValue(f"{path}: a number of more than 32 bits is no int")
         if kind == "enum" and not 0 <= value < len(node["symbols"]):
             raise BrokenValue(f"{path}: no symbol {value} in an enum of {len(node['symbols'])}")
         return end
@@ -73,13 +88,13 @@ def _leaf(body: bytes, at: int, path: str, node: Any, kind: str) -> int:
     return end
 
 
-def _block(body: bytes, at: int, path: str) -> tuple[int, int]:
-    """How many items a block of an array or a map has, 0 at the end, and where they begin."""
+def _block(body: bytes, at: int, path: str) -> tuple[int, int | None, int]:
+    """How many items a block of an array or a map has, 0 at the end, where it says that it ends, and begins."""
     count, at = _long(body, at, path)
-    if count < 0:
-        _, at = _long(body, at, path)  # its size in bytes, for who skips it
-        count = -count
-    return count, at
+    if count >= 0:
+        return count, None, at
+    size, at = _long(body, at, path)  # for who skips it
+    return -count, at + size, at
 
 
 def _sized(body: bytes, at: int, path: str) -> int:
@@ -105,9 +120,11 @@ def _long(body: bytes, at: int, path: str) -> tuple[int, int]:
         byte = body[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> 64:
+                break
             return (value >> 1) ^ -(value & 1), position + 1
         shift += 7
-    raise BrokenValue(f"{path}: a number of more than {_MAX_VARINT} bytes")
+    raise BrokenValue(f"{path}: a number of more than 64 bits")
 
 
 def _require_depth(depth: int, path: str) -> None:

@@ -1,0 +1,178 @@
+"""Avro that was made to harm its reader: each body is an error of its record, soon and in little memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
+
+from rmqio.errors import LocalError, SerdeError
+from rmqio.serde.avro import AvroDeserializer, AvroSchema
+from rmqio.serde.avro.deserializer import MAX_SCHEMA_CHARACTERS
+from rmqio.serde.avro.schema import MAX_PRECISION
+from rmqio.serde.avro.walk import MAX_DEPTH
+from rmqio.serde.registry import MemoryRegistry
+from tests.fuzz.avro_target import container, long
+from tests.helpers.records import record_of
+
+REGISTRY = MemoryRegistry()
+
+
+def record(name: str, *kinds: Any) -> dict[str, Any]:
+    fields = [{"name": chr(ord("a") + number), "type": kind} for number, kind in enumerate(kinds)]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def doubled(kind: Any, times: int) -> Any:
+    """A record of two records of two records."""
+    for number in range(times):
+        kind = record(f"R{number}", kind, kind["name"] if isinstance(kind, dict) else kind)
+    return kind
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Types that each hold the one before, none within another, so that the schema is flat and a value is deep."""
+    links = [record(f"R{number}", ["null", f"R{number - 1}"] if number else "int") for number in range(length)]
+    fields = [{"name": f"f{number}", "type": link} for number, link in enumerate(links)]
+    return {"type": "record", "name": "Chain", "fields": fields}
+
+
+def nested(levels: int) -> Any:
+    kind: Any = "int"
+    for _ in range(levels):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+def decimal(**more: Any) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", **more}
+
+
+HARMFUL: list[tuple[str, Any, bytes, str]] = [
+    ("a billion records of nothing", doubled("null", 30), b"", "too many records"),
+    ("the same by one byte", ["null", doubled("null", 30)], b"\2", "too many records"),
+    (
+        "the same in an array",
+        {"type": "array", "items": record("L", "int", doubled("null", 30))},
+        b"\2\2\0",
+        "too many",
+    ),
+    ("an array of nothing", {"type": "array", "items": "null"}, long(10**9) + b"\0", "items that take no bytes"),
+    (
+        "an array of errors of nothing",
+        {"type": "array", "items": {"type": "error", "name": "E", "fields": []}},
+        long(10**9) + b"\0",
+        "items that take no bytes",
+    ),
+    ("an array of doubled nothing", {"type": "array", "items": doubled("null", 40)}, b"\2\0", "items that take no"),
+    ("a schema that is nested", nested(450), b"\0", "nested too deeply"),
+    ("a flat schema of deep values", chain(300), bytes(299) + b"\2" * 299 + b"\0", f"more than {MAX_DEPTH} records"),
+    ("a decimal of many digits", decimal(precision=10**9), b"\2a", f"at most are {MAX_PRECISION}"),
+    ("a fixed of no size", {"type": "fixed", "name": "F", "size": "x"}, b"abc", "the size of a fixed is 'x'"),
+    ("a fixed of less", {"type": "fixed", "name": "F", "size": -1}, b"abc", "the size of a fixed is -1"),
+    ("a name of Avro's own", record("string", ["null", "string"]), b"\2\0", "'string' is a type of Avro's own"),
+]
+
+
+@pytest.mark.parametrize("framing", ["container", "confluent"])
+@pytest.mark.parametrize(("schema", "value", "why"), [row[1:] for row in HARMFUL], ids=[row[0] for row in HARMFUL])
+def test_a_schema_that_harms_is_an_error_of_its_record(schema: Any, value: bytes, why: str, framing: Any) -> None:
+    text = json.dumps(schema)
+    if framing == "container":
+        body = container(text.encode(), value)
+    else:
+        body = b"\0" + REGISTRY.register("harmful", text).to_bytes(4, "big") + value
+    deserializer = AvroDeserializer(framing=framing, registry=REGISTRY)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SerdeError) as caught:
+            deserializer(record_of(body))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert why in str(caught.value)
+    assert peak < 4 << 20
+
+
+def test_a_large_schema_in_a_body_is_refused() -> None:
+    text = json.dumps(chain(2000)).encode()
+    assert len(text) > MAX_SCHEMA_CHARACTERS
+    with pytest.raises(SerdeError, match=f"more than {MAX_SCHEMA_CHARACTERS} characters"):
+        AvroDeserializer(framing="container")(record_of(container(text, bytes(2000))))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        (decimal(precision=5, scale=None), b"\2a", b"a"),
+        (decimal(precision=True), b"\2a", b"a"),
+        ({"type": "int", "logicalType": ["date"]}, b"\2", 1),
+        ({"type": "int", "logicalType": {}}, b"\2", 1),
+    ],
+    ids=lambda each: None,
+)
+def test_a_logical_type_that_is_none_is_left_out(schema: Any, value: bytes, expected: object) -> None:
+    assert AvroDeserializer(schema)(record_of(value)) == expected
+
+
+def test_what_is_not_harmful_is_read() -> None:
+    hollow = record("H", "null", doubled("null", 8), "int")
+    assert AvroDeserializer(hollow)(record_of(b"\2"))["c"] == 1
+    value = AvroDeserializer(chain(100))(record_of(bytes(99) + b"\2" * 99 + b"\x0e"))["f99"]
+    for _ in range(99):
+        value = value["a"]
+    assert value == {"a": 7}
+
+
+class Line(NamedTuple):
+    sku: str
+
+
+def test_a_writers_record_that_the_class_does_not_fit_is_an_error_of_the_record() -> None:
+    body = container(json.dumps(record("Other", "int")).encode(), b"\2")
+    with pytest.raises(SerdeError, match="Line needs sku"):
+        AvroDeserializer(framing="container", to=Line)(record_of(body))
+
+
+def test_a_body_that_ends_within_what_the_reader_leaves_out() -> None:
+    fixed = {"type": "fixed", "name": "F", "size": 4}
+    for kind, value in ((fixed, b"four"), ("bytes", b"\x08four"), ("double", bytes(8)), ("int", b"\x80\x01")):
+        deserializer = AvroDeserializer(record("R", "int"), record("R", "int", kind))
+        assert deserializer(record_of(b"\2" + value)) == {"a": 1}
+        for length in range(len(value)):
+            with pytest.raises(SerdeError, match=r"R\.b"):
+                deserializer(record_of(b"\2" + value[:length]))
+        with pytest.raises(SerdeError, match="1 bytes are left behind a R"):
+            deserializer(record_of(b"\2" + value + b"x"))
+
+
+def test_a_block_whose_size_leads_into_a_value_that_nobody_has_looked_at() -> None:
+    """fastavro goes by the size where the reader leaves the block out, and thousands of levels end the process."""
+    link = {"name": "next", "type": ["null", "Tree"]}
+    blobs = {"name": "blobs", "type": {"type": "map", "values": "bytes"}}
+    writer, reader = ({"type": "record", "name": "Tree", "fields": fields} for fields in ([blobs, link], [link]))
+    deserializer = AvroDeserializer(reader, writer)
+    deep = b"\0" + b"\2\0" * (2 * MAX_DEPTH) + b"\0"
+    key, size = long(1) + b"k", long(len(deep))
+    entry, end = key + size + deep, b"\0" + b"\0"
+    assert deserializer(record_of(long(-1) + long(len(entry)) + entry + end)) == {"next": None}
+    with pytest.raises(SerdeError, match="a block that does not end where it says"):
+        deserializer(record_of(long(-1) + long(len(key + size)) + entry + end))
+
+
+@pytest.mark.parametrize(("number", "bits"), [(long(1 << 31), 32), (b"\x80" * 9 + b"\x02", 64)])
+def test_a_number_of_more_bits_is_none_where_a_value_is_gone_through(number: bytes, bits: int) -> None:
+    deserializer = AvroDeserializer(record("Link", "int", ["null", "Link"]))
+    assert deserializer(record_of(long(-1 << 31) + b"\0"))["a"] == -1 << 31
+    with pytest.raises(SerdeError, match=f"a number of more than {bits} bits"):
+        deserializer(record_of(number + b"\0"))
+
+
+def test_a_schema_of_ones_own_that_is_nested_too_deeply_says_so() -> None:
+    for levels in (800, 5000):
+        with pytest.raises(LocalError, match=r"nested too deeply|is not JSON"):
+            AvroSchema('{"type":"array","items":' * levels + '"int"' + "}" * levels)
