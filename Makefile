@@ -7,7 +7,7 @@ OLDEST := .venv-oldest
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo fuzz test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,6 +48,10 @@ test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on S
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
+
+fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --seed 2"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(PY) -m tests.fuzz $(ARGS)
 
 chaos: $(STAMP)  ## ten minutes of random faults on a real cluster; ARGS="--minutes 1 --seed N"
 	@$(PY) -m tests.chaos $(ARGS)

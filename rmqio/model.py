@@ -202,15 +202,15 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: str) -> str | None:
-    """One property from the stored form, without decoding the others."""
-    wanted = name.encode() + b"\x01"
-    if raw.startswith(wanted):
+    """One property from the stored form, without decoding the others. Of a name that is there twice the last, as Java."""
+    wanted = name.encode("utf-8", "surrogateescape") + b"\x01"
+    found = raw.rfind(b"\x02" + wanted)
+    if found >= 0:
+        begin = found + 1 + len(wanted)
+    elif raw.startswith(wanted):
         begin = len(wanted)
     else:
-        found = raw.find(b"\x02" + wanted)
-        if found < 0:
-            return None
-        begin = found + 1 + len(wanted)
+        return None
     end = raw.find(b"\x02", begin)
     return (raw[begin:] if end < 0 else raw[begin:end]).decode("utf-8", "surrogateescape")
 

@@ -46,6 +46,8 @@ _BEFORE_BODY: Final = struct.Struct(">iqi")
 _INT16: Final = struct.Struct(">h")
 
 _LARGEST_INNER_BATCH: Final = 32767
+_MOST_BROKEN_MEMBERS: Final = 16
+"""Of an inner batch, that are decompressed in vain. The others are corrupt then, unless they are not compressed."""
 
 
 class Decoded(NamedTuple):
@@ -372,7 +374,7 @@ def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
     announced = find_property(wrapper.properties, "INNER_NUM")
     if not members or (announced is not None and _inner_count(wrapper.properties) != len(members)):
         raise BodyError(f"inner batch of {len(members)} members, announced are {announced}")
-    end = 0
+    end = broken = 0
     for index, (flag, body, properties) in enumerate(members):
         start, end = end, end + MEMBER_OVERHEAD + len(body) + len(properties)
         queue_offset = wrapper.queue_offset + index
@@ -387,8 +389,10 @@ def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
                 pull.add_corrupt(
                     reason, error, wrapper.queue_id, queue_offset, raw=encoded[start:end], next_offset=queue_offset + 1
                 )
-                # A bomb has used up the room of all: else each of thousands of members could cost as much time again.
-                room = 0 if isinstance(error, BodyTooLarge) else room
+                # A bomb has used up the room of all: else each of thousands of members could cost as much time again,
+                # as could thousands that break off after as many bytes.
+                broken += 1
+                room = 0 if isinstance(error, BodyTooLarge) or broken >= _MOST_BROKEN_MEMBERS else room
                 continue
             room -= len(body)
         crc = zlib.crc32(stored_body) & 0x7FFFFFFF

@@ -100,6 +100,15 @@ def test_find_property_does_not_take_the_end_of_another_name_or_a_value_for_a_na
     assert find_property(b"XKEYS\x01wrong\x02", "KEYS") is None
 
 
+def test_of_a_name_that_is_there_twice_the_last_counts_as_in_java() -> None:
+    raw = b"TAGS\x01a\x02KEYS\x01k\x02TAGS\x01b\x02"
+    assert find_property(raw, "TAGS") == decode_properties(raw)["TAGS"] == "b"
+
+
+def test_a_name_that_is_not_utf_8_is_found_as_it_was_decoded() -> None:
+    assert find_property(b"\xff\x01x\x02", "\udcff") == "x"
+
+
 names = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=6)
 
 

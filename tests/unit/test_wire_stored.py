@@ -406,6 +406,16 @@ def test_the_limit_holds_for_all_members_of_a_batch_together() -> None:
     assert [error.queue_offset for error in corrupt] == [102, 103]
 
 
+def test_members_that_break_off_are_not_all_decompressed_in_vain() -> None:
+    """Each could cost as much as the largest body, and a message has room for thousands of them."""
+    broken, good = encode_member(zlib.compress(bytes(100_000))[:-1]), encode_member(zlib.compress(b"good"))
+    records, corrupt = decode(inner_batch(*[broken] * 15, good, broken, good, sys_flag=0xC1).encode())
+    assert [record.body for record in records] == [b"good"]
+    assert [error.queue_offset for error in corrupt] == [*range(100, 115), 116, 117]
+    assert "more than 0 bytes" in str(corrupt[-1])
+    assert corrupt[-1].raw == good
+
+
 # --- bytes that cannot be cut into messages -------------------------------------------------------------------------
 
 
