@@ -202,7 +202,7 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: str) -> str | None:
-    """One property from the stored form, without decoding the others. Of a name that is there twice the last, as Java."""
+    """One property from the stored form, without decoding the others. Of a name that comes twice the last, as Java."""
     wanted = name.encode("utf-8", "surrogateescape") + b"\x01"
     found = raw.rfind(b"\x02" + wanted)
     if found >= 0:

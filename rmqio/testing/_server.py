@@ -164,7 +164,12 @@ class LoopbackServer:
             action()
             return
         done = threading.Event()
-        self.call(lambda: (action(), done.set()))
+
+        def act() -> None:
+            action()
+            done.set()
+
+        self.call(act)
         done.wait(10)
 
     def wake(self) -> None:
