@@ -114,6 +114,8 @@ class ClientOptions:
         on, and not in batches. Here a batch in which one body is that large has all of them compressed, if that makes
         it smaller.
       compression, compression_level: "zlib" (1 to 9), "zstd" (1 to 22), or "lz4", which takes no account of the level.
+      inner_batches: let a topic of type BatchCQ store a batch as one record, which takes a broker of 5.0 or newer.
+        Older ones give every message of such a batch the same unique id.
       security: credentials, TLS, and which addresses may be used; see `rmqio.security`.
     """
 
@@ -137,6 +139,7 @@ class ClientOptions:
     compress_over_bytes: int | None = None
     compression: Compression = "zlib"
     compression_level: int = 5
+    inner_batches: bool = False
     security: Security = UNSECURED
 
     def __post_init__(self) -> None:

@@ -265,8 +265,10 @@ class RemotingProducer:
         if builder.add_all(compressed or messages, ids) < len(messages):
             raise LocalError(f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes")
         # By this a topic of type BatchCQ takes the batch as one record, as from Java. Of such a record a Java consumer
-        # would take the compressed members for one compressed body: they are stored one by one.
-        properties = "" if compressed else f"{UNIQ_KEY}\x01{ids[0]}\x02"
+        # would take the compressed members for one compressed body: they are stored one by one. A broker before 5.0
+        # (MessageExtEncoder) appends these properties to those of each member, and of two ids the last counts.
+        is_inner = self._options.inner_batches and not compressed
+        properties = f"{UNIQ_KEY}\x01{ids[0]}\x02" if is_inner else ""
         sys_flag = self._compression_flags if compressed else 0
         request = SendRequest(
             self._templates.of(queue), builder.encode(), properties, self._now_ms(), sys_flag, batch=True

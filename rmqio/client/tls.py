@@ -7,6 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from rmqio.client.transport import Connect, Transport
 from rmqio.errors import LocalError, RequestTimeout, TransportError
@@ -127,11 +128,17 @@ class TlsTransport:
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                self._flush()  # the alert, so that the peer knows why
+                with suppress(TransportError):
+                    self._flush()  # the alert, so that the peer knows why
                 raise self._refused(error) from error
-            self._flush()
-            if not self._is_connected and not self._receive(deadline):
-                return False
+            try:
+                self._flush()
+                if not self._is_connected and not self._receive(deadline):
+                    return False
+            except TransportError as error:
+                if isinstance(error.__cause__, ConnectionError):  # it went before it had read what we sent
+                    raise self._ended() from error
+                raise
         return True
 
     def send_all(self, data: bytes, timeout_ms: float) -> None:
@@ -192,10 +199,7 @@ class TlsTransport:
                 )
             return False
         if not raw:
-            raise TransportError(
-                f"cannot connect to {self._address}: it ended the connection when TLS began; does it speak TLS, or "
-                "want a certificate of ours?"
-            )
+            raise self._ended()
         self._incoming.write(raw)
         return True
 
@@ -214,6 +218,12 @@ class TlsTransport:
             if not data:
                 return
             self._transport.send_all(data, max(deadline - self._clock(), 0) * 1000)
+
+    def _ended(self) -> TransportError:
+        return TransportError(
+            f"cannot connect to {self._address}: it ended the connection when TLS began; does it speak TLS, or want a "
+            "certificate of ours?"
+        )
 
     def _refused(self, error: ssl.SSLError) -> TransportError:
         if isinstance(error, ssl.SSLCertVerificationError):

@@ -88,7 +88,6 @@ def test_an_inner_batch_of_java_reads_alike(java: JavaClient, factory: RemotingC
         java.send(batch_topic, messages[begin:end], "batch")
     java.send(batch_topic, [given(b"single")])
     records = same_for_both(java, factory, batch_topic, 11)
-    print([(r.body, r.sys_flag, r.queue_offset, r.commit_log_offset) for r in records])
     assert [record.body for record in records] == [b"m%d" % i for i in range(10)] + [b"single"]
     assert [record.queue_offset for record in records] == list(range(11))
     assert len({record.commit_log_offset for record in records}) == 4
@@ -97,7 +96,7 @@ def test_an_inner_batch_of_java_reads_alike(java: JavaClient, factory: RemotingC
 def test_java_reads_our_inner_batch(
     java: JavaClient, own: LocalRocketMQ, factory: RemotingClientFactory, batch_topic: str
 ) -> None:
-    with sender(own) as producer:
+    with sender(own, inner_batches=True) as producer:
         queue = producer.queues(batch_topic)[0]
         results = [result for count in (5, 1, 20) for result in producer.send_batch(numbered(count), queue)]
     records = same_for_both(java, factory, batch_topic, 26)
@@ -112,7 +111,7 @@ def test_compressed_batches_are_stored_one_by_one_where_inner_batches_are(
     java: JavaClient, own: LocalRocketMQ, factory: RemotingClientFactory, batch_topic: str
 ) -> None:
     """Java's consumer would fail on an inner batch whose members are compressed."""
-    with sender(own, compress_over_bytes=100) as producer:
+    with sender(own, compress_over_bytes=100, inner_batches=True) as producer:
         producer.send_batch([Message(LONG), Message(LONG)], producer.queues(batch_topic)[0])
     records = same_for_both(java, factory, batch_topic, 2)
     assert [(record.body, record.sys_flag & INNER_BATCH) for record in records] == [(LONG, 0), (LONG, 0)]
@@ -122,7 +121,7 @@ def test_inner_batches_are_read_from_any_offset_on(
     own: LocalRocketMQ, factory: RemotingClientFactory, batch_topic: str
 ) -> None:
     """The broker hands out the record that an offset lies in, from its first message on."""
-    with sender(own) as producer:
+    with sender(own, inner_batches=True) as producer:
         queue = producer.queues(batch_topic)[0]
         sizes = [1, 3, 40, 700, *[9] * 60, 2]
         for size in sizes:

@@ -48,7 +48,7 @@ def batches(broker: FakeBroker) -> list[Command]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_bodies_of_a_batch_are_compressed_when_one_is_long(broker: FakeBroker, kind: Any) -> None:
     messages = [Message(b"short", tags="a"), Message(LONG, keys=("k",))]
-    with producer(broker, compress_over_bytes=len(LONG), compression=kind) as made:
+    with producer(broker, compress_over_bytes=len(LONG), compression=kind, inner_batches=True) as made:
         made.send_batch(messages, QUEUE)
         made.send(Message(LONG), QUEUE)
     (batch,) = batches(broker)
@@ -62,10 +62,18 @@ def test_all_bodies_of_a_batch_are_compressed_when_one_is_long(broker: FakeBroke
 
 @pytest.mark.parametrize("messages", [[Message(b"x" * 99)] * 3, [Message(bytes(range(200)))]], ids=["short", "noise"])
 def test_a_batch_that_gains_nothing_is_sent_as_it_is(broker: FakeBroker, messages: list[Message]) -> None:
-    with producer(broker, compress_over_bytes=100) as made:
+    with producer(broker, compress_over_bytes=100, inner_batches=True) as made:
         results = made.send_batch(messages, QUEUE)
     (batch,) = batches(broker)
     assert (batch.ext["f"], batch.ext["i"]) == ("0", f"UNIQ_KEY\x01{results[0].message_id}\x02")
+
+
+def test_a_batch_has_no_id_of_its_own_unless_asked_for(broker: FakeBroker) -> None:
+    """A broker before 5.0 would give it to every message: tests/integration/test_old_broker.py."""
+    with producer(broker) as made:
+        made.send_batch([Message(b"a"), Message(b"b")], QUEUE)
+    (batch,) = batches(broker)
+    assert batch.ext["i"] == ""
 
 
 @pytest.mark.parametrize(("kind", "level"), [("zlib", 9), ("zstd", 19), ("lz4", 9)])

@@ -6,6 +6,7 @@ import hashlib
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -249,6 +250,16 @@ def test_a_peer_that_speaks_no_tls(plain: Server, authority: Authority) -> None:
     with pytest.raises(TransportError, match="with TLS: WRONG_VERSION_NUMBER"):
         connected(plain, authority.tls)
     plain.serve = lambda stream: None
+    with pytest.raises(TransportError, match="does it speak TLS"):
+        connected(plain, authority.tls)
+
+
+def test_a_peer_that_resets_the_connection(plain: Server, authority: Authority) -> None:
+    def reset(stream: ssl.SSLSocket) -> None:
+        stream.recv(1)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    plain.serve = reset
     with pytest.raises(TransportError, match="does it speak TLS"):
         connected(plain, authority.tls)
 
