@@ -6,7 +6,8 @@ of RocketMQ 5.5.0). A retry loop reads `retriable` and `stale_route`; it never l
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
 
 
 class RmqioError(Exception):
@@ -20,6 +21,13 @@ class RmqioError(Exception):
 
 class LocalError(RmqioError, ValueError):
     """Misuse on this side: a bad argument, an illegal name, a closed client. Nothing was sent."""
+
+
+class SetupError(LocalError):
+    """How we are to connect cannot be used: credentials, certificates, addresses. Nothing was sent.
+
+    No message is at fault, so none may be dropped for it.
+    """
 
 
 class WireError(RmqioError):
@@ -230,6 +238,14 @@ SubscriptionGroupNotExist = _define(26, "SUBSCRIPTION_GROUP_NOT_EXIST")
 FilterDataNotExist = _define(27, "FILTER_DATA_NOT_EXIST")
 FilterDataNotLatest = _define(28, "FILTER_DATA_NOT_LATEST")
 InvalidParameter = _define(29, "INVALID_PARAMETER")
+
+
+class QueueNotExist(InvalidParameter):
+    """Code 29 for a send to a queue that the broker does not have, or not any more: an operator took it away."""
+
+    stale_route = True
+
+
 NotInCurrentUnit = _define(205, "NOT_IN_CURRENT_UNIT", retriable=True)
 FlowControl = _define(215, "FLOW_CONTROL", retriable=True)
 NotLeaderForQueue = _define(501, "NOT_LEADER_FOR_QUEUE", retriable=True, stale_route=True)
@@ -237,8 +253,14 @@ IllegalOperation = _define(604, "ILLEGAL_OPERATION")
 GoAway = _define(1500, "GO_AWAY", retriable=True, stale_route=True)
 
 
+_ILLEGAL_QUEUE: Final = re.compile(r"request queueId\[-?\d+\] is illegal")
+"""Of AbstractSendMessageProcessor, which uses the code for other parameters too."""
+
+
 def broker_error(code: int, remark: str | None, request: str) -> BrokerError:
     """The error for a response code: the registered class, or `BrokerError` itself for an unknown code."""
+    if code == QueueNotExist.number and remark and _ILLEGAL_QUEUE.search(remark):
+        return QueueNotExist(code, remark, request)
     return _REGISTRY.get(code, BrokerError)(code, remark, request)
 
 

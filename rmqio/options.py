@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
+from rmqio.addresses import parse_address
 from rmqio.errors import LocalError
 from rmqio.security import UNSECURED, Security
 
@@ -45,14 +46,6 @@ def parse_name_server(value: str | tuple[str, ...] | list[str] | None) -> tuple[
     for address in addresses:
         parse_address(address)
     return addresses
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[ipv6]:port`. Raises `LocalError`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise LocalError(f"address {address!r} is not host:port")
-    return host.strip("[]"), int(port)
 
 
 def _positive(options: object, *names: str, zero: bool = False) -> None:

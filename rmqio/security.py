@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import ipaddress
 import logging
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, runtime_checkable
 
-from rmqio.errors import LocalError
+from rmqio.addresses import AddressPattern, canonical_host, is_host, join_address, parse_address, split_port
+from rmqio.errors import LocalError, SetupError
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class CredentialsError(LocalError):
+class CredentialsError(SetupError):
     """A source has no credentials to give. Nothing was sent."""
 
 
@@ -36,6 +36,11 @@ class Credentials:
         for name, value in (("access_key", access_key), ("secret_key", secret_key)):
             if not isinstance(value, str) or not value:
                 raise CredentialsError(f"{name} is empty or no text")
+        for name, given in (("access_key", access_key), ("secret_key", secret_key), ("security_token", security_token)):
+            try:
+                (given or "").encode()
+            except UnicodeEncodeError:  # whose words quote the text
+                raise CredentialsError(f"{name} is not UTF-8") from None
         self.access_key = access_key
         self.secret_key = secret_key
         self.security_token = security_token or None
@@ -70,26 +75,33 @@ class CredentialsSource(Protocol):
 ACCESS_KEY_VARIABLE: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"
 SECURITY_TOKEN_VARIABLE: Final = "ROCKETMQ_SECURITY_TOKEN"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentCredentials:
-    """From environment variables of the process that connects: on a cluster those of its workers."""
+    """From environment variables, named here, of the process that connects: on a cluster those of its workers."""
 
-    access_key: str = ACCESS_KEY_VARIABLE
-    secret_key: str = SECRET_KEY_VARIABLE
-    security_token: str = SECURITY_TOKEN_VARIABLE
+    access_key_variable: str = ACCESS_KEY_VARIABLE
+    secret_key_variable: str = SECRET_KEY_VARIABLE
+    security_token_variable: str = SECURITY_TOKEN_VARIABLE
+
+    def __post_init__(self) -> None:
+        for field in ("access_key_variable", "secret_key_variable", "security_token_variable"):
+            if not _VARIABLE.fullmatch(getattr(self, field)):  # not quoted: it may be a secret that somebody put there
+                raise LocalError(f"EnvironmentCredentials.{field} is no name of an environment variable")
 
     def get(self) -> Credentials:
         """See `CredentialsSource.get`."""
-        missing = [name for name in (self.access_key, self.secret_key) if not os.environ.get(name)]
+        names = (self.access_key_variable, self.secret_key_variable)
+        missing = [name for name in names if not os.environ.get(name)]
         if missing:
             raise CredentialsError(
                 f"credentials: {' and '.join(missing)} not set in the environment of process {os.getpid()}; on a "
                 "cluster they must be set for its workers too"
             )
-        env = os.environ
-        return Credentials(env[self.access_key], env[self.secret_key], env.get(self.security_token))
+        access_key, secret_key = (os.environ[name] for name in names)
+        return Credentials(access_key, secret_key, os.environ.get(self.security_token_variable))
 
 
 _warned: set[str] = set()
@@ -115,7 +127,7 @@ class FileCredentials:
             if os.stat(self.path).st_mode & stat.S_IROTH and self.path not in _warned:
                 _warned.add(self.path)
                 _LOGGER.warning("everybody on this machine may read the credentials in %s", self.path)
-            text = Path(self.path).read_text(encoding="utf-8")
+            text = Path(self.path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             # Not the decoder's own words: they quote what is in the file.
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -147,7 +159,7 @@ class CallableCredentials:
     function: str
 
     def get(self) -> Credentials:
-        """See `CredentialsSource.get`."""
+        """See `CredentialsSource.get`. Whatever the function raises becomes one, without its words."""
         module, _, name = self.function.partition(":")
         try:
             found: Any = importlib.import_module(module)
@@ -155,7 +167,12 @@ class CallableCredentials:
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
             raise CredentialsError(f"credentials: cannot import {self.function!r}: {error}") from error
-        given = found()
+        try:
+            given = found()
+        except CredentialsError:
+            raise
+        except Exception as error:  # noqa: BLE001  # it is a user's code. Its words may quote what it asked for, and with what
+            raise CredentialsError(f"credentials: {self.function} failed with {type(error).__name__}") from None
         if not isinstance(given, Credentials):
             raise CredentialsError(f"credentials: {self.function} gave a {type(given).__name__}, not Credentials")
         return given
@@ -209,7 +226,7 @@ class Tls:
       server_name: the name that certificates must be for, and that is sent; None: the host of each address.
       insecure: trust anybody: nothing is verified, so whoever is on the way reads and changes everything. It warns.
 
-    Files are read by each process that connects. Raises `LocalError`.
+    Files are read by each process that connects, and again when they have changed. Raises `LocalError`.
     """
 
     ca_file: str | None = None
@@ -225,6 +242,10 @@ class Tls:
                 object.__setattr__(self, name, os.fspath(path))
         if self.key_file is not None and self.certificate_file is None:
             raise LocalError("Tls.key_file is of no use without certificate_file")
+        if self.server_name is not None and not is_host(self.server_name):
+            raise LocalError(f"Tls.server_name is {self.server_name!r}; it must be a host's name or IP address")
+        if self.key_password_variable is not None and not _VARIABLE.fullmatch(self.key_password_variable):
+            raise LocalError("Tls.key_password_variable is no name of an environment variable")  # not quoted, as above
         if self.insecure and (self.ca_file is not None or self.server_name is not None):
             raise LocalError("Tls: insecure verifies nothing, so ca_file and server_name exclude it")
 
@@ -239,8 +260,9 @@ class Security:
       tls: None: plain text; True: `Tls()`.
       address_map: `host:port` as routes have it to where it can be reached from here, or host to host with the port
         kept: for brokers behind a gateway or a forwarded port.
-      allowed_addresses: where routes may lead: `host`, `host:port`, with `*` as in `*.example.com`, or a network
-        (`10.0.0.0/8`). Empty: anywhere. The name servers given, and what `address_map` leads to, are always allowed.
+      allowed_addresses: where routes may lead: `host`, `host:port`, with `*` as in `*.example.com` or `10.0.*` (which
+        holds for addresses, not for names), or a network (`10.0.0.0/8`). Empty: anywhere. The name servers given, and
+        what `address_map` leads to, are always allowed.
 
     Raises `LocalError`.
     """
@@ -256,14 +278,12 @@ class Security:
             raise LocalError(f"Security.tls is {self.tls!r}; it must be a Tls or None")
         object.__setattr__(self, "address_map", tuple(sorted(dict(self.address_map).items())))
         for origin, target in self._pairs():
-            if _has_port(origin) != _has_port(target):
-                raise LocalError(f"address_map: {origin!r} to {target!r}: both with a port, or both without")
+            _check_rule(origin, target)
         if isinstance(self.allowed_addresses, str):
             raise LocalError(f"allowed_addresses is one text, {self.allowed_addresses!r}; it must be several in a list")
         object.__setattr__(self, "allowed_addresses", tuple(self.allowed_addresses))
         for pattern in self.allowed_addresses:
-            if "/" in pattern:
-                _network(pattern)
+            AddressPattern.parse(pattern)
 
     @property
     def source(self) -> CredentialsSource | None:
@@ -274,44 +294,37 @@ class Security:
         return tuple(self.address_map)  # type: ignore[arg-type]  # a tuple since this was made
 
     def mapped(self, address: str) -> str:
-        """Where to connect to for an address of a route."""
-        targets = dict(self._pairs())
-        if address in targets:
-            return targets[address]
-        host, _, port = address.rpartition(":")
-        target = targets.get(host.strip("[]"))
-        if target is not None:
-            return f"[{target}]:{port}" if ":" in target else f"{target}:{port}"
-        return address
+        """Where to connect to for an address of a route. Raises `LocalError` for what is no address."""
+        host, port = parse_address(address)
+        targets = {_key(origin): target for origin, target in self._pairs()}
+        whole = targets.get((canonical_host(host), str(port)))
+        if whole is not None:
+            return whole
+        other = targets.get((canonical_host(host), None))
+        return address if other is None else join_address(other.removeprefix("[").removesuffix("]"), port)
 
     def allows(self, address: str) -> bool:
-        """Whether an address of a route, before it is mapped, may be connected to."""
+        """Whether an address of a route, before it is mapped, may be connected to. Raises as `mapped`."""
         if not self.allowed_addresses or self.mapped(address) != address:
             return True
-        host = address.rpartition(":")[0].strip("[]")
-        return any(_matches(pattern, address, host) for pattern in self.allowed_addresses)
+        host, port = parse_address(address)
+        return any(AddressPattern.parse(pattern).matches(host, port) for pattern in self.allowed_addresses)
 
 
-def _has_port(address: str) -> bool:
-    return "]:" in address if address.startswith("[") else address.count(":") == 1
+def _key(origin: str) -> tuple[str, str | None]:
+    host, port = split_port(origin)
+    return canonical_host(host), port
 
 
-def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    try:
-        return ipaddress.ip_network(pattern)
-    except ValueError as error:
-        raise LocalError(f"allowed_addresses: {pattern!r} is no network: {error}") from error
-
-
-def _matches(pattern: str, address: str, host: str) -> bool:
-    if "/" in pattern:
+def _check_rule(origin: str, target: str) -> None:
+    for text in (origin, target):
+        host, port = split_port(text)
         try:
-            return ipaddress.ip_address(host) in _network(pattern)
-        except ValueError:
-            return False  # a name: what it resolves to may change between this check and the connection
-    if pattern.strip("[]") == host or pattern == address:
-        return True
-    return fnmatchcase((address if _has_port(pattern) else host).lower(), pattern.lower())
+            parse_address(join_address(host, port or 1))
+        except LocalError as error:
+            raise LocalError(f"address_map: {text!r} is neither a host nor host:port") from error
+    if (split_port(origin)[1] is None) != (split_port(target)[1] is None):
+        raise LocalError(f"address_map: {origin!r} to {target!r}: both with a port, or both without")
 
 
 UNSECURED: Final = Security()
@@ -330,6 +343,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls_ca_file", metavar="PEM", help="TLS, verified by these authorities")
     group.add_argument("--tls_certificate_file", metavar="PEM", help="our certificate, for servers that ask for one")
     group.add_argument("--tls_key_file", metavar="PEM", help="its key, if that is in another file")
+    group.add_argument(
+        "--tls_key_password_variable", metavar="NAME", help="the environment variable with the key's password"
+    )
     group.add_argument("--tls_server_name", metavar="NAME", help="the name that certificates must be for")
     group.add_argument("--tls_insecure", action="store_true", help="TLS that verifies nothing")
     group.add_argument(
@@ -352,11 +368,12 @@ def from_arguments(args: argparse.Namespace) -> Security:
             ca_file=args.tls_ca_file,
             certificate_file=args.tls_certificate_file,
             key_file=args.tls_key_file,
+            key_password_variable=args.tls_key_password_variable,
             server_name=args.tls_server_name,
             insecure=args.tls_insecure,
         )
-    elif args.tls_key_file:
-        raise LocalError("--tls_key_file is of no use without --tls_certificate_file")
+    elif args.tls_key_file or args.tls_key_password_variable:
+        raise LocalError("--tls_key_file and --tls_key_password_variable are of no use without --tls_certificate_file")
     address_map = {}
     for pair in args.address_map:
         origin, equals, target = pair.partition("=")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 
+from rmqio.addresses import join_address, parse_address
 from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.session import Call
 from rmqio.model import MessageQueue
-from rmqio.options import ClientOptions, parse_address
+from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.send_template import SendRequest
 
@@ -53,4 +54,4 @@ class Dispatcher:
 
     def _vip(self, address: str) -> str:
         host, port = parse_address(address)
-        return f"[{host}]:{port - _VIP_DISTANCE}" if ":" in host else f"{host}:{port - _VIP_DISTANCE}"
+        return join_address(host, port - _VIP_DISTANCE)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rmqio.client.dispatch import Dispatcher
 from rmqio.client.environment import Environment
@@ -14,7 +15,16 @@ from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
 from rmqio.client.send_templates import SendTemplates
 from rmqio.client.session import Call
-from rmqio.errors import GoAway, LocalError, RmqioError, SystemError_, TopicNotExist, TransportError, WireError
+from rmqio.errors import (
+    GoAway,
+    LocalError,
+    QueueNotExist,
+    RmqioError,
+    SystemError_,
+    TopicNotExist,
+    TransportError,
+    WireError,
+)
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -27,6 +37,8 @@ _LOGGER = logging.getLogger("rmqio.client")
 GRACE_MS = 250.0
 """An answer may lie in the socket long after its time because nobody waited: look at least this long."""
 
+_STALE_ONLY: Final = (TopicNotExist, QueueNotExist)
+"""One new try, with a new route."""
 _DONE = SendRequest(SendTemplate("", MessageQueue("", "", 0)), b"", "", 0)
 """In place of the request, once that is not needed any more."""
 
@@ -233,7 +245,7 @@ class PendingRequest:
     # ---- again? ------------------------------------------------------------------------------------------------------
 
     def _may_retry(self, error: RmqioError) -> bool:
-        if isinstance(error, TopicNotExist) and self._route_was_refreshed:
+        if isinstance(error, _STALE_ONLY) and self._route_was_refreshed:
             return False
         return (error.retriable or error.stale_route) and self._tries <= self._sending.options.max_retries
 
@@ -254,7 +266,7 @@ class PendingRequest:
             sending.environment.sleep(pause_ms / 1000)
         self._failure = None
         if error.stale_route:
-            self._route_was_refreshed |= isinstance(error, TopicNotExist)
+            self._route_was_refreshed |= isinstance(error, _STALE_ONLY)
             sending.routes.invalidate(self.queue.topic)
         if self._may_move:
             self._move()

@@ -8,7 +8,7 @@ import threading
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
 from rmqio.client.secured import secured
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SetupError
 from rmqio.options import ClientOptions
 
 
@@ -30,7 +30,7 @@ class ConnectionPool:
     def connection(self, address: str) -> Connection:
         """The connection to an address of a route, or of a name server; not yet opened when it is new.
 
-        Raises `LocalError` when the pool is closed, or the address is none of those that are allowed.
+        Raises `LocalError` when the pool is closed, `SetupError` when the address is none of those that are allowed.
         """
         known = self._connections.get(address)  # `close` leaves none
         if known is not None:
@@ -42,20 +42,29 @@ class ConnectionPool:
                 raise LocalError("the client is closed")
             found = self._connections.get(address)
             if found is None:
-                security = self._options.security
-                if address not in self._options.name_servers and not security.allows(address):
-                    raise LocalError(
-                        f"a route leads to {address}, which is none of the allowed addresses "
-                        f"({', '.join(security.allowed_addresses)}): allow it, or look into who gave this route"
-                    )
                 found = Connection(
-                    security.mapped(address),
+                    self._target(address),
                     connect_timeout_ms=self._options.connect_timeout_ms,
                     write_timeout_ms=self._options.request_timeout_ms,
                     environment=self._environment,
                 )
                 self._connections[address] = found
             return found
+
+    def _target(self, address: str) -> str:
+        """Where to connect to."""
+        security = self._options.security
+        try:
+            is_allowed = address in self._options.name_servers or security.allows(address)
+            target = security.mapped(address)
+        except LocalError as error:
+            raise SetupError(f"a route leads to {address!r}, which is no address: look into who gave it") from error
+        if not is_allowed:
+            raise SetupError(
+                f"a route leads to {address}, which is none of the allowed addresses "
+                f"({', '.join(security.allowed_addresses)}): allow it, or look into who gave this route"
+            )
+        return target
 
     def close(self) -> None:
         """Close every connection; calls in flight fail. Idempotent."""

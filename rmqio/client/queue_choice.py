@@ -69,13 +69,18 @@ class QueueChoice:
         return queue_for_key(self._plan(topic).queues, sharding_key)
 
     def elsewhere(self, queue: MessageQueue) -> MessageQueue:
-        """A queue on another broker than this queue's; when there is none, the same queue. Raises as `queues`."""
-        turns = self._plan(queue.topic).turns
+        """A queue on another broker than this queue's; when there is none, the same queue. Raises as `queues`.
+
+        A queue that is not writable any more gives way to any that is.
+        """
+        plan = self._plan(queue.topic)
+        turns = plan.turns
         first = next(self._turn)
         others = [turns[(first + step) % len(turns)] for step in range(len(turns))]
         others = [other for other in others if other.broker != queue.broker]
         healthy = (other for other in others if not self._is_avoided(other.broker))
-        return next(healthy, others[0] if others else queue)
+        same = queue if queue in plan.queues else turns[first % len(turns)]
+        return next(healthy, others[0] if others else same)
 
     def address(self, queue: MessageQueue) -> str:
         """The address of the queue's broker. Raises `TopicNotExist`, and `TransportError` while it has no master."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from rmqio.client.environment import Environment
 from rmqio.client.tls import tls_over
-from rmqio.security import Credentials, CredentialsSource, Security
+from rmqio.security import Credentials, CredentialsError, CredentialsSource, Security
 
 _LOGGER = logging.getLogger("rmqio.client")
 
@@ -18,7 +17,7 @@ REFRESH_S: Final = 5.0
 """How old credentials get before their source is asked again: a file or a function may have new ones."""
 
 _said: set[str] = set()
-_lock = threading.Lock()
+"""Without a lock, which a fork could leave locked for ever: at worst two threads say it both."""
 
 
 class Signer:
@@ -28,13 +27,28 @@ class Signer:
         self._source = source
         self._clock = clock
         self._held: tuple[float, Credentials] | None = None
+        self._is_failing = False
 
     def __call__(self) -> Credentials:
-        """Raises `CredentialsError`."""
+        """Raises `CredentialsError`, unless there were credentials before: those are kept, with a warning.
+
+        A file may be half written when it is read, and a vault away for a while. If they hold no more, brokers say so.
+        """
         held = self._held
         now = self._clock()
         if held is None or now - held[0] > REFRESH_S:
-            held = self._held = (now, self._source.get())
+            try:
+                found = self._source.get()
+            except CredentialsError as error:
+                if held is None:
+                    raise
+                found = held[1]
+                if not self._is_failing:
+                    _LOGGER.warning("the credentials of before are used on: %s", error)
+                self._is_failing = True
+            else:
+                self._is_failing = False
+            held = self._held = (now, found)
         return held[1]
 
 
@@ -54,13 +68,10 @@ def secured(environment: Environment, security: Security) -> Environment:
 
 def forget_warnings() -> None:
     """Say them again; for tests."""
-    with _lock:
-        _said.clear()
+    _said.clear()
 
 
 def _warn(what: str) -> None:
-    with _lock:
-        if what in _said:
-            return
+    if what not in _said:
         _said.add(what)
-    _LOGGER.warning("%s", what)
+        _LOGGER.warning("%s", what)

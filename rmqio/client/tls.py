@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import threading
@@ -9,11 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from rmqio.addresses import parse_address
 from rmqio.client.transport import Connect, Transport
-from rmqio.errors import LocalError, RequestTimeout, TransportError
-from rmqio.options import parse_address
+from rmqio.errors import RequestTimeout, SetupError, TransportError
 from rmqio.security import Tls
 
+_LOGGER = logging.getLogger("rmqio.client")
 _READ_BYTES = 128 * 1024
 """Of what is encrypted, at a time."""
 _FLUSH_TIMEOUT_MS = 1_000
@@ -21,11 +23,11 @@ _FLUSH_TIMEOUT_MS = 1_000
 
 
 def context_of(tls: Tls) -> ssl.SSLContext:
-    """What OpenSSL needs to know. Raises `LocalError` for files that it cannot take."""
+    """What OpenSSL needs to know. Raises `SetupError` for files that it cannot take."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise LocalError(f"TLS: cannot read the authorities in {tls.ca_file}: {_reason(error)}") from error
+        raise SetupError(f"TLS: cannot read the authorities in {tls.ca_file}: {_reason(error)}") from error
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -34,7 +36,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
             context.load_cert_chain(tls.certificate_file, tls.key_file, password=_password(tls))
         except (OSError, ssl.SSLError) as error:
             files = tls.certificate_file if tls.key_file is None else f"{tls.certificate_file} with {tls.key_file}"
-            raise LocalError(f"TLS: cannot use the certificate in {files}: {_reason(error)}") from error
+            raise SetupError(f"TLS: cannot use the certificate in {files}: {_reason(error)}") from error
     return context
 
 
@@ -42,7 +44,7 @@ def _password(tls: Tls) -> Callable[[], str]:
     def password() -> str:  # asked for only when the key has one; OpenSSL would else ask at the terminal
         name = tls.key_password_variable
         if name is None or name not in os.environ:
-            raise LocalError(
+            raise SetupError(
                 f"TLS: the key in {tls.key_file or tls.certificate_file} has a password: "
                 + ("set key_password_variable" if name is None else f"{name} is not set in the environment")
             )
@@ -62,17 +64,42 @@ def _hint(error: ssl.SSLError) -> str:
 
 
 def tls_over(connect: Connect, tls: Tls) -> Connect:
-    """Connections as `connect` makes them, with TLS on top. Files are read at the first one."""
-    lock = threading.Lock()
-    made: list[ssl.SSLContext] = []
+    """Connections as `connect` makes them, with TLS on top.
+
+    Files are read at the first one, and again when they have changed: certificates of short life are replaced while a
+    job runs. While new ones cannot be taken (half of them may be written) the old ones are used on.
+    """
+    # Without a lock, which a fork could leave locked for ever: at worst two threads read the files both.
+    held: list[tuple[object, ssl.SSLContext]] = []
+
+    def context() -> ssl.SSLContext:
+        state = _state_of_files(tls)
+        if not held:
+            held.append((state, context_of(tls)))
+        elif held[0][0] != state:
+            try:
+                held[0] = (state, context_of(tls))
+            except SetupError as error:
+                _LOGGER.warning("%s; the files of before are used on", error)
+        return held[0][1]
 
     def connect_tls(address: str, timeout_ms: int) -> Transport:
-        with lock:
-            if not made:
-                made.append(context_of(tls))
-        return TlsTransport(connect(address, timeout_ms), address, made[0], tls, timeout_ms)
+        return TlsTransport(connect(address, timeout_ms), address, context(), tls, timeout_ms)
 
     return connect_tls
+
+
+def _state_of_files(tls: Tls) -> tuple[object, ...]:
+    state: list[object] = []
+    for path in (tls.ca_file, tls.certificate_file, tls.key_file):
+        if path is not None:
+            try:
+                found = os.stat(path)
+            except OSError:
+                state.append(None)
+            else:
+                state.append((found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(state)
 
 
 class TlsTransport:

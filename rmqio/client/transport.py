@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from rmqio.addresses import parse_address
 from rmqio.errors import RequestTimeout, TransportError
-from rmqio.options import parse_address
 
 
 class Transport(Protocol):
@@ -88,6 +88,8 @@ class TcpTransport:
             self._candidates = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             raise _mapped("cannot connect to", address, error) from error
+        except UnicodeError as error:  # a name that IDNA does not know
+            raise TransportError(f"cannot connect to {address}: it is no name of a host: {error}") from error
         self._try_next(OSError("the host has no address"))
 
     def __repr__(self) -> str:

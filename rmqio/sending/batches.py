@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from rmqio.errors import LocalError, NoPermission, RmqioError
+from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.seams import PendingSend, Producer
-from rmqio.sending.failures import REFUSES_MESSAGE
+from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.outcomes import Outcomes
 from rmqio.wire.batch import MessageIds
 
@@ -204,14 +204,14 @@ class BatchSender:
         if isinstance(error, LocalError):
             # A closed producer raises it too, and here again. Taken for the messages' fault, that would drop them all.
             self._producer.queues(batch.queue.topic)
-        if isinstance(error, REFUSES_MESSAGE):
+        if refuses_message(error):
             if len(batch.messages) > 1:
                 for half in batch.halves():
                     flight = self._submit(half)
                     if flight is not None:
                         self._settle(flight)
                 return
-        elif not isinstance(error, NoPermission) or batch.queue.topic in self._required_topics:
+        elif not refuses_topic(error) or batch.queue.topic in self._required_topics:
             # TopicNotExist too: the topic had queues, and while its brokers are down a name server says the same.
             raise error
         for element, origin, message in zip(batch.elements, batch.origins, batch.messages, strict=True):

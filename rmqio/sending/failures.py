@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
-from rmqio.errors import InvalidParameter, LocalError, MessageIllegal
+from rmqio.errors import (
+    InvalidParameter,
+    LocalError,
+    MessageIllegal,
+    NoPermission,
+    QueueNotExist,
+    RmqioError,
+    SetupError,
+)
 from rmqio.model import Message
 
-REFUSES_MESSAGE: Final = (LocalError, MessageIllegal, InvalidParameter)
-"""One message of the batch is at fault; the others would pass."""
+_REFUSES_MESSAGE: Final = (LocalError, MessageIllegal, InvalidParameter)
+_REFUSES_ALL: Final = (SetupError, QueueNotExist)
+
+_FORBIDDEN_TOPIC: Final = re.compile(r"has no permission to access Topic:|No default permission for ")
+"""What authorization says of a topic: DefaultAuthorizationHandler of 5.x, PlainPermissionManager before it."""
 
 MAX_ELEMENT_TEXT: Final = 1_000
 
@@ -29,6 +41,20 @@ class FailedMessage(NamedTuple):
     """The error's class name."""
     reason: str
     """The error's text."""
+
+
+def refuses_message(error: RmqioError) -> bool:
+    """Whether one message of the batch is at fault, and the others would pass."""
+    return isinstance(error, _REFUSES_MESSAGE) and not isinstance(error, _REFUSES_ALL)
+
+
+def refuses_topic(error: RmqioError) -> bool:
+    """Whether we are known, but may not write to this topic.
+
+    The code alone does not say so: a broker gives it for a wrong signature and an unknown user too, and when it takes
+    no messages at all.
+    """
+    return isinstance(error, NoPermission) and _FORBIDDEN_TOPIC.search(error.remark or "") is not None
 
 
 def element_text(element: Any) -> str:

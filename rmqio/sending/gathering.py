@@ -47,13 +47,16 @@ class Gathering:
         self.unkeyed: dict[str, Batch] = {}
         """The batch of each topic that takes messages without a key; always this dict, for those who add by hand."""
         self._keyed: dict[MessageQueue, Batch] = {}
+        self._is_finished = True
+        """Whether the last bundle was: it may have failed since queues are no more."""
 
     def begin(self) -> None:
         """Forget what was gathered and never sent, wait for what is in flight, and look whether queues are new."""
         self._sender.abandon()
         self.unkeyed.clear()
         self._keyed.clear()
-        self._routes.refresh_all()
+        self._routes.refresh_all(now=not self._is_finished)
+        self._is_finished = False
 
     def add(self, message: Message, topic: str, message_id: str | None, element: Any, origin: Any, size: int) -> None:
         """Add a message that is for `topic`; `size` is its `estimated_size`. Raises as `BatchSender.send`."""
@@ -82,6 +85,7 @@ class Gathering:
         self.unkeyed.clear()
         self._keyed.clear()
         self._sender.drain()
+        self._is_finished = True
 
     def _queue(self, message: Message, topic: str, element: Any, origin: Any) -> MessageQueue | None:
         """Where a message goes; None when its topic is refused, which is then settled."""

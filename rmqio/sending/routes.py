@@ -80,10 +80,10 @@ class WriteRoutes:
             queue = route.keys[key] = queue_for_key(route.queues, key)
         return queue
 
-    def refresh(self, topic: str) -> bool:
-        """Ask again when it is time; whether the queues have changed. After an error, keeps what is known."""
+    def refresh(self, topic: str, *, now: bool = False) -> bool:
+        """Ask again when it is time, or now; whether the queues have changed. After an error, keeps what is known."""
         route = self._routes.get(topic)
-        if route is None or self._clock() - route.refreshed_at < self._refresh_s:
+        if route is None or not (now or self._clock() - route.refreshed_at >= self._refresh_s):
             return False
         route.refreshed_at = self._clock()
         try:
@@ -95,10 +95,10 @@ class WriteRoutes:
         route.set(queues, self._clock())
         return True
 
-    def refresh_all(self) -> None:
+    def refresh_all(self, *, now: bool = False) -> None:
         """`refresh` for every topic."""
         for topic in self._routes:
-            self.refresh(topic)
+            self.refresh(topic, now=now)
 
     def _look_up(self, topic: str) -> _Route:
         validate_topic(topic)

@@ -14,6 +14,7 @@ SECURITY_NAMES: Final = (
     "tlsCaFile",
     "tlsCertificateFile",
     "tlsKeyFile",
+    "tlsKeyPasswordVariable",
     "tlsServerName",
     "addressMap",
     "allowedAddresses",
@@ -40,6 +41,7 @@ def security_of(given: Mapping[str, str]) -> Security:
         "ca_file": given.get("tlsCaFile"),
         "certificate_file": given.get("tlsCertificateFile"),
         "key_file": given.get("tlsKeyFile"),
+        "key_password_variable": given.get("tlsKeyPasswordVariable"),
         "server_name": given.get("tlsServerName"),
     }
     if kind == "false" and any(files.values()):

@@ -277,6 +277,43 @@ def test_a_peer_that_says_nothing(plain: Server, authority: Authority) -> None:
     transport.close()
 
 
+def test_certificates_that_are_replaced_are_used_from_the_next_connection_on(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While half of a file is written, the one of before is used on."""
+    server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_context.load_cert_chain(authority.certificate("127.0.0.1"))
+    server_context.load_verify_locations(authority.tls.ca_file)
+    server_context.verify_mode = ssl.CERT_REQUIRED
+    names: list[str] = []
+
+    def serve(stream: ssl.SSLSocket) -> None:
+        names.append(stream.getpeercert()["subjectAltName"][0][1])  # type: ignore[index]
+        echo(stream)
+
+    server = Server(server_context)
+    server.serve = serve
+    mine = tmp_path / "mine.pem"
+    mine.write_bytes(Path(authority.certificate("first.example")).read_bytes())
+    connect = tls_over(connect_tcp, replace(authority.tls, certificate_file=str(mine)))
+
+    def name_seen() -> str:
+        transport = connect(server.address, 5_000)
+        assert transport.wait_connected(5_000)
+        transport.send_all(b"hello", 5_000)
+        assert receive(transport, 5) == b"hello"
+        transport.close()
+        return names[-1]
+
+    assert name_seen() == "first.example"
+    mine.write_bytes(b"-----BEGIN")
+    assert name_seen() == "first.example"
+    assert "the files of before are used on" in caplog.text
+    mine.write_bytes(Path(authority.certificate("second.example")).read_bytes())
+    assert name_seen() == "second.example"
+    server.close()
+
+
 def test_nobody_listens(authority: Authority) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -11,8 +11,10 @@ from rmqio import errors
 from rmqio.errors import (
     BrokerError,
     CorruptMessage,
+    InvalidParameter,
     LocalError,
     OffsetOutOfRange,
+    QueueNotExist,
     RequestTimeout,
     RmqioError,
     SerdeError,
@@ -57,6 +59,14 @@ CODES = [
     (604, "ILLEGAL_OPERATION", False, False),
     (1500, "GO_AWAY", True, True),
 ]
+
+
+def test_a_queue_that_is_gone_is_told_from_other_parameters() -> None:
+    gone = broker_error(29, "request queueId[3] is illegal, topicConfig(writeQueueNums=2) Producer: 10.0.0.1", "send")
+    assert type(gone) is type(pickle.loads(pickle.dumps(gone))) is QueueNotExist
+    assert isinstance(gone, InvalidParameter)
+    assert gone.stale_route
+    assert type(broker_error(29, "the topic is illegal", "send")) is InvalidParameter
 
 
 @pytest.mark.parametrize(("code", "name", "retriable", "stale_route"), CODES)

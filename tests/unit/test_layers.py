@@ -21,7 +21,18 @@ PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pi
 PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
 BASE = {
     f"rmqio.{name}"
-    for name in ("errors", "model", "options", "security", "start", "seams", "subscription", "telemetry", "logs")
+    for name in (
+        "addresses",
+        "errors",
+        "logs",
+        "model",
+        "options",
+        "seams",
+        "security",
+        "start",
+        "subscription",
+        "telemetry",
+    )
 }
 OUTSIDE_WORLD = {
     "socket",

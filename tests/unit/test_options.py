@@ -15,7 +15,6 @@ from rmqio.options import (
     ReadOptions,
     WriteOptions,
     option_names,
-    parse_address,
     parse_name_server,
     with_changes,
 )
@@ -160,11 +159,6 @@ def test_without_the_variable_the_error_tells_both_ways(value: str | None, monke
         monkeypatch.setenv("NAMESRV_ADDR", value)
     with pytest.raises(LocalError, match=r"name_server='host:9876'.*NAMESRV_ADDR"):
         parse_name_server(None)
-
-
-@pytest.mark.parametrize(("address", "parts"), [("h:1", ("h", 1)), ("[::1]:65535", ("::1", 65535))])
-def test_address_is_split(address: str, parts: tuple[str, int]) -> None:
-    assert parse_address(address) == parts
 
 
 # ---- properties of the Flink connector ------------------------------------------------------------------------------

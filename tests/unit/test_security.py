@@ -62,6 +62,17 @@ def test_credentials_that_are_none(key: Any, secret: Any) -> None:
         Credentials(key, secret)
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_credentials_that_no_request_could_carry(place: int) -> None:
+    given = ["k", "s", "t"]
+    given[place] = SECRET + "\udcff"  # as Python has what the environment holds in another encoding
+    with pytest.raises(CredentialsError, match="is not UTF-8") as raised:
+        Credentials(*given)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -73,7 +84,15 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_SECURITY_TOKEN", "token")
     assert EnvironmentCredentials().get() == Credentials("key", SECRET, "token")
     monkeypatch.setenv("OTHER", "other")
-    assert EnvironmentCredentials(access_key="OTHER").get().access_key == "other"
+    assert EnvironmentCredentials(access_key_variable="OTHER").get().access_key == "other"
+
+
+@pytest.mark.parametrize("field", ["access_key_variable", "secret_key_variable", "security_token_variable"])
+@pytest.mark.parametrize("name", ["", "a/secret+of=mine", "7f"])
+def test_what_is_no_variable_is_not_quoted(field: str, name: str) -> None:
+    with pytest.raises(LocalError, match=f"{field} is no name of an environment variable") as raised:
+        EnvironmentCredentials(**{field: name})
+    assert not name or name not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +101,9 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         f"accessKey={'key'}\nsecretKey={SECRET}\n",
         f"# comment = x\nAccess_Key : 'key'\n\nother: 7\nSECRETKEY: \"{SECRET}\"",
         f"accessKey=key\r\nsecretKey = {SECRET}\r\nsecurityToken=\r\n",
+        f"\ufeffaccessKey=key\r\nsecretKey={SECRET}",
     ],
-    ids=["properties", "as tools.yml", "from Windows"],
+    ids=["properties", "as tools.yml", "from Windows", "with a byte order mark"],
 )
 def test_a_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "credentials"
@@ -156,6 +176,18 @@ def test_functions_that_will_not_do() -> None:
     assert SECRET not in str(raised.value)
 
 
+def sealed() -> Credentials:
+    raise KeyError(f"the vault is sealed, it was asked with {SECRET}")
+
+
+def test_what_a_function_raises_is_told_without_its_words() -> None:
+    with pytest.raises(CredentialsError, match="sealed failed with KeyError") as raised:
+        CallableCredentials(f"{__name__}:sealed").get()
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
 @pytest.mark.parametrize(
     ("text", "source"),
     [
@@ -199,6 +231,30 @@ def test_a_source_is_asked_again_after_a_while() -> None:
     assert asked == [100.0, 100.0 + REFRESH_S + 0.1]
 
 
+def test_credentials_are_kept_while_their_source_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that is being replaced may be empty for a moment."""
+    path = tmp_path / "credentials"
+    path.write_text("accessKey=key\nsecretKey=old")
+    path.chmod(0o600)
+    now = [100.0]
+    sign = Signer(FileCredentials(str(path)), lambda: now[0])
+    assert sign().secret_key == "old"
+    path.write_text("")
+    for _ in range(3):
+        now[0] += REFRESH_S + 0.1
+        assert sign().secret_key == "old"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "has no line for accesskey" in caplog.text
+    path.write_text("accessKey=key\nsecretKey=new")
+    now[0] += REFRESH_S + 0.1
+    assert sign().secret_key == "new"
+
+
+def test_without_any_credentials_a_source_fails(tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match="cannot read"):
+        Signer(FileCredentials(str(tmp_path / "none")), lambda: 0.0)()
+
+
 def test_a_factory_with_all_of_it_pickles_hashes_and_shows_no_secret(
     monkeypatch: pytest.MonkeyPatch, dumps: Callable[[object], bytes]
 ) -> None:
@@ -228,6 +284,11 @@ def test_options_of_tls_that_contradict_each_other() -> None:
     for more in ({"ca_file": "ca.pem"}, {"server_name": "a"}):
         with pytest.raises(LocalError, match="insecure verifies nothing"):
             Tls(insecure=True, **more)  # type: ignore[arg-type]
+    for name in (".a", "a b", "a\0", "a..b"):
+        with pytest.raises(LocalError, match="must be a host's name or IP address"):
+            Tls(server_name=name)
+    with pytest.raises(LocalError, match="no name of an environment variable"):
+        Tls(certificate_file="c.pem", key_password_variable="my-password")
     with pytest.raises(LocalError, match="must be a Tls or None"):
         Security(tls=True)  # type: ignore[arg-type]
 
@@ -256,6 +317,17 @@ def test_options_of_tls_that_contradict_each_other() -> None:
         (("b.example.com:10911", "c"), "c:22", True),
         (("b:109*",), "b:10911", True),
         (("b:109*",), "b:8080", False),
+        (("10.0.*",), "10.0.1.2:1", True),
+        (("10.0.*",), "10.0.evil.example.org:1", False),
+        (("10.0.*",), "10.0.7:1", False),
+        (("10.0.0.0/8",), "167772161:1", False),
+        (("10.0.0.0/8",), "[::ffff:10.1.2.3]:1", False),
+        (("[fe80::10]",), "0:10911", False),
+        (("[::1]:10911",), "1:10911", False),
+        (("fd00::*",), "[fd00::7]:1", True),
+        (("FD00:0:0::1",), "[fd00::1]:1", True),
+        (("a.b",), "axb:1", False),
+        (("*",), "anything:1", True),
     ],
 )
 def test_allowed_addresses(allowed: tuple[str, ...], address: str, is_allowed: bool) -> None:
@@ -273,6 +345,9 @@ def test_allowed_addresses(allowed: tuple[str, ...], address: str, is_allowed: b
         ({"a:1": "b:2", "a": "c"}, "a:1", "b:2"),
         ({"::1": "10.0.0.1"}, "[::1]:7", "10.0.0.1:7"),
         ({"a": "fd00::1"}, "a:7", "[fd00::1]:7"),
+        ({"[FD00:0::1]": "gateway"}, "[fd00::1]:7", "gateway:7"),
+        ({"[fd00::1]:7": "[fd00::2]:8"}, "[fd00::1]:7", "[fd00::2]:8"),
+        ({"Broker.Example.com": "gateway"}, "broker.example.com:7", "gateway:7"),
     ],
 )
 def test_mapped_addresses(given: dict[str, str], address: str, target: str) -> None:
@@ -284,6 +359,12 @@ def test_mapped_addresses(given: dict[str, str], address: str, target: str) -> N
 def test_rules_for_addresses_that_will_not_do() -> None:
     with pytest.raises(LocalError, match="both with a port, or both without"):
         Security(address_map={"a:1": "b"})
+    for rule in ({"a:1:2": "b"}, {"a": "b c"}, {"": "b"}, {"a:1": "b:99999"}, {"a": "b\0.c"}):
+        with pytest.raises(LocalError, match="address_map"):
+            Security(address_map=rule)
+    for pattern in ("", "a?", "[ab]", "a b", "10.0.0.0:x", "b\0"):
+        with pytest.raises(LocalError, match="is no host, host:port or network"):
+            Security(allowed_addresses=[pattern])
     with pytest.raises(LocalError, match="no network"):
         Security(allowed_addresses=["10.0.0.0/99"])
     with pytest.raises(LocalError, match="several in a list"):
@@ -304,12 +385,16 @@ def test_the_command_line() -> None:
     assert parsed("--tls").tls == Tls()
     assert parsed("--tls_ca_file=/ca.pem").tls == Tls(ca_file="/ca.pem")
     assert parsed("--tls_insecure").tls == Tls(insecure=True)
+    files = ("--tls_certificate_file=/c.pem", "--tls_key_file=/k.pem", "--tls_key_password_variable=PASSWORD")
+    assert parsed(*files).tls == Tls(certificate_file="/c.pem", key_file="/k.pem", key_password_variable="PASSWORD")
     assert parsed("--credentials=environment").source == EnvironmentCredentials()
     found = parsed("--address_map=a:1=b:2", "--address_map=c=d", "--allowed_addresses=10.0.0.0/8, *.example.com")
     assert found == Security(address_map={"a:1": "b:2", "c": "d"}, allowed_addresses=("10.0.0.0/8", "*.example.com"))
 
 
-@pytest.mark.parametrize("argv", [["--tls_key_file=k"], ["--address_map=a"], ["--address_map=a:1=b"]])
+@pytest.mark.parametrize(
+    "argv", [["--tls_key_file=k"], ["--tls_key_password_variable=P"], ["--address_map=a"], ["--address_map=a:1=b"]]
+)
 def test_a_command_line_that_will_not_do(argv: list[str]) -> None:
     with pytest.raises(LocalError):
         parsed(*argv)

@@ -15,12 +15,15 @@ from rmqio.errors import (
     MessageIllegal,
     NoPermission,
     RmqioError,
+    SetupError,
     SlaveNotAvailable,
     SystemBusy,
     TopicNotExist,
     TransportError,
+    broker_error,
 )
 from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.security import CredentialsError
 from rmqio.sending.batches import Batch, BatchSender
 from rmqio.testing import ManualClock
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
@@ -242,7 +245,7 @@ def test_only_the_guilty_messages_of_a_refused_batch_fail(error: RmqioError, let
     assert failed == [f"'{c}' {type(error).__name__}" for c in letters]
 
 
-NO_PERMISSION = NoPermission(16, "no", "send")
+NO_PERMISSION = NoPermission(16, "User:u has no permission to access Topic:t from 10.0.0.1, no match.", "send")
 
 
 def test_a_forbidden_topic_fails_the_messages_without_more_tries() -> None:
@@ -260,6 +263,31 @@ def test_a_forbidden_topic_that_the_write_needs_is_raised(alone: bool) -> None:
     with pytest.raises(NoPermission):
         (setting.sender.send_alone if alone else setting.sender.send)(batch("c"))
     assert setting.taken() == ([], [])
+
+
+@pytest.mark.parametrize("by_submit", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoPermission(16, "check signature failed.", "send"),
+        NoPermission(16, "User:u is not found.", "send"),
+        NoPermission(16, "the broker[10.0.0.1] sending message is forbidden", "send"),
+        NoPermission(16, None, "send"),
+        CredentialsError("the file is gone"),
+        SetupError("a route leads to 10.0.0.1:10911, which is none of the allowed addresses"),
+        broker_error(29, "request queueId[3] is illegal, topicConfig.writeQueueNums=2", "send"),
+    ],
+)
+def test_what_is_wrong_with_all_messages_is_raised_and_drops_none(error: RmqioError, by_submit: bool) -> None:
+    setting = Setting(max_in_flight=1)
+    if by_submit:
+        setting.producer.refuse = lambda bodies: error
+    else:
+        setting.producer.judge = lambda queue, bodies: error
+    with pytest.raises(type(error)):
+        setting.sender.send(batch("abc"))
+    assert setting.taken() == ([], [])
+    assert sum(event.startswith("submit") for event in setting.producer.events) == 1
 
 
 def test_a_topic_that_vanishes_is_an_outage_not_the_messages_fault() -> None:

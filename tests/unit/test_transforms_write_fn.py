@@ -329,7 +329,7 @@ def test_a_refused_message_fails_alone(options: WriteOptions) -> None:
 
 def test_no_permission_fails_the_messages_of_the_topic(bundles: Bundles) -> None:
     bundles.cluster.create_topic("u", 1)
-    bundles.cluster.fail_next("send", NoPermission(16, "no", "send"))
+    bundles.cluster.fail_next("send", NoPermission(16, "User:x has no permission to access Topic:u", "send"))
     bundles.run(Message(b"a", topic="u"), Message(b"b", topic="u"), b"c")
     assert [output.value.error for output in bundles.failed] == ["NoPermission"] * 2
     assert bundles.bodies() == [b"c"]

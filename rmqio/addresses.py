@@ -1,0 +1,102 @@
+"""Addresses of servers: what is one, and patterns of those that may be connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final, NamedTuple
+
+from rmqio.errors import LocalError
+
+_NAME: Final = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
+"""Of a host, also as IPv4. Nothing else: what stops at another character than we do would connect elsewhere."""
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
+_PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[ipv6]:port`. Raises `LocalError`."""
+    host, _, port = address.rpartition(":")
+    found = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not is_host(found) or (found != host and ":" not in found):
+        raise LocalError(f"address {address!r} is not host:port")
+    if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise LocalError(f"address {address!r} is not host:port")
+    return found, int(port)
+
+
+def is_host(text: str) -> bool:
+    """Whether it is a name or an IP address (IPv6 without brackets)."""
+    return _ip(text) is not None if ":" in text else len(text) <= 253 and _NAME.fullmatch(text) is not None
+
+
+def join_address(host: str, port: int | str) -> str:
+    """The inverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def canonical_host(host: str) -> str:
+    """One form for each host: no brackets, small letters, IPv6 as short as it gets."""
+    bare = host.removeprefix("[").removesuffix("]").lower()
+    return str(_ip(bare) or bare) if ":" in bare else bare
+
+
+def split_port(text: str) -> tuple[str, str | None]:
+    """Host and port of what may have no port. An IPv6 address with one is in brackets."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        is_whole = bracket and ":" in host and (not rest or rest[0] == ":")
+        return (host, rest[1:] or None) if is_whole else (text, None)
+    if text.count(":") == 1:
+        host, _, port = text.partition(":")
+        return host, port
+    return text, None
+
+
+class AddressPattern(NamedTuple):
+    """A network, or a host and perhaps a port, in which `*` stands for anything and nothing else is special."""
+
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+    host: str
+    port: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> AddressPattern:
+        """Raises `LocalError`."""
+        if "/" in text:
+            try:
+                return cls(ipaddress.ip_network(text), "", None)
+            except ValueError as error:
+                raise LocalError(f"allowed_addresses: {text!r} is no network: {error}") from error
+        host, port = split_port(text)
+        if not _HOST_PATTERN.fullmatch(host) or (port is not None and not _PORT_PATTERN.fullmatch(port)):
+            raise LocalError(
+                f"allowed_addresses: {text!r} is no host, host:port or network; * stands for anything in the first two"
+            )
+        return cls(None, canonical_host(host), port)
+
+    def matches(self, host: str, port: int) -> bool:
+        """Whether an address is one of these."""
+        host = canonical_host(host)
+        if self.network is not None:
+            # Never a name: what it resolves to may change between this check and the connection.
+            ip = _ip(host)
+            return ip is not None and ip in self.network
+        if self.port is not None and not _glob(self.port, str(port)):
+            return False
+        is_of_ips = ":" in self.host or (set(self.host) <= set("0123456789.*") and self.host.strip("*") != "")
+        if is_of_ips and _ip(host) is None:
+            return False  # 10.0.* is not meant for 10.0.example.org
+        return _glob(self.host, host)
+
+
+def _glob(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

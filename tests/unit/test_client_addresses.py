@@ -1,0 +1,47 @@
+"""What a client makes of the addresses that a route brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.client.pool import ConnectionPool
+from rmqio.client.transport import connect_tcp
+from rmqio.errors import SetupError, TransportError
+from rmqio.options import ClientOptions
+from rmqio.security import Security
+
+
+def pool(security: Security) -> ConnectionPool:
+    return ConnectionPool(ClientOptions("name-server.example:9876", security=security))
+
+
+@pytest.fixture
+def limited() -> Iterator[ConnectionPool]:
+    made = pool(Security(allowed_addresses=["10.0.0.0/8"], address_map={"a:1": "gateway:2", "b": "c"}))
+    yield made
+    made.close()
+
+
+def test_connections_go_where_the_rules_say(limited: ConnectionPool) -> None:
+    addresses = ["10.1.2.3:10911", "a:1", "b:7", "name-server.example:9876"]
+    found = [limited.connection(address).address for address in addresses]
+    assert found == ["10.1.2.3:10911", "gateway:2", "c:7", "name-server.example:9876"]
+
+
+@pytest.mark.parametrize("address", ["11.1.2.3:10911", "10.1.2.3.example.org:10911", "gateway:2", "a:2"])
+def test_elsewhere_none_goes_and_no_message_is_at_fault(limited: ConnectionPool, address: str) -> None:
+    with pytest.raises(SetupError, match=f"a route leads to {address}, which is none of the allowed"):
+        limited.connection(address)
+
+
+@pytest.mark.parametrize("address", ["", "null", "10.1.2.3\0.example:10911", "a b:1", "h:99999"])
+def test_what_is_no_address_is_the_routes_fault(address: str) -> None:
+    with pytest.raises(SetupError, match="which is no address"):
+        pool(Security()).connection(address)
+
+
+def test_a_name_that_no_dns_can_ask_for_is_an_error_of_transport() -> None:
+    with pytest.raises(TransportError, match="it is no name of a host"):
+        connect_tcp("é" * 60 + ":1", 100)

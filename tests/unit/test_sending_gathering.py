@@ -1,0 +1,107 @@
+"""Bundles whose queues an operator takes away: nothing is dropped, and the next try goes to those that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.client.producer import RemotingProducer
+from rmqio.client.selection import queue_for_key
+from rmqio.errors import QueueNotExist, RmqioError
+from rmqio.model import Message
+from rmqio.options import ClientOptions
+from rmqio.sending.batches import BatchSender
+from rmqio.sending.gathering import Gathering
+from rmqio.sending.routes import WriteRoutes
+from rmqio.testing import FakeBroker, ManualClock
+from tests.helpers.interop import read
+
+
+class Outcomes:
+    """Of messages, by body."""
+
+    def __init__(self) -> None:
+        self.stored: list[Any] = []
+        self.refused: list[tuple[Any, str]] = []
+
+    def sent(self, origins: Any, messages: Any, results: Any, seconds: float) -> None:
+        self.stored += origins
+
+    def failed(self, element: Any, origin: Any, message: Any, topic: str, error: RmqioError) -> None:
+        self.refused.append((origin, type(error).__name__))
+
+
+class Setting:
+    """A gathering that has seen a topic of four queues, of which one is left."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        options = ClientOptions(broker.name_server, route_refresh_ms=3_600_000)
+        self.outcomes = Outcomes()
+        self.producer = RemotingProducer(options, "group")
+        sender = BatchSender(self.producer, self.outcomes, max_in_flight=2, ordered=True)  # type: ignore[arg-type]
+        clock = ManualClock()
+        routes = WriteRoutes(
+            self.producer,
+            known_topics=set(),
+            required_topics=frozenset({"topic"}),
+            refresh_ms=3_600_000,
+            clock=clock.monotonic,
+        )
+        self.gathering = Gathering(sender, routes, self.outcomes, max_messages=2, max_bytes=10_000)  # type: ignore[arg-type]
+        self.keys = self._a_key_of_each(4)
+        self.run([Message(b"%d" % n) for n in range(8)])
+        broker.cluster.delete_topic("topic")
+        broker.cluster.create_topic("topic", 1)
+        self.outcomes.stored.clear()
+
+    def _a_key_of_each(self, count: int) -> list[str]:
+        queues = self.producer.queues("topic")
+        found = {queue_for_key(queues, f"k{n}"): f"k{n}" for n in range(100)}
+        assert len(found) == count
+        return [found[queue] for queue in queues]
+
+    def run(self, messages: list[Message]) -> None:
+        self.gathering.begin()
+        for message in messages:
+            self.gathering.add(message, "topic", None, message, message.body, 100)
+        self.gathering.finish()
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as fake:
+        fake.cluster.create_topic("topic", 4)
+        yield fake
+
+
+@pytest.fixture
+def setting(broker: FakeBroker) -> Iterator[Setting]:
+    made = Setting(broker)
+    yield made
+    made.producer.close()
+
+
+def bodies(broker: FakeBroker, count: int) -> set[bytes]:
+    return {record.body for record in read(RemotingClientFactory(ClientOptions(broker.name_server)), "topic", count)}
+
+
+def test_messages_without_a_key_move_to_a_queue_that_is_left(broker: FakeBroker, setting: Setting) -> None:
+    sent = [b"%d" % n for n in range(8)]
+    setting.run([Message(body) for body in sent])
+    assert sorted(setting.outcomes.stored) == sent
+    assert setting.outcomes.refused == []
+    assert bodies(broker, 8) == set(sent)
+
+
+def test_messages_with_a_key_fail_the_bundle_which_then_finds_their_queue(broker: FakeBroker, setting: Setting) -> None:
+    messages = [Message(b"%d" % n, sharding_key=key) for n, key in enumerate(setting.keys)]
+    with pytest.raises(QueueNotExist, match=r"queueId\[[123]\] is illegal"):
+        setting.run(messages)
+    assert setting.outcomes.refused == []
+    setting.outcomes.stored.clear()
+    setting.run(messages)
+    assert sorted(setting.outcomes.stored) == [message.body for message in messages]
+    assert setting.outcomes.refused == []
