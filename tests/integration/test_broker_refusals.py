@@ -15,9 +15,10 @@ import pytest
 
 from rmqio import ReadOptions, StartFrom, StopAt
 from rmqio.client.admin import Admin
+from rmqio.client.client import RemotingQueueClient
 from rmqio.client.connection import Connection
 from rmqio.client.producer import RemotingProducer
-from rmqio.errors import NoPermission, TopicNotExist
+from rmqio.errors import NoPermission, QueueNotExist, TopicNotExist
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
@@ -266,6 +267,27 @@ def test_queues_closed_for_writing_are_read_to_their_ends_while_sends_take_the_o
         run.has_ended.wait(10)
     findings = check(run.entries, stored)
     assert not findings, str(findings)
+
+
+def test_a_batch_to_a_queue_that_was_taken_away_moves_unless_its_order_binds_it(lab: Lab) -> None:
+    gone = lab.topic(0, 0)[1]
+    left = gone._replace(queue_id=0)
+    server = lab.broker.name_server
+    with (
+        RemotingProducer(ClientOptions(server, route_refresh_ms=3_600_000), "refused") as producer,
+        RemotingProducer(ClientOptions(server, route_refresh_ms=1), "looks") as looking,
+    ):
+        producer.submit([Message(b"0")], gone).result()
+        lab.broker.create_topic(gone.topic, queues=1)
+        # An operator's change reaches the name server a moment later.
+        wait_until(lambda: list(looking.queues(gone.topic)) == [left], "the name server to know")
+        with pytest.raises(QueueNotExist, match=r"request queueId\[1\] is illegal"):
+            producer.submit([Message(b"1"), Message(b"2")], gone, ordered=True).result()
+        moved = producer.submit([Message(b"3"), Message(b"4")], gone).result()
+        assert {result.queue for result in moved} == {left}
+        assert list(producer.queues(gone.topic)) == [left]
+    with contextlib.closing(RemotingQueueClient(ClientOptions(server))) as client:
+        assert [record.body for record in read_topic(client, gone.topic)] == [b"3", b"4"]
 
 
 def queues_of(writers: Sequence[Writer], since: int) -> set[MessageQueue]:
