@@ -19,6 +19,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.seams import PendingSend
+from rmqio.security import Security, Tls
 
 _body, _offset, _crc = attrgetter("body"), attrgetter("queue_offset"), attrgetter("body_crc")
 _STALLED_S = 30.0
@@ -50,14 +51,26 @@ def body(number: int, size: int) -> bytes:
     return (b"%012d" % number).ljust(size, b"x")
 
 
+def _security(credentials: str | None, tls: bool) -> Security:
+    """`tls` verifies nothing: see `bench.secured`."""
+    return Security(credentials, Tls(insecure=True) if tls else None)
+
+
 def pull(
-    name_server: str, topic: str, count: int, begin: dict[str, int] | None = None, memory_every: int = 0
+    name_server: str,
+    topic: str,
+    count: int,
+    begin: dict[str, int] | None = None,
+    memory_every: int = 0,
+    credentials: str | None = None,
+    tls: bool = False,
 ) -> dict[str, Any]:
     """Pull and decode to `Record`, all queues from their start (or from `begin`, by queue id) until `count` are there.
 
     With `memory_every`, also the resident set after each so many messages.
     """
-    client = RemotingClientFactory(ClientOptions(name_servers=name_server)).queue_client()
+    options = ClientOptions(name_servers=name_server, security=_security(credentials, tls))
+    client = RemotingClientFactory(options).queue_client()
     samples: list[float] = []
     try:
         queues = client.queues(topic)
@@ -93,10 +106,24 @@ def pull(
     return sums.answer(seconds) | {"rss_mb": samples}
 
 
-def send(name_server: str, topic: str, count: int, size: int, batch: int, in_flight: int) -> dict[str, Any]:
+def send(
+    name_server: str,
+    topic: str,
+    count: int,
+    size: int,
+    batch: int,
+    in_flight: int,
+    credentials: str | None = None,
+    tls: bool = False,
+) -> dict[str, Any]:
     """Batches of `batch` messages to the queues in turn, with up to `in_flight` batches on their way."""
     bodies = [body(number, size) for number in range(count)]
-    options = ClientOptions(name_servers=name_server, max_in_flight=in_flight, request_timeout_ms=30_000)
+    options = ClientOptions(
+        name_servers=name_server,
+        max_in_flight=in_flight,
+        request_timeout_ms=30_000,
+        security=_security(credentials, tls),
+    )
     producer = RemotingClientFactory(options).producer("ours-send")
     try:
         targets = cycle(producer.queues(topic))
@@ -118,10 +145,12 @@ def send(name_server: str, topic: str, count: int, size: int, batch: int, in_fli
     return {"seconds": seconds, "count": count, "bytes": total}
 
 
-def sync(name_server: str, topic: str, count: int, size: int) -> dict[str, Any]:
+def sync(
+    name_server: str, topic: str, count: int, size: int, credentials: str | None = None, tls: bool = False
+) -> dict[str, Any]:
     """One message at a time, each waited for."""
     bodies = [body(number, size) for number in range(count)]
-    options = ClientOptions(name_servers=name_server, request_timeout_ms=30_000)
+    options = ClientOptions(name_servers=name_server, request_timeout_ms=30_000, security=_security(credentials, tls))
     producer = RemotingClientFactory(options).producer("ours-sync")
     try:
         producer.queues(topic)
