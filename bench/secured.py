@@ -3,9 +3,9 @@
 python -m bench.secured [--messages 300000] [--sync-messages 10000] [--repeats 5] [--sizes 100,1024] [--quick]
 
 The broker takes all four: it speaks TLS beside plain text (with a certificate that it makes itself, so the client
-verifies nothing here; verifying costs at the start of a connection only), and looks at no signature, so what is measured
-of these is the client's part. Ratios are to plain. Cases, repeats and checks are those of `python -m bench`: `pull`, `send` in
-batches, `sync` one at a time. Exit status: 0, or 1 when the sides did not do the same.
+verifies nothing here; verifying costs at the start of a connection only), and looks at no signature, so what is
+measured of these is the client's part. Ratios are to plain. Cases, repeats and checks are those of `python -m bench`:
+`pull`, `send` in batches, `sync` one at a time. Exit status: 0, or 1 when the sides did not do the same.
 """
 
 from __future__ import annotations
