@@ -240,9 +240,11 @@ FilterDataNotLatest = _define(28, "FILTER_DATA_NOT_LATEST")
 InvalidParameter = _define(29, "INVALID_PARAMETER")
 
 
-class QueueNotExist(InvalidParameter):
+class QueueNotExist(BrokerError):
     """Code 29 for a send to a queue that the broker does not have, or not any more: an operator took it away."""
 
+    name = InvalidParameter.name
+    number = InvalidParameter.number
     stale_route = True
 
 

@@ -258,6 +258,7 @@ class PullResult:
 
     status: PullStatus
     next_offset: int
+    """Where to pull next: less than the broker says where bodies became too much when decompressed."""
     min_offset: int
     max_offset: int
     """One past the newest message that is visible."""
@@ -268,6 +269,8 @@ class PullResult:
     remark: str | None = None
     is_border: bool = False
     """The offsets up to `next_offset` never were: a static topic's queue begins there on another broker."""
+    decompressed_bytes: int = 0
+    """What was made of compressed bodies."""
 
 
 @dataclass(frozen=True, slots=True)

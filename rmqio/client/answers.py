@@ -10,6 +10,7 @@ from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, Transport
 from rmqio.model import MessageFilter, MessageQueue, PullResult, PullStatus, Record
 from rmqio.seams import Fetched
 from rmqio.wire import requests
+from rmqio.wire.stored import MAX_PULL_BYTES
 
 
 class PullGroupReset(TransportError):
@@ -32,15 +33,17 @@ class ReadQueue:
 def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
     """Decode up to so many answers from the plan's position on, and move on; None when the first is not there yet.
 
+    Fewer when compressed bodies have become as much as those of one pull may.
+
     Raises `OffsetOutOfRange`, `PullGroupReset`, `BrokerError`, `WireError`, `CorruptMessage` for lost framing, and
     `TransportError` for a call that failed; the position is then unchanged. What comes before such an answer is given
     first: the next call raises.
     """
     records: list[Record] = []
     corrupt: tuple[CorruptMessage, ...] = ()
-    answers = skipped = max_offset = 0
+    answers = skipped = max_offset = decompressed_bytes = 0
     latency_ms = 0.0
-    while answers < most:
+    while answers < most and decompressed_bytes < MAX_PULL_BYTES:
         head = plan.head
         if head is None or head.call is None or not head.call.is_done:
             break
@@ -56,9 +59,12 @@ def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
         else:
             records = taken.records
             latency_ms = head.call.age_ms  # the oldest one's: one look at the clock for all
+        for call in taken.given_up:
+            call.forget()
         corrupt += taken.corrupt
         skipped += taken.skipped
         max_offset = result.max_offset
+        decompressed_bytes += result.decompressed_bytes
         answers += 1
     if not answers:
         return None

@@ -16,10 +16,10 @@ from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.session import Session
 from rmqio.client.wakeup import Wakeup
-from rmqio.errors import RmqioError
+from rmqio.errors import GoAway, LocalError, RmqioError, broker_error
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.codes import RequestCode, ResponseCode
 from rmqio.wire.command import Command
 
 _LOGGER = logging.getLogger("rmqio.client")
@@ -28,6 +28,29 @@ _REMEMBERED_S = 120.0
 """For how long the end of a transaction is kept in mind: several rounds of a broker's questions, each 30 s."""
 _ANOTHER_READS_MS = 10.0
 """Another thread reads the socket already: look again after this time at the latest."""
+
+
+class KnownConnections(ConnectionPool):
+    """A pool that also tells its connections by where they lead: that is the address a check comes from.
+
+    Routes may know the broker by another one (`Security.address_map`), and may not name it any more.
+    """
+
+    def __init__(self, options: ClientOptions, environment: Environment) -> None:
+        super().__init__(options, environment)
+        self._leading: dict[str, Connection] = {}
+
+    def connection(self, address: str) -> Connection:
+        found = super().connection(address)
+        self._leading[found.address] = found
+        return found
+
+    def leading_to(self, address: str) -> Connection:
+        """The connection with this `Connection.address`. Raises `LocalError` when there is none."""
+        try:
+            return self._leading[address]
+        except KeyError:
+            raise LocalError(f"there is no connection to {address}") from None
 
 
 class Inbox:
@@ -73,6 +96,11 @@ class Ended:
             while next(iter(self._ended.values()))[1] <= now:
                 self._ended.popitem(last=False)
 
+    def forget(self, message_id: str) -> None:
+        """A new transaction has this id: what is asked about may be its half message."""
+        with self._lock:
+            self._ended.pop(message_id, None)
+
     def is_ended(self, message_id: str, session: Session | None) -> bool:
         """Whether that broker has confirmed it on this connection."""
         with self._lock:
@@ -83,13 +111,14 @@ class Ended:
 class _Registration:
     """That a broker knows our group, on one socket."""
 
-    __slots__ = ("call", "connection", "due", "session")
+    __slots__ = ("call", "connection", "due", "is_refused", "session")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.session: Session | None = None
         self.call: Call | None = None
         self.due = 0.0
+        self.is_refused = False
 
 
 class CheckBack:
@@ -103,6 +132,7 @@ class CheckBack:
     def __init__(
         self, group: str, inbox: Inbox, pool: ConnectionPool, options: ClientOptions, environment: Environment
     ) -> None:
+        self._group = group
         self._inbox = inbox
         self._pool = pool
         self._options = options
@@ -132,13 +162,28 @@ class CheckBack:
                 registration.session = None
                 registration.due = self._environment.clock() + self._options.retry_backoff_max_ms / 1000
 
-    def connection(self, address: str) -> Connection:
-        """The connection that a check came by; a route may know the broker by another address."""
-        registrations = self._registrations.values()
-        found = (known.connection for known in registrations if known.connection.address == address)
-        return next(found, None) or self._pool.connection(address)
+    def _look_at_answer(self, registration: _Registration) -> None:
+        """A broker that refuses heartbeats does not know the group, and asks it nothing: that is told, once."""
+        call = registration.call
+        if call is None or not call.is_done:
+            return
+        registration.call = None
+        try:
+            answer = call.result(0)
+        except RmqioError:
+            return  # the connection broke, which is dealt with
+        if answer.code == ResponseCode.SUCCESS:
+            registration.is_refused = False
+        elif answer.code != GoAway.number and not registration.is_refused:
+            registration.is_refused = True
+            what = f"heartbeat of producer group {self._group!r} at broker {registration.connection.address}"
+            _LOGGER.warning(
+                "%s; it does not ask this producer about transactions until it takes one",
+                broker_error(answer.code, answer.remark, what),
+            )
 
     def _register(self, registration: _Registration) -> None:
+        self._look_at_answer(registration)
         now = self._environment.clock()
         session = registration.session
         is_same = session is not None and session is registration.connection.session and not session.is_closed

@@ -33,7 +33,7 @@ class RouteLink:
         self.is_replica = False
 
     def connection(self) -> Connection:
-        self.is_replica = not self._routes.holds_master(self._queue.topic, self._queue.broker)
+        self.is_replica = not self._routes.holds_master(*self._queue)
         return self._pool.connection(self._routes.held_address(*self._queue))
 
     def refresh(self) -> None:

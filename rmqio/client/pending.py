@@ -261,7 +261,7 @@ class PendingRequest:
         _LOGGER.debug("%s: try %d in %.0f ms after %s", self, self._tries + 1, pause_ms, error)
         sending.statistics.retries += 1
         if error.retriable:
-            sending.choice.failed(self.queue.broker)
+            sending.choice.failed(sending.routes.owner_of(self.queue))
         if pause_ms:
             sending.environment.sleep(pause_ms / 1000)
         self._failure = None

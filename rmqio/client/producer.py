@@ -6,8 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
+from rmqio.client.call import Call
 from rmqio.client.dispatch import Dispatcher
 from rmqio.client.environment import Environment
 from rmqio.client.in_flight import InFlight
@@ -28,6 +30,7 @@ from rmqio.wire.command import Command
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 from rmqio.wire.recall import broker_of, recall
 from rmqio.wire.send_template import SendRequest, properties_text
+from rmqio.wire.stored import DEFAULT_MAX_BODY_BYTES
 from rmqio.wire.transactions import PREPARED, half_properties
 
 _LOGGER = logging.getLogger("rmqio.client")
@@ -110,15 +113,21 @@ class RemotingProducer:
 
     def send_half(
         self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
-    ) -> SendResult:
+    ) -> tuple[SendResult, str]:
         """Store a half message, which nobody sees until its transaction is committed: for `TransactionProducer`.
+
+        Also gives the address of the connection that it went over (`Connection.address`): what ends it goes there,
+        whatever name servers say by then.
 
         Not repeated after a try whose outcome is unknown: a second half message would be checked and committed too.
         Raises as `send`, and `LocalError` for a delayed message: the broker would forget about the transaction.
         """
         if not batchable(message):
             raise LocalError("a delayed message cannot be sent in a transaction: send it without one")
-        return self._one(message, queue, message_id or next(self._ids), is_half=True).result()[0]
+        dispatcher = _HalfDispatcher(self._sending.dispatcher)
+        sending = replace(self._sending, dispatcher=dispatcher)
+        pending = self._one(message, queue, message_id or next(self._ids), half_by=sending)
+        return pending.result()[0], dispatcher.address
 
     def recall(self, topic: str, recall_handle: str) -> str:
         """Call back a message that waits for its time (`deliver_at_ms`), by the handle in its `SendResult`; its id.
@@ -219,7 +228,7 @@ class RemotingProducer:
     # ---- parts -------------------------------------------------------------------------------------------------------
 
     def _one(
-        self, message: Message, queue: MessageQueue | None, message_id: str, *, is_half: bool = False
+        self, message: Message, queue: MessageQueue | None, message_id: str, *, half_by: Sending | None = None
     ) -> PendingRequest:
         if self._is_closed:
             self._check_open()  # raises; its look for a fork is for who has batches in flight
@@ -230,6 +239,7 @@ class RemotingProducer:
         if not isinstance(body, bytes) or not body:
             _refuse_body(body)
         sys_flag = 0
+        is_half = half_by is not None
         if is_half:
             properties = encode_properties(message, message_id=message_id, extra=half_properties(self._group)).decode()
             sys_flag = PREPARED
@@ -237,7 +247,9 @@ class RemotingProducer:
             properties = properties_text(message, message_id)
         limit = self._options.compress_over_bytes
         if limit is not None and len(body) >= limit:
-            body, sys_flag = self._compress(body), sys_flag | self._compression_flags
+            compressed = self._compress(body)
+            if len(compressed) < len(body):
+                body, sys_flag = compressed, sys_flag | self._compression_flags
         if len(body) > MAX_MESSAGE_BYTES:
             raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
         may_move = queue is None and message.sharding_key is None
@@ -245,9 +257,15 @@ class RemotingProducer:
             key = message.sharding_key
             queue = self._choice.in_turn(topic) if key is None else self._choice.for_key(topic, key)
         request = SendRequest(self._templates.of(queue), body, properties, self._now_ms(), sys_flag)
-        return PendingRequest(self._sending, queue, request, (message_id,), may_move=may_move, is_single_try=is_half)
+        sending = half_by or self._sending
+        return PendingRequest(sending, queue, request, (message_id,), may_move=may_move, is_single_try=is_half)
 
     def _compress(self, body: bytes) -> bytes:
+        if len(body) > DEFAULT_MAX_BODY_BYTES:
+            raise LocalError(
+                f"message body has {len(body)} bytes; readers decompress no more than {DEFAULT_MAX_BODY_BYTES}, "
+                "however small it is when compressed"
+            )
         return compress(body, kind=self._compression, level=self._options.compression_level)
 
     def _batch(
@@ -309,6 +327,19 @@ class RemotingProducer:
             self._pid = os.getpid()
             self._lock = threading.Lock()
             self._in_flight = InFlight(self._options.max_in_flight)
+
+
+class _HalfDispatcher(Dispatcher):
+    """Another dispatcher, and where its last request went to."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.address = ""
+
+    def start(self, queue: MessageQueue, request: SendRequest) -> Call:
+        call = self._dispatcher.start(queue, request)
+        self.address = call.session.address
+        return call
 
 
 class _NothingToSend:

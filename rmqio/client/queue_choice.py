@@ -60,7 +60,7 @@ class QueueChoice:
         if self._avoided:
             for step in range(len(turns)):
                 queue = turns[(first + step) % len(turns)]
-                if not self._is_avoided(queue.broker):
+                if not self._is_avoided(self._routes.owner_of(queue)):
                     return queue
         return turns[first % len(turns)]
 
@@ -77,8 +77,9 @@ class QueueChoice:
         turns = plan.turns
         first = next(self._turn)
         others = [turns[(first + step) % len(turns)] for step in range(len(turns))]
-        others = [other for other in others if other.broker != queue.broker]
-        healthy = (other for other in others if not self._is_avoided(other.broker))
+        owner = self._routes.owner_of
+        others = [other for other in others if owner(other) != owner(queue)]
+        healthy = (other for other in others if not self._is_avoided(owner(other)))
         same = queue if queue in plan.queues else turns[first % len(turns)]
         return next(healthy, others[0] if others else same)
 

@@ -39,12 +39,14 @@ class Segment(Generic[C]):
     """The pull on its way; None until it is sent."""
 
 
-class Taken(NamedTuple):
+class Taken(NamedTuple, Generic[C]):
     """What an answer gave."""
 
     records: list[Record]
     corrupt: tuple[CorruptMessage, ...]
     skipped: int
+    given_up: tuple[C, ...] = ()
+    """Pulls on their way that would bring a broken inner batch again, each from another offset in it."""
 
 
 class NoProgress(WireError):
@@ -125,7 +127,7 @@ class ReadAhead(Generic[C]):
     def _segment(self, begin: int, end: int) -> Segment[C]:
         return Segment(begin, end, self._batch if self._is_filtered else end - begin)
 
-    def take(self, result: PullResult, body_bytes: int) -> Taken:
+    def take(self, result: PullResult, body_bytes: int) -> Taken[C]:
         """Settle the first segment by its answer: found, no match, or nothing new.
 
         Moves `position`. Raises `NoProgress` and `WireError`; the plan is then to be restarted.
@@ -147,8 +149,12 @@ class ReadAhead(Generic[C]):
         end = next_offset
         if len(self.segments) > 1 and next_offset > head.end:
             end = head.end
+            if corrupt:
+                corrupt = tuple(bad for bad in corrupt if bad.queue_offset < end)
+                # Who asks for any offset in a broken inner batch gets it whole: it is told once, and left behind.
+                end = max((_behind(bad, result) for bad in corrupt), default=end)
+                end = min(max(end, head.end), next_offset)
             records = records[: bisect_left(records, end, key=_offset_of)]
-            corrupt = tuple(bad for bad in corrupt if bad.queue_offset < end)
         skipped = 0 if self._is_filtered or result.is_border else _missing(begin, end, records, corrupt)
         if skipped < 0:
             raise WireError(f"a pull from offset {begin} to {end} gave {len(records)} messages, more than there can be")
@@ -158,7 +164,19 @@ class ReadAhead(Generic[C]):
         self.position = end
         if self.segments and end < head.end:
             self._fill(end, head.end)
-        return Taken(records, corrupt, skipped)
+        return Taken(records, corrupt, skipped, self._cut_off(end) if end > head.end else ())
+
+    def _cut_off(self, begin: int) -> tuple[C, ...]:
+        """Have the plan begin at an offset behind that of its next segments; gives the pulls of these, if sent."""
+        segments = self.segments
+        given_up: list[C] = []
+        while segments and segments[0].begin < begin:
+            segment = segments.popleft()
+            if segment.call is not None:
+                given_up.append(segment.call)
+            if segment.end > begin:
+                segments.appendleft(self._segment(begin, segment.end))
+        return tuple(given_up)
 
     def _fill(self, begin: int, end: int) -> None:
         depth = self.depth
@@ -196,6 +214,14 @@ class ReadAhead(Generic[C]):
 
 def _offset_of(record: Record) -> int:
     return record.queue_offset
+
+
+def _behind(bad: CorruptMessage, result: PullResult) -> int:
+    """The offset behind a message; of an inner batch that does not say how long it is by what the answer has next."""
+    if bad.next_offset is not None:
+        return bad.next_offset
+    others = [*(record.queue_offset for record in result.records), *(other.queue_offset for other in result.corrupt)]
+    return min((offset for offset in others if offset > bad.queue_offset), default=result.next_offset)
 
 
 def _missing(begin: int, end: int, records: Sequence[Record], corrupt: Sequence[CorruptMessage]) -> int:

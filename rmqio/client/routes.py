@@ -82,11 +82,19 @@ class Routes:
             raise TransportError(f"no address of broker {broker!r} is known (topic {topic!r})")
         return data.master or data.addresses[min(data.addresses)]
 
-    def holds_master(self, topic: str, broker: str) -> bool:
+    def holds_master(self, topic: str, broker: str, queue_id: int = -1) -> bool:
         """Whether `held_address` is that of a master."""
         held = self._known.get(topic)
-        data = held[1].brokers.get(broker) if held is not None else None
+        data = held[1].brokers.get(held[1].owner(broker, queue_id)) if held is not None else None
         return data is not None and data.master is not None
+
+    def owner_of(self, queue: MessageQueue) -> str:
+        """The name of the broker that has a queue by the route that we hold, however old: it never asks the network.
+
+        The one that the queue is named after, but for static topics.
+        """
+        held = self._known.get(queue.topic)
+        return queue.broker if held is None else held[1].owner(queue.broker, queue.queue_id)
 
     def refresh_soon(self, topic: str) -> None:
         """Begin or go on with looking a route up, for who must not block: call it again to have the answer taken."""

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
-from rmqio.client.check_back import CheckBack, Ended, Inbox
+from rmqio.client.check_back import CheckBack, Ended, Inbox, KnownConnections
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
 from rmqio.client.open_transaction import Transaction, TransactionOutcomeUnknown, TransactionResult
-from rmqio.client.pool import ConnectionPool
 from rmqio.client.producer import RemotingProducer
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
@@ -89,7 +88,7 @@ class TransactionProducer:
         self._environment = environment
         self._check: Callable[[Record], object] = check  # whatever it gives
         self._topics = frozenset(topics)
-        self._pool = ConnectionPool(options, environment)
+        self._pool = KnownConnections(options, environment)
         self._routes = Routes(options, self._pool, environment)
         self._producer = RemotingProducer(
             options, group, pool=self._pool, routes=self._routes, environment=environment, ids=ids
@@ -138,10 +137,11 @@ class TransactionProducer:
         topic = message.topic if queue is None else queue.topic
         if topic not in self._topics:
             raise LocalError(f"topic {topic!r} is not one of the producer's topics: {', '.join(sorted(self._topics))}")
-        result = self._producer.send_half(message, queue, message_id=message_id)
+        if message_id is not None:
+            self._ended.forget(message_id)
+        result, address = self._producer.send_half(message, queue, message_id=message_id)
         half = stored_half(self._routes.wire_name(result.queue.topic), result)
-        connection = self._pool.connection(self._routes.master(*result.queue))
-        transaction = Transaction(self, connection, half, result)
+        transaction = Transaction(self, self._pool.leading_to(address), half, result)
         if result.status is not SendStatus.OK:
             # As Java: what a crash may lose is no ground for a local transaction.
             with suppress(RmqioError):
@@ -201,7 +201,8 @@ class TransactionProducer:
 
     def forget(self, transaction: Transaction) -> None:
         """It has ended here: from now on `check` is asked."""
-        self._open.pop(transaction.message_id, None)
+        if self._open.get(transaction.message_id) is transaction:  # not one that began since with the same id
+            del self._open[transaction.message_id]
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class TransactionProducer:
     def _answer(self, address: str, command: Command) -> bool:
         try:
             half, record = parse_check(command)
-            connection = self._check_back.connection(address)
+            connection = self._pool.leading_to(address)
         except RmqioError as error:
             _LOGGER.error("broker %s asks about a transaction that cannot be read: %s", address, error)
             return False

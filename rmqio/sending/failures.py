@@ -10,14 +10,12 @@ from rmqio.errors import (
     LocalError,
     MessageIllegal,
     NoPermission,
-    QueueNotExist,
     RmqioError,
     SetupError,
 )
 from rmqio.model import Message
 
 _REFUSES_MESSAGE: Final = (LocalError, MessageIllegal, InvalidParameter)
-_REFUSES_ALL: Final = (SetupError, QueueNotExist)
 
 _FORBIDDEN_TOPIC: Final = re.compile(r"has no permission to access Topic:|No default permission for ")
 """What authorization says of a topic: DefaultAuthorizationHandler of 5.x, PlainPermissionManager before it."""
@@ -45,7 +43,7 @@ class FailedMessage(NamedTuple):
 
 def refuses_message(error: RmqioError) -> bool:
     """Whether one message of the batch is at fault, and the others would pass."""
-    return isinstance(error, _REFUSES_MESSAGE) and not isinstance(error, _REFUSES_ALL)
+    return isinstance(error, _REFUSES_MESSAGE) and not isinstance(error, SetupError)
 
 
 def refuses_topic(error: RmqioError) -> bool:

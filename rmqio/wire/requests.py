@@ -21,7 +21,7 @@ from rmqio.model import (
 from rmqio.wire import static_topics
 from rmqio.wire.codes import PullFlag, RequestCode, ResponseCode
 from rmqio.wire.command import Command
-from rmqio.wire.stored import decode_records
+from rmqio.wire.stored import Room, decode_records
 
 # ---- name server ----------------------------------------------------------------------------------------------------
 
@@ -199,19 +199,23 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
         delta = static_topics.offset_delta(queue, ext)
     except (KeyError, ValueError) as error:
         raise WireError(f"pull of {queue} at {offset}: an offset is missing or not a number: {error}") from error
+    room = Room()
     decoded = decode_records(
         answer.body if status is PullStatus.FOUND else b"",
         broker=queue.broker,
         min_offset=offset - delta,
         topic=queue.topic,
         queue_id=queue.queue_id,
+        room=room,
     )
+    next_offset = room.behind(offset, next_offset, delta)
     if static_topics.is_logical(queue):
         decoded = static_topics.as_logical(decoded, queue, delta)
     is_border = static_topics.is_border(queue, status, next_offset, minimum)
     return PullResult(
-        status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark, is_border
-    )
+        status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark, is_border,
+        room.used_bytes,
+    )  # fmt: skip
 
 
 def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:

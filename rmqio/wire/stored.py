@@ -8,42 +8,40 @@ result, and bytes that cannot be cut into messages at all raise one.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import Record, find_property
 from rmqio.wire import accelerator
 from rmqio.wire.batch import MEMBER_OVERHEAD, decode_batch
 from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
+from rmqio.wire.stored_fields import (
+    BEFORE_HOSTS,
+    HEADER,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_AND_MAGIC,
+    Fields,
+    smallest,
+)
+from rmqio.wire.stored_fields import BORN_HOST_V6 as BORN_HOST_V6
+from rmqio.wire.stored_fields import STORE_HOST_V6 as STORE_HOST_V6
+from rmqio.wire.stored_fields import cut as _cut
 
 DEFAULT_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_PULL_BYTES: Final = 64 * 1024 * 1024
+"""What the messages of one pull may take together when decompressed. A pull's 256 KiB can hold 32 times the largest."""
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
-"""The topic's length takes two bytes instead of one."""
-MAGIC_BLANK: Final = 0xCBD43194
-"""The rest of a commit log file is empty. Never sent to clients."""
-
-BORN_HOST_V6: Final = 0x10
-STORE_HOST_V6: Final = 0x20
 NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
 _INNER_BATCH_BITS: Final = NEED_UNWRAP | INNER_BATCH
 _UNUSUAL: Final = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6 | NEED_UNWRAP | INNER_BATCH
-
-# size, magic, body CRC, queue, flag, queue offset, commit log offset, system flag, born time and host, store time and
-# host, reconsume times, prepared transaction offset, body size: all that comes before the body, with IPv4 hosts.
-_HEADER: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-_HEADER_SIZE: Final = _HEADER.size
-_SIZE_AND_MAGIC: Final = struct.Struct(">iI")
-_BEFORE_HOSTS: Final = struct.Struct(">iIIiiqqiq")
-_INT64: Final = struct.Struct(">q")
-_BEFORE_BODY: Final = struct.Struct(">iqi")
-_INT16: Final = struct.Struct(">h")
 
 _LARGEST_INNER_BATCH: Final = 32767
 _MOST_BROKEN_MEMBERS: Final = 16
@@ -59,6 +57,32 @@ class Decoded(NamedTuple):
 
 
 @dataclass(slots=True)
+class Room:
+    """For what a pull's messages take when they are decompressed.
+
+    Decoding ends in front of a message that might find too little, so that none is taken for corrupt on account of its
+    neighbours: it is pulled again. The first one always has as much as a message may take.
+    """
+
+    most_bytes: int = MAX_PULL_BYTES
+    used_bytes: int = 0
+    next_offset: int | None = None
+    """Of the message where decoding ended early; None: there is none."""
+
+    def behind(self, begin: int, end: int, delta: int) -> int:
+        """The offset to go on at after a pull from `begin` on, for which the broker says `end`.
+
+        Of a static topic `delta` is what makes its offsets of stored ones. Raises `WireError` for one that cannot be.
+        """
+        if self.next_offset is None:
+            return end
+        found = self.next_offset + delta
+        if not begin < found < end:
+            raise WireError(f"a pull from offset {begin} to {end} gave a message of offset {found}")
+        return found
+
+
+@dataclass(slots=True)
 class _Pull:
     """The call, for the slow path: its arguments and what was found so far."""
 
@@ -70,7 +94,19 @@ class _Pull:
     topic: str | None
     queue_id: int
     records: list[Record]
+    room: Room
     corrupt: list[CorruptMessage] = field(default_factory=list)
+
+    def decompress(self, data: bytes, sys_flag: int, limit: int) -> bytes:
+        """As `bodies.decompress`."""
+        body = decompress(data, sys_flag, limit=limit)
+        self.room.used_bytes += len(body)
+        return body
+
+    def is_full(self) -> bool:
+        """Whether the next message may find less room than a message may take."""
+        room = self.room
+        return room.used_bytes > 0 and room.used_bytes + self.max_body_bytes > room.most_bytes
 
     def add_corrupt(
         self, reason: str, cause: Exception, queue_id: int, queue_offset: int, *, raw: bytes, next_offset: int | None
@@ -97,6 +133,7 @@ def decode_records(
     check_crc: bool = True,
     topic: str | None = None,
     queue_id: int | None = None,
+    room: Room | None = None,
 ) -> Decoded:
     """All messages of a pull's body, in their order.
 
@@ -112,6 +149,7 @@ def decode_records(
       check_crc: whether to check body CRCs.
       topic: for the coordinates of errors only, where the message itself does not tell.
       queue_id: likewise.
+      room: for all messages together; it tells whether decoding ended early. None: as much as they take.
 
     Raises:
       CorruptMessage: the bytes cannot be cut into messages: cut off, a size out of bounds, or an unknown magic.
@@ -122,9 +160,9 @@ def decode_records(
     position = _decode_usual(data, 0, records, broker, topic, check_crc)
     if position == len(data):
         return Decoded(records, ())
-    pull = _Pull(
-        data, broker, min_offset, max_body_bytes, check_crc, topic, -1 if queue_id is None else queue_id, records
-    )
+    queue_id = -1 if queue_id is None else queue_id
+    room = room or Room(sys.maxsize)
+    pull = _Pull(data, broker, min_offset, max_body_bytes, check_crc, topic, queue_id, records, room)
     while position < len(data):
         position = _decode_carefully(pull, position)
         position = _decode_usual(data, position, records, broker, pull.topic, check_crc)
@@ -139,17 +177,18 @@ def _decode_usual_in_python(
     Checked as far as it takes to tell a usual message from others; no function of Python's is called for a message:
     1.2 us for 100 bytes, where the careful way takes 4.7 (and C 0.27).
     """
-    append, unpack, new, crc32 = records.append, _HEADER.unpack_from, tuple.__new__, zlib.crc32
+    append, unpack, new, crc32 = records.append, HEADER.unpack_from, tuple.__new__, zlib.crc32
     size = len(data)
+    header_size = HEADER.size
     # Behind the body come the topic's length, topic, the properties' length, the properties. A pull has one topic, so
     # its bytes are compared and not decoded.
     topic_bytes, unpack_tail, tail_size = _tail(topic)
-    while position <= size - _HEADER_SIZE:
+    while position <= size - header_size:
         (
             total, magic, crc, queue, flag, queue_offset, commit_log_offset, sys_flag, born, born_host,
             stored, store_host, reconsumed, prepared, body_size,
         ) = unpack(data, position)  # fmt: skip
-        body_start = position + _HEADER_SIZE
+        body_start = position + header_size
         body_end = body_start + body_size
         properties_start = body_end + tail_size
         end = position + total
@@ -195,45 +234,27 @@ def _topic_text(encoded: bytes) -> str:
     return encoded.decode()
 
 
-class _Fields(NamedTuple):
-    """A stored message cut into its fields."""
-
-    crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    commit_log_offset: int
-    sys_flag: int
-    born_timestamp_ms: int
-    born_host: bytes
-    store_timestamp_ms: int
-    store_host: bytes
-    reconsume_times: int
-    prepared_transaction_offset: int
-    body: bytes
-    topic: bytes
-    properties: bytes
-    size: int
-
-
 def _decode_carefully(pull: _Pull, position: int) -> int:
     """Decodes one message of any kind into `pull`, or tells what is wrong with it. Returns the position behind it."""
     data = pull.data
     left = len(data) - position
-    if left < _SIZE_AND_MAGIC.size:
+    if left < SIZE_AND_MAGIC.size:
         raise _framing_error(pull, position, f"cut off: {left} bytes are left")
     total: int
-    total, magic = _SIZE_AND_MAGIC.unpack_from(data, position)
+    total, magic = SIZE_AND_MAGIC.unpack_from(data, position)
     if magic == MAGIC_BLANK:
         raise _framing_error(pull, position, "the magic of the blank end of a commit log file")
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise _framing_error(pull, position, f"unknown magic 0x{magic:08X}")
-    if total < _smallest(magic):
+    if total < smallest(magic):
         raise _framing_error(pull, position, f"size {total} is less than any message takes")
     if total > left:
         raise _framing_error(pull, position, f"cut off: a message of {total} bytes, {left} bytes are left")
     end = position + total
-    _, _, _, queue_id, _, queue_offset, _, sys_flag, _ = _BEFORE_HOSTS.unpack_from(data, position)
+    _, _, _, queue_id, _, queue_offset, _, sys_flag, _ = BEFORE_HOSTS.unpack_from(data, position)
+    if sys_flag & COMPRESSED and pull.is_full():
+        pull.room.next_offset = queue_offset
+        return len(data)
     inner = sys_flag & _INNER_BATCH_BITS == _INNER_BATCH_BITS
     next_offset = None if inner else queue_offset + 1
     try:
@@ -250,7 +271,7 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
         else:
             body = fields.body
             if sys_flag & COMPRESSED and body:  # Java leaves an empty body alone too
-                body = decompress(body, sys_flag, limit=pull.max_body_bytes)
+                body = pull.decompress(body, sys_flag, pull.max_body_bytes)
             pull.records.append(
                 _record(pull, fields, queue_offset, fields.flag, body, fields.properties, fields.crc, fields.size)
             )
@@ -260,16 +281,12 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
     return end
 
 
-def _smallest(magic: int) -> int:
-    return _HEADER_SIZE + (1 if magic == MAGIC_V1 else 2) + _INT16.size
-
-
 def _framing_error(pull: _Pull, position: int, reason: str) -> CorruptMessage:
     """For bytes behind which nothing can be trusted. Coordinates only if magic and their fields are there."""
     data = pull.data
     queue_id, queue_offset = pull.queue_id, -1
-    if len(data) - position >= _BEFORE_HOSTS.size:
-        _, magic, _, found_queue_id, _, found_queue_offset, *_ = _BEFORE_HOSTS.unpack_from(data, position)
+    if len(data) - position >= BEFORE_HOSTS.size:
+        _, magic, _, found_queue_id, _, found_queue_offset, *_ = BEFORE_HOSTS.unpack_from(data, position)
         if magic in (MAGIC_V1, MAGIC_V2):
             queue_id, queue_offset = found_queue_id, found_queue_offset
     return CorruptMessage(
@@ -282,54 +299,8 @@ def _framing_error(pull: _Pull, position: int, reason: str) -> CorruptMessage:
     )
 
 
-def _cut(data: bytes, position: int, end: int, magic: int) -> _Fields:
-    """Cuts the message in data[position:end], which has room for the smallest header, into its fields."""
-    _, _, crc, queue_id, flag, queue_offset, commit_log_offset, sys_flag, born = _BEFORE_HOSTS.unpack_from(
-        data, position
-    )
-    born_host_at = position + _BEFORE_HOSTS.size
-    stored_at = born_host_at + (20 if sys_flag & BORN_HOST_V6 else 8)
-    store_host_at = stored_at + _INT64.size
-    reconsumed_at = store_host_at + (20 if sys_flag & STORE_HOST_V6 else 8)
-    body_at = reconsumed_at + _BEFORE_BODY.size
-    topic_length_size = 1 if magic == MAGIC_V1 else 2
-    if body_at + topic_length_size + _INT16.size > end:
-        raise BodyError(f"size {end - position} is less than its fields take")
-    (stored,) = _INT64.unpack_from(data, stored_at)
-    reconsumed, prepared, body_size = _BEFORE_BODY.unpack_from(data, reconsumed_at)
-    body_end = body_at + body_size
-    if body_size < 0 or body_end + topic_length_size + _INT16.size > end:
-        raise BodyError(f"body of {body_size} bytes in a message of {end - position}")
-    topic_at = body_end + topic_length_size
-    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
-    properties_at = topic_end + _INT16.size
-    if properties_at > end:
-        raise BodyError(f"topic of {topic_end - topic_at} bytes goes beyond the message")
-    (properties_size,) = _INT16.unpack_from(data, topic_end)
-    if properties_at + properties_size != end:
-        raise BodyError(f"properties of {properties_size} bytes where the message has {end - properties_at}")
-    return _Fields(
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        commit_log_offset,
-        sys_flag,
-        born,
-        data[born_host_at:stored_at],
-        stored,
-        data[store_host_at:reconsumed_at],
-        reconsumed,
-        prepared,
-        data[body_at:body_end],
-        data[topic_at:topic_end],
-        data[properties_at:end],
-        end - position,
-    )
-
-
 def _record(
-    pull: _Pull, fields: _Fields, queue_offset: int, flag: int, body: bytes, properties: bytes, crc: int, size: int
+    pull: _Pull, fields: Fields, queue_offset: int, flag: int, body: bytes, properties: bytes, crc: int, size: int
 ) -> Record:
     return Record(
         _topic_text(fields.topic),
@@ -361,14 +332,14 @@ def _inner_count(properties: bytes) -> int | None:
     return number if 1 <= number <= _LARGEST_INNER_BATCH else None
 
 
-def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
+def _unwrap(pull: _Pull, wrapper: Fields) -> None:
     """Adds the members of an inner batch to `pull`. A member that does not decompress is corrupt by itself."""
     encoded, sys_flag, room = wrapper.body, wrapper.sys_flag, pull.max_body_bytes
     members_compressed = bool(sys_flag & COMPRESSED)
     if members_compressed and (len(encoded) < 4 or int.from_bytes(encoded[:4], "big") > len(encoded)):
         # Flags are set once for the batch. The broker takes batches of compressed members; Java's client would read a
         # batch compressed as a whole. The magic of no compression reads as the size of a first member: not ambiguous.
-        encoded = decompress(encoded, sys_flag, limit=room)
+        encoded = pull.decompress(encoded, sys_flag, room)
         members_compressed = False
     members = decode_batch(encoded)
     announced = find_property(wrapper.properties, "INNER_NUM")
@@ -383,7 +354,7 @@ def _unwrap(pull: _Pull, wrapper: _Fields) -> None:
         stored_body = body
         if members_compressed and body:
             try:
-                body = decompress(body, sys_flag, limit=room)
+                body = pull.decompress(body, sys_flag, room)
             except BodyError as error:
                 reason = f"member {index} of an inner batch: {error}"
                 pull.add_corrupt(

@@ -135,7 +135,7 @@ def test_a_batch_is_written_as_one_request():
     messages = [Message(b"1", tags="t"), Message(b"2", topic="orders")]
     results = world.producer.send_batch(messages, A0, message_ids=["a", "b"])
     (sent,) = world.sends()
-    assert (sent.code, sent.ext["m"], sent.ext["e"], sent.ext["i"]) == (320, "true", "0", "UNIQ_KEY\x01a\x02")
+    assert (sent.code, sent.ext["m"], sent.ext["e"], sent.ext["i"]) == (320, "true", "0", "")
     assert sent.body == encode_batch(messages, ["a", "b"])
     assert results == [SendResult(A0, 3, "a", "I0"), SendResult(A0, 4, "b", "I1")]
 
@@ -161,6 +161,28 @@ def test_a_long_body_is_compressed_when_asked_to():
     assert long.ext["f"] == str(0x301)
     assert decompress(long.body, 0x301, limit=1000) == b"x" * 100
     assert (short.ext["f"], short.body) == ("0", b"x" * 99)
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_a_body_that_compressing_does_not_make_smaller_is_sent_as_it_is(kind):
+    noise = bytes(range(256))
+    world = World(stored(), compress_over_bytes=100, compression=kind)
+    world.producer.send(Message(noise), A0)
+    (sent,) = world.sends()
+    assert (sent.ext["f"], sent.body) == ("0", noise)
+
+
+def test_a_body_that_readers_would_not_decompress_is_refused():
+    """They take more than 16 MiB for a bomb, and the message for corrupt."""
+    largest = Message(bytes(16 * 1024 * 1024))
+    larger = Message(bytes(16 * 1024 * 1024 + 1))
+    world = World(stored(), stored(), compress_over_bytes=100)
+    for send in (world.producer.send, lambda message, queue: world.producer.send_batch([message], queue)):
+        with pytest.raises(LocalError, match="16777217 bytes; readers decompress no more than 16777216"):
+            send(larger, A0)
+        send(largest, A0)
+    for sent in world.sends():
+        assert len(sent.body) < 20_000
 
 
 def test_each_send_is_one_write():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -275,3 +277,90 @@ def test_every_offset_comes_once_and_in_order_whatever_the_limits(
 def _is_contiguous(segments: list[Segment[tuple[PullResult, int]]], position: int) -> bool:
     begins = [segment.begin for segment in segments]
     return begins == [position, *(segment.end for segment in segments)][: len(begins)]
+
+
+def broken(offset: int, next_offset: int | None) -> CorruptMessage:
+    return CorruptMessage("CRC", topic="t", broker="b", queue_id=0, queue_offset=offset, next_offset=next_offset)
+
+
+@pytest.mark.parametrize("next_offset", [1_000, None], ids=["that says how long it is", "that does not"])
+def test_a_broken_inner_batch_is_told_once_however_many_pulls_are_on_their_way_in_it(next_offset: int | None) -> None:
+    plan = plan_of(0, depth=16)
+    sent(plan)
+    plan.take(found(0, 10, 3_000), 1)
+    told: list[CorruptMessage] = []
+    pulls = 0
+    while plan.position < 1_000:
+        pulls += len(sent(plan))
+        answer = PullResult(PullStatus.FOUND, 1_000, 0, 3_000, [], (broken(10, next_offset),))
+        told += plan.take(answer, 1).corrupt
+    assert [error.queue_offset for error in told] == [10]
+    assert pulls <= 16
+
+
+def test_pulls_into_a_broken_inner_batch_are_given_up_and_what_is_behind_it_is_asked_for() -> None:
+    plan = plan_of(0, depth=8, batch=10)
+    sent(plan)
+    plan.take(found(0, 10, 200), 1)
+    assert [begin for begin, _, _ in sent(plan)] == [10, 20, 30, 40, 50, 60, 70, 80]
+    for number, segment in enumerate(plan.segments):
+        segment.call = f"pull {number}"
+    records = [*map(record, range(10, 15)), *map(record, range(45, 48))]
+    taken = plan.take(PullResult(PullStatus.FOUND, 48, 0, 200, records, (broken(15, 45),)), 1)
+    assert [r.queue_offset for r in taken.records] == [10, 11, 12, 13, 14]
+    assert (taken.skipped, plan.position) == (0, 45)
+    assert taken.given_up == ("pull 1", "pull 2", "pull 3")
+    assert _spans(plan) == [
+        (45, 50, None),
+        (50, 60, "pull 4"),
+        (60, 70, "pull 5"),
+        (70, 80, "pull 6"),
+        (80, 90, "pull 7"),
+    ]
+    assert plan.plan()[0] is plan.head
+
+
+def test_a_broken_message_of_one_offset_gives_no_pull_up() -> None:
+    plan = plan_of(0, depth=4, batch=10)
+    sent(plan)
+    plan.take(found(0, 10, 200), 1)
+    sent(plan)
+    before = _spans(plan)
+    records = [record(offset) for offset in range(10, 25) if offset != 19]
+    taken = plan.take(PullResult(PullStatus.FOUND, 25, 0, 200, records, (broken(19, 20), broken(25, 26))), 1)
+    assert ([error.queue_offset for error in taken.corrupt], taken.given_up, plan.position) == ([19], (), 20)
+    assert _spans(plan) == before[1:]
+
+
+def _spans(plan: ReadAhead[str]) -> list[tuple[int, int, str | None]]:
+    return [(segment.begin, segment.end, segment.call) for segment in plan.segments]
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 5, 40, 300]), st.booleans()), min_size=1, max_size=60), st.data())
+def test_of_inner_batches_of_any_sizes_the_broken_are_told_once_and_the_others_read_whole(
+    batches: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    bases = [0, *accumulate(size for size, _ in batches)]
+    begin = data.draw(st.integers(0, bases[-1] - 1))
+    depth = data.draw(st.integers(1, 16))
+    plan = plan_of(begin, depth=depth)
+    seen: list[int] = []
+    told: list[int] = []
+    while plan.position < bases[-1]:
+        sent(plan)
+        head = plan.head
+        assert head is not None
+        first = last = bisect_right(bases, head.begin) - 1
+        while last == first or (last < len(batches) and bases[last + 1] - bases[first] <= head.max_messages):
+            last += 1  # the first is always given, and whole
+        there = [n for n in range(first, last) if batches[n][1]]
+        records = [record(offset) for n in there for offset in range(max(bases[n], head.begin), bases[n + 1])]
+        corrupt = tuple(broken(bases[n], bases[n + 1]) for n in range(first, last) if not batches[n][1])
+        taken = plan.take(PullResult(PullStatus.FOUND, bases[last], 0, bases[-1], records, corrupt), 1)
+        assert taken.skipped == 0
+        assert _spans(plan)[:1] == [] or _spans(plan)[0][0] == plan.position
+        seen += [r.queue_offset for r in taken.records]
+        told += [error.queue_offset for error in taken.corrupt]
+    good = [n for n, (_, is_good) in enumerate(batches) if is_good]
+    assert seen == [offset for n in good for offset in range(max(bases[n], begin), bases[n + 1])]
+    assert told == [bases[n] for n, (_, is_good) in enumerate(batches) if not is_good and bases[n + 1] > begin]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -132,6 +133,79 @@ class Setup:
 def test_backlog_is_read_in_order_whatever_the_broker_hands_out(cap: int) -> None:
     setup = Setup(Queue(1_000, cap=cap))
     assert setup.read(1_000) == list(range(1_000))
+
+
+class WithBrokenBatch(Queue):
+    """Its offsets 100 to 299 are one inner batch with a wrong CRC, given whole to whoever asks for any of them.
+
+    Only to the first who asks; the others are left without an answer.
+    """
+
+    def __call__(self, request: Command) -> Sequence[Command | bytes]:
+        is_first = not self.pulls
+        answers = super().__call__(request)
+        return answers if is_first or not 100 < self.pulls[-1][0] < 300 else []
+
+    def answer(self, offset: int, wanted: int) -> Command:
+        if not 100 <= offset < 300:
+            return super().answer(offset, min(wanted, 100 - offset) if offset < 100 else wanted)
+        batch = Stored(queue_id=3, queue_offset=100, sys_flag=0xC0, crc=1, properties=b"INNER_NUM\x01200\x02")
+        return self.command(0, 300, batch.encode(), "FOUND")
+
+
+@pytest.mark.parametrize(("begin", "first"), [(0, 100), (150, 0)], ids=["from before it", "from inside"])
+def test_a_broken_inner_batch_is_told_once_and_its_other_answers_are_not_waited_for(begin: int, first: int) -> None:
+    setup = Setup(WithBrokenBatch(1_000), offset=begin, pull_depth=4)
+    told: list[CorruptMessage] = []
+    offsets: list[int] = []
+    while setup.reader.position < 1_000:
+        part = setup.reader.poll()
+        if part is None:
+            setup.wait()
+            continue
+        assert part.skipped == 0
+        told += part.corrupt
+        offsets += [record.queue_offset for record in part.records]
+    assert [(error.queue_offset, error.next_offset) for error in told] == [(100, 300)]
+    assert offsets == [*range(first), *range(300, 1_000)]
+    session = setup.connection().session
+    assert session is not None
+    assert session.calls_in_flight == len([0 for segment in setup.reader._plan.segments if segment.call])
+
+
+class Compressed(Queue):
+    """Bodies of 16 MiB, each 16 KiB when compressed: four are all that a pull has room for."""
+
+    BODY = zlib.compress(bytes(16 * 1024 * 1024))
+
+    def stored(self, offset: int) -> Stored:
+        return super().stored(offset).but(body=self.BODY, sys_flag=1)
+
+
+def test_a_poll_gives_no_more_than_pulls_have_room_for() -> None:
+    setup = Setup(Compressed(16, cap=3), pull_depth=8)
+    offsets: list[int] = []
+    most = 0
+    while setup.reader.position < 16:
+        setup.wait()
+        while setup.connection().pump(0):
+            pass
+        part = setup.reader.poll()
+        if part is not None:
+            assert (part.skipped, part.corrupt) == (0, ())
+            most = max(most, len(part.records))
+            offsets += [record.queue_offset for record in part.records]
+    assert offsets == list(range(16))
+    assert most <= 6, "two answers of 48 MiB are more than the 64 of a pull"
+
+
+def test_what_a_pull_has_no_room_to_decompress_is_pulled_again() -> None:
+    setup = Setup(Compressed(10))
+    assert setup.wait()
+    part = setup.reader.poll()
+    assert part is not None
+    assert ([record.queue_offset for record in part.records], part.next_offset) == ([0, 1, 2, 3], 4)
+    assert setup.read(10) == [4, 5, 6, 7, 8, 9]
 
 
 def test_pulls_are_pipelined_after_the_first_answer() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rmqio.client.environment import Environment
+from rmqio.client.link import RouteLink
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
@@ -31,6 +32,8 @@ class NameServer:
 
     def __init__(self, says: str | int = "b1:1") -> None:
         self.says = says
+        self.mapping: dict[str, dict[str, object]] = {}
+        """Of a static topic: which broker has which queue."""
         self.asked: list[str] = []
 
     def __call__(self, request: Command) -> Sequence[Command]:
@@ -40,6 +43,7 @@ class NameServer:
         body = {
             "queueDatas": [{"brokerName": "a", "readQueueNums": 2, "writeQueueNums": 1, "perm": 6}],
             "brokerDatas": [{"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": self.says, "1": "replica:1"}}],
+            "topicQueueMappingByBroker": self.mapping,
         }
         return [Command(0, body=json.dumps(body).encode())]
 
@@ -154,6 +158,23 @@ def test_replica_is_read_while_there_is_no_master() -> None:
     route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
     assert setup.routes.holds_master("t", "a") is False
     assert setup.routes.held_address("t", "a") == "replica:1"
+
+
+def test_a_static_topics_queue_is_that_of_the_broker_that_has_it_now() -> None:
+    server = NameServer()
+    server.mapping = {"a": {"bname": "a", "currIdMap": {"7": 0}, "epoch": 1, "scope": "__global__"}}
+    setup = Setup(server)
+    queue = MessageQueue("t", "__syslo__global__", 7)
+    assert setup.routes.owner_of(queue) == "__syslo__global__", "nothing is known yet, and nobody is asked"
+    assert server.asked == []
+    route = setup.routes.route("t")
+    assert setup.routes.owner_of(queue) == "a"
+    assert setup.routes.owner_of(MessageQueue("t", "b", 7)) == "b"
+    link = RouteLink(queue, ConnectionPool(setup.options, setup.environment), setup.routes)
+    assert (link.connection().address, link.is_replica) == ("b1:1", False)
+    route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
+    assert (link.connection().address, link.is_replica) == ("replica:1", True)
+    assert server.asked == ["t"]
 
 
 def test_look_up_without_blocking_takes_its_answer_at_the_next_call() -> None:

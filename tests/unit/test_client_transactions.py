@@ -14,6 +14,7 @@ from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionOutc
 from rmqio.errors import FlushDiskTimeout, LocalError, RequestTimeout, TransportError
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
+from rmqio.security import Security
 from rmqio.testing import FakeBroker, faults
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
@@ -262,6 +263,89 @@ def test_a_question_about_what_was_confirmed_drops_the_copy_while_the_connection
         serve_until(made, lambda: len(ends(broker)) == 3)
     places = [(end["commitOrRollback"], end["commitLogOffset"]) for end in ends(broker)[1:]]
     assert places == [("12", "4100"), ("8", "4300")]
+
+
+def test_an_id_that_begins_again_is_asked_about_again(broker: FakeBroker) -> None:
+    """The first try of an order fails and is rolled back; the second one crashes when its database has committed."""
+    seen: list[str] = []
+
+    def check(record: Record) -> Any:
+        seen.append(record.message_id)
+        return COMMIT
+
+    with producer(broker, check) as made:
+        made.begin(MESSAGE, message_id="order-1").rollback()
+        made.begin(MESSAGE, message_id="order-1").leave()
+        broker.push(asked("order-1", 5, 50))
+        serve_until(made, lambda: len(ends(broker)) == 3)
+    assert seen == ["order-1"]
+    assert [(end["commitOrRollback"], end["commitLogOffset"]) for end in ends(broker)][2:] == [("8", "50")]
+
+
+def test_the_end_of_an_older_transaction_leaves_a_newer_one_with_the_same_id_open(broker: FakeBroker) -> None:
+    seen: list[str] = []
+
+    def check(record: Record) -> Any:
+        seen.append(record.message_id)
+        return ROLLBACK
+
+    with producer(broker, check) as made:
+        older = made.begin(MESSAGE, message_id="order-1")
+        newer = made.begin(MESSAGE, message_id="order-1")
+        older.leave()
+        broker.push(asked("order-1", 5, 50))
+        broker.push(asked("another", 6, 60))
+        serve_until(made, lambda: seen)
+        newer.commit()
+    assert seen == ["another"]
+    assert [(end["commitOrRollback"], end["commitLogOffset"]) for end in ends(broker)][2:] == [("8", "50")]
+
+
+def test_what_name_servers_say_by_then_does_not_matter_to_an_end(broker: FakeBroker) -> None:
+    with producer(broker) as made:
+
+        def store_and_forget(exchange: Any) -> None:
+            broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, faults.answer(17), times=None)
+            made._routes.invalidate("topic")
+            exchange.send(exchange.handle())
+
+        broker.on(SEND, store_and_forget)
+        made.begin(MESSAGE).commit()
+    assert [end["commitOrRollback"] for end in ends(broker)] == ["8"]
+
+
+def test_a_question_is_answered_where_it_came_from_though_routes_name_another_address(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = broker.address().rpartition(":")[2]
+    target = f"localhost:{port}"
+    security = Security(address_map={broker.address(): target}, allowed_addresses=["10.0.0.0/8"])
+    with producer(broker, lambda _: COMMIT, changes={"security": security}) as made:
+        transaction = made.begin(MESSAGE)
+        broker.push(asked("left-behind", 5, 50))
+        transaction.rollback()  # whose answer comes behind the question: before the first heartbeat
+        assert broker.connections() == 1
+        serve_until(made, lambda: len(ends(broker)) == 2)
+        assert broker.connections() == 1
+    assert [(end["msgId"], end["commitOrRollback"]) for end in ends(broker)][1:] == [("left-behind", "8")]
+    assert "cannot be read" not in caplog.text
+
+
+def test_a_refused_heartbeat_is_told_once_until_the_broker_takes_one(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    with producer(broker) as made:
+        for number, (code, told) in enumerate([(16, 1), (16, 1), (0, 1), (16, 2)], 1):
+            broker.on(HEARTBEAT, faults.answer(code, "check signature failed."))
+            broker.drop_connections("broker-a")  # which makes it register anew
+            serve_until(made, lambda wanted=number: broker.count(HEARTBEAT) == wanted)  # type: ignore[misc]
+            made.serve(50)  # it reads the answer
+            assert len(warnings()) == told
+    assert f"'group' at broker {broker.address()}" in warnings()[0]
+    assert "check signature failed" in warnings()[0]
 
 
 def test_a_transaction_that_nobody_holds_is_asked_about(broker: FakeBroker) -> None:

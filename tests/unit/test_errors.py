@@ -64,7 +64,7 @@ CODES = [
 def test_a_queue_that_is_gone_is_told_from_other_parameters() -> None:
     gone = broker_error(29, "request queueId[3] is illegal, topicConfig(writeQueueNums=2) Producer: 10.0.0.1", "send")
     assert type(gone) is type(pickle.loads(pickle.dumps(gone))) is QueueNotExist
-    assert isinstance(gone, InvalidParameter)
+    assert (gone.code, gone.name, gone.retriable) == (29, "INVALID_PARAMETER", False)
     assert gone.stale_route
     assert type(broker_error(29, "the topic is illegal", "send")) is InvalidParameter
 

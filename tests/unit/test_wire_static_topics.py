@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -88,6 +89,13 @@ def test_messages_are_of_the_queue_that_was_asked_for() -> None:
     (bad,) = result.corrupt
     assert (bad.queue_id, bad.queue_offset, bad.next_offset, bad.broker) == (5, 1002, 1003, QUEUE.broker)
     assert "CRC" in bad.reason
+
+
+def test_where_a_pull_ends_for_want_of_room_is_an_offset_of_the_queue_that_was_asked_for() -> None:
+    large = zlib.compress(bytes(16 * 1024 * 1024))
+    messages = [stored(offset, body=large, sys_flag=1) for offset in range(6)]
+    result = pull(*messages, offsetDelta="1000", nextBeginOffset="1006")
+    assert ([record.queue_offset for record in result.records], result.next_offset) == ([1000, 1001, 1002, 1003], 1004)
 
 
 def test_an_inner_batch_is_cut_at_the_offset_that_was_asked_for() -> None:
