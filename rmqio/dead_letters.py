@@ -7,7 +7,7 @@ show properties and SQL92 filters compare them: `RMQIO_TOPIC = 'orders' AND RMQI
 from __future__ import annotations
 
 import hashlib
-import uuid
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +16,8 @@ from rmqio.wire.batch import MAX_MESSAGE_BYTES
 from rmqio.wire.properties import MAX_PROPERTIES_BYTES, is_reserved, user_properties
 
 PREFIX: Final = "RMQIO_"
+USER_PREFIX: Final = "RMQIO_USER_"
+"""Stands for `RMQIO_` in names of the sender's own that begin so: its `RMQIO_TENANT` is `RMQIO_USER_TENANT`."""
 
 TOPIC: Final = "RMQIO_TOPIC"
 BROKER: Final = "RMQIO_BROKER"
@@ -61,6 +63,7 @@ _MAX_TEXT: Final = 300
 _ROOM_FOR_ID: Final = 64
 _NATIVE_NAME: Final = 16
 """About what RocketMQ's own names of tags, keys and sharding key take."""
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 class Failed(NamedTuple):
@@ -112,15 +115,15 @@ def make_letter(failed: Failed) -> Message:
             room -= size
         else:
             ours[dropped] = str(count)
-    theirs = [(name, value) for name, value in failed.properties if not name.startswith(PREFIX)]
     kept: dict[str, str] = {}
-    for name, value in theirs:
+    for own_name, value in failed.properties:
+        name = _escaped(own_name)
         size = _size(name, value)
         if size <= room and _is_legal(name) and _is_legal(value) and not is_reserved(name):
             kept[name] = value
             room -= size
-    if len(kept) < len(theirs):
-        ours[DROPPED_PROPERTIES] = str(len(theirs) - len(kept))
+    if len(kept) < len(failed.properties):
+        ours[DROPPED_PROPERTIES] = str(len(failed.properties) - len(kept))
     body = failed.body[:MAX_MESSAGE_BYTES] if failed.kind == STORED else failed.body
     return Message(
         body or b"\x00",  # a broker refuses an empty body
@@ -159,6 +162,15 @@ def _ours(failed: Failed) -> dict[str, str]:
     return {name: _legal(value) for name, value in values.items() if value}
 
 
+def _escaped(name: str) -> str:
+    """A name of the sender's that is none of ours; `_unescaped` undoes it."""
+    return USER_PREFIX + name.removeprefix(PREFIX) if name.startswith(PREFIX) else name
+
+
+def _unescaped(name: str) -> str:
+    return PREFIX + name.removeprefix(USER_PREFIX) if name.startswith(USER_PREFIX) else name
+
+
 def _size(name: str, value: str) -> int:
     return len(name.encode("utf-8", "surrogatepass")) + len(value.encode("utf-8", "surrogatepass")) + 2
 
@@ -179,9 +191,21 @@ def _legal(text: str) -> str:
 
 def letter_id(letter: Message) -> str:
     """The unique id for a letter: of the same failure the same, so that a bundle that is run again makes duplicates
-    that can be recognised. Random where nothing is known of where it comes from.
+    that can be recognised.
+
+    It follows from where the message comes from. Where that is not known, from what failed: all of the letter but the
+    text of the error, which may differ from try to try. Equal messages that fail so have one id, though they are
+    several; `read_letter` therefore tells those apart by their places.
     """
-    return identity(letter.properties) or uuid.uuid4().hex.upper()
+    return identity(letter.properties) or _content_id(letter)
+
+
+def _content_id(letter: Message) -> str:
+    said = sorted(item for item in letter.properties.items() if item[0] not in (ERROR, ERROR_REASON))
+    fields = letter.topic, letter.tags, letter.keys, letter.sharding_key, letter.delay_level, letter.deliver_at_ms, said
+    digest = hashlib.blake2b(ascii(fields).encode(), digest_size=16)  # ascii: no \x00, and legal whatever is in it
+    digest.update(b"\x00" + letter.body)
+    return digest.hexdigest().upper()
 
 
 def identity(properties: Mapping[str, str]) -> str | None:
@@ -209,8 +233,9 @@ class DeadLetter(NamedTuple):
     message: Message | None
     """As it was sent the first time; None when that is not known."""
     message_id: str
-    """For the message when it is sent back: the same each time. Not the id of the first time, by which whoever drops
-    duplicates knows it already, unless it never got to its topic."""
+    """For the message when it is sent back: the same each time. Letters of one failure have the same, if they have
+    coordinates; of others each has its own. Not the id of the first time, by which whoever drops duplicates knows it
+    already, unless it never got to its topic."""
     why_not: str = ""
     """Why there is no message."""
     is_whole: bool = True
@@ -218,28 +243,35 @@ class DeadLetter(NamedTuple):
 
 
 def read_letter(record: Record) -> DeadLetter:
-    """What a record of a dead-letter topic says; one that is no letter has neither topic nor error."""
+    """What a record of a dead-letter topic says; one that is no letter has no error, and is a message as it is."""
     properties = record.properties
-    error, _, reason = properties.get(ERROR, "").partition(": ")
-    error = properties.get(ERROR_CLASS, error)
-    topic = properties.get(SINK_TOPIC) or properties.get(TOPIC)
+    said = properties if ERROR in properties else {}  # what is no letter may have properties named like ours
+    error, _, reason = said.get(ERROR, "").partition(": ")
+    error = said.get(ERROR_CLASS, error)
+    topic = said.get(SINK_TOPIC) or said.get(TOPIC)
     if topic is None:
-        topic = properties.get(ORIGIN, "").rsplit("/", 3)[0]
-    message_id = properties.get(SINK_MESSAGE_ID) or _digest("replay", identity(properties) or record.message_id)
-    why_not = _why_not(properties.get(BODY), error)
+        topic = said.get(ORIGIN, "").rsplit("/", 3)[0]
+    # The id of a letter without coordinates may be that of an equal one: its place is its own.
+    place = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
+    message_id = said.get(SINK_MESSAGE_ID) or _digest("replay", identity(said) or place)
+    why_not = _why_not(said, error)
     return DeadLetter(
         record,
         topic,
         error,
-        properties.get(ERROR_REASON, reason),
+        said.get(ERROR_REASON, reason),
         None if why_not else _message_of(record, properties),
         message_id,
         why_not,
-        not properties.keys() & {DROPPED_PROPERTIES, DROPPED_KEYS, DROPPED_TAGS, DROPPED_SHARDING_KEY},
+        not said.keys() & {DROPPED_PROPERTIES, DROPPED_KEYS, DROPPED_TAGS, DROPPED_SHARDING_KEY},
     )
 
 
-def _why_not(kind: str | None, error: str) -> str:
+def _why_not(properties: Mapping[str, str], error: str) -> str:
+    kind = properties.get(BODY)
+    for name in (DELAY_LEVEL, DELIVER_AT_MS):
+        if not _NUMBER.fullmatch(properties.get(name) or "0"):
+            return f"its {name} is {properties[name]!r}, which is no number"
     if kind == STORED or (kind is None and error == "CorruptMessage"):
         return "the stored message was itself broken; its body is not known"
     if kind == ELEMENT:
@@ -248,12 +280,17 @@ def _why_not(kind: str | None, error: str) -> str:
 
 
 def _message_of(record: Record, properties: Mapping[str, str]) -> Message:
-    delay_level, deliver_at_ms = properties.get(DELAY_LEVEL), properties.get(DELIVER_AT_MS)
+    own = user_properties(properties)
+    delay_level = deliver_at_ms = None
+    if ERROR in properties:
+        delay_level, deliver_at_ms = properties.get(DELAY_LEVEL), properties.get(DELIVER_AT_MS)
+        ours = {name for name in own if name.startswith(PREFIX) and not name.startswith(USER_PREFIX)}
+        own = {_unescaped(name): value for name, value in own.items() if name not in ours}
     return Message(
         record.body,
         tags=record.tags or None,
         keys=record.keys,
-        properties={name: value for name, value in user_properties(properties).items() if not name.startswith(PREFIX)},
+        properties=own,
         sharding_key=record.sharding_key or None,
         delay_level=int(delay_level) if delay_level else None,
         deliver_at_ms=int(deliver_at_ms) if deliver_at_ms else None,

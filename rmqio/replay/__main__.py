@@ -19,7 +19,7 @@ _SAY_EVERY_S: Final = 5.0
 
 
 def main(argv: Sequence[str] | None = None, *, client_factory: ClientFactory | None = None) -> int:
-    """The exit status: 0 done, 1 failed or not all was sent, 2 wrong usage, 130 interrupted.
+    """The exit status: 0 done, 1 failed, or letters were not sent or lost, 2 wrong usage, 130 interrupted.
 
     `client_factory`: another way to make clients, for tests.
     """
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None, *, client_factory: ClientFactory | N
     print(json.dumps(result.as_dict(), ensure_ascii=False) if arguments.is_json else result.table(), flush=True)
     if text:
         _say(text)
-    return status or int(bool(result.not_sent) and not result.is_dry_run)
+    return status or int(bool(result.lost) or (bool(result.not_sent) and not result.is_dry_run))
 
 
 class _Teller:

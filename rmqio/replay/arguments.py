@@ -27,7 +27,7 @@ Delivery is at least once: a replay that was interrupted and is repeated sends t
 --consumer_group it goes on where the last one ended; take one group for each choice of letters, since those that are
 not chosen count as done. Letters stay in their topic.
 
-exit status: 0 done, 1 failed or something was not sent, 2 wrong usage, 130 interrupted
+exit status: 0 done, 1 failed, or something was not sent or is lost on the broker, 2 wrong usage, 130 interrupted
 example: python -m rmqio.replay --name_server=127.0.0.1:9876 --dead_letter_topic=dead --back --error=SerdeError
 """
 

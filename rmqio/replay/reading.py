@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, OffsetOutOfRange
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.seams import QueueClient
+from rmqio.seams import QueueClient, QueueReader
 from rmqio.start import StartFrom, StopAt
 
 _WAIT_MS: Final = 1_000
@@ -17,28 +17,37 @@ class Part(NamedTuple):
     """Consecutive messages of one queue."""
 
     queue: MessageQueue
+    begin: int
+    """The offset that it starts at, though there may be nothing."""
     records: list[Record]
     corrupt: list[CorruptMessage]
     next_offset: int
+    skipped: int
+    """Offsets that are lost on the broker, as `Fetched.skipped`; some of them may lie behind `next_offset`."""
 
 
 def ranges_of(
     client: QueueClient, topic: str, start: StartFrom, stop: StopAt, group: str | None
 ) -> dict[MessageQueue, range]:
-    """What is to be read of each queue."""
+    """What is to be read of each queue; of what a group has not got to also what retention has deleted, to be told."""
     found = {}
     for queue in client.queues(topic):
         end = stop.resolve(queue, client)
         if end is None:
             continue
-        # Retention may have deleted what the group has not got to.
-        begin = start.resolve(queue, client, group=group, on_out_of_range="earliest")
+        try:
+            begin = start.resolve(queue, client, group=group)
+        except OffsetOutOfRange as error:
+            begin = min(error.wanted, error.minimum)
         found[queue] = range(begin, max(begin, end))
     return found
 
 
 def read_ranges(client: QueueClient, ranges: Mapping[MessageQueue, range]) -> Iterator[Part]:
-    """Everything in the ranges. Raises `RmqioError`, after the retries that the client's options permit."""
+    """Everything in the ranges; what retention has deleted is a part with `skipped` only.
+
+    Raises `RmqioError`, after the retries that the client's options permit.
+    """
     readers = {
         queue: client.open_reader(queue, each.start, message_filter=MessageFilter())
         for queue, each in ranges.items()
@@ -48,21 +57,37 @@ def read_ranges(client: QueueClient, ranges: Mapping[MessageQueue, range]) -> It
         while readers:
             is_idle = True
             for queue, reader in list(readers.items()):
-                fetched = reader.poll()
-                if fetched is None:
+                part = _next_part(reader, ranges[queue].stop)
+                if part is None:
                     continue
                 is_idle = False
-                stop = ranges[queue].stop
-                yield Part(
-                    queue,
-                    [record for record in fetched.records if record.queue_offset < stop],
-                    [error for error in fetched.corrupt if error.queue_offset < stop],
-                    min(fetched.next_offset, stop),
-                )
-                if fetched.next_offset >= stop:
+                yield part
+                if part.next_offset >= ranges[queue].stop:
                     readers.pop(queue).close()
             if is_idle:
                 client.wait(readers.values(), _WAIT_MS)
     finally:
         for reader in readers.values():
             reader.close()
+
+
+def _next_part(reader: QueueReader, stop: int) -> Part | None:
+    begin = reader.position
+    try:
+        fetched = reader.poll()
+    except OffsetOutOfRange as error:
+        if error.minimum <= begin:  # beyond the end: the topic was made anew, and nothing is ahead
+            raise
+        reader.seek(error.minimum)
+        target = min(error.minimum, stop)
+        return Part(reader.queue, begin, [], [], target, target - begin)
+    if fetched is None:
+        return None
+    return Part(
+        reader.queue,
+        begin,
+        [record for record in fetched.records if record.queue_offset < stop],
+        [error for error in fetched.corrupt if error.queue_offset < stop],
+        min(fetched.next_offset, stop),
+        fetched.skipped,
+    )

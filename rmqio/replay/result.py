@@ -48,6 +48,8 @@ class ReplayResult:
     """In the order of their first letters."""
     read: int = 0
     """Messages read of the dead-letter topic; those that are not chosen are in no row."""
+    lost: int = 0
+    """Offsets of the dead-letter topic that retention has deleted, or whose file is gone, before they were read."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -109,6 +111,10 @@ class ReplayResult:
         incomplete = sum(row.incomplete for row in self.rows)
         if incomplete:
             texts.append(f"{incomplete} of those lack what found no room in the letter (RMQIO_DROPPED_...)")
+        if self.lost:
+            texts.append(
+                f"lost: {self.lost} offsets of {self.dead_letter_topic}, deleted on the broker before they were read"
+            )
         where = self.to or "where they came from"
         done = f"{sent} {self.sent} to {where}" if self.sent or not self.is_dry_run else "sent none"
         return "\n".join([*texts, f"{self.read} read, {self.letters} chosen, {done}"])

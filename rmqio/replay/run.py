@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.dead_letters import DeadLetter, read_letter
-from rmqio.errors import LocalError
-from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.errors import CorruptMessage, LocalError
+from rmqio.logs import event
+from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions, parse_name_server
 from rmqio.replay.reading import Part, ranges_of, read_ranges
 from rmqio.replay.result import ReplayResult
@@ -24,6 +27,8 @@ from rmqio.wire.batch import MAX_MESSAGE_BYTES, estimated_size
 from rmqio.wire.properties import validate_group, validate_topic
 
 PRODUCER_GROUP: Final = "rmqio_replay"
+_LOGGER: Final = logging.getLogger(__name__)
+_queue_offset: Final = operator.attrgetter("queue_offset")
 
 _MAX_BATCH_MESSAGES: Final = 1_000
 _MAX_BATCH_BYTES: Final = 256 * 1024
@@ -46,7 +51,7 @@ class Choice:
       to: a topic; None: each to where it came from.
       error: searched in `class: reason`.
       source_topics: those that letters go back to; empty: all.
-      limit: how many letters at most; None: all.
+      limit: how many letters at most, broken ones included; None: all.
     """
 
     dead_letter_topic: str
@@ -98,7 +103,7 @@ def replay(
       to: send all to this topic; None: each to the topic it was read from, or could not be written to.
       error: a regular expression, searched in `class: reason` of each letter; others are left alone.
       source_topic: only letters that would go back to these.
-      limit: at most so many letters.
+      limit: at most so many letters, those included that are broken or cannot be sent.
       start: None: where `consumer_group` has got to, or else the earliest letter.
       stop: None: the end as it is now.
       consumer_group: remembers how far replays have got; one group a choice of letters, since what is not chosen
@@ -111,7 +116,8 @@ def replay(
     off is repeated from there, and what it sends again has the same ids. `DropDuplicates` behind a read drops it.
 
     Raises `LocalError` for what does not fit together, `BrokerError` and `TransportError` after the client's retries. A
-    letter that can never be sent (a missing topic, no body) raises nothing: it is counted as `not_sent`.
+    letter that can never be sent (a missing topic, no body) raises nothing: it is counted as `not_sent`; and what the
+    broker has lost before it was read is counted as `lost`, and logged.
     """
     if isinstance(source_topic, str):
         source_topic = (source_topic,)
@@ -206,16 +212,42 @@ class Replay:
         return Gathering(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
 
     def _take_part(self, part: Part) -> bool:
-        """Whether the limit is reached."""
-        for record in part.records:
-            if self._choice.limit is not None and self.result.letters >= self._choice.limit:
-                return True
-            self._take(read_letter(record))
-            self._positions[part.queue] = record.queue_offset + 1
-        for broken in part.corrupt:
-            self.result.note_corrupt(broken)
-        self._positions[part.queue] = part.next_offset
-        return False
+        """Whether the limit is reached; the position is then behind the last letter that was taken."""
+        letters: list[Record | CorruptMessage] = [*part.records, *part.corrupt]
+        if part.corrupt:
+            letters.sort(key=_queue_offset)
+        position, there = part.begin, 0
+        for letter in letters:
+            if self._is_enough:
+                break
+            end = letter.queue_offset + 1
+            if isinstance(letter, CorruptMessage):
+                end = letter.next_offset or end  # a batch that is stored as one message takes several
+                self._uncommitted += 1
+                self.result.note_corrupt(letter)
+            else:
+                self._take(read_letter(letter))
+            position = max(position, min(end, part.next_offset))
+            there += max(0, position - max(letter.queue_offset, part.begin))
+        else:
+            position = part.next_offset
+        self._note_lost(part, position, position - part.begin - there)
+        self._positions[part.queue] = position
+        return self._is_enough
+
+    @property
+    def _is_enough(self) -> bool:
+        return self._choice.limit is not None and self.result.letters >= self._choice.limit
+
+    def _note_lost(self, part: Part, position: int, missing: int) -> None:
+        """`missing`: offsets before the position at which there was nothing; the reader knows how many are lost."""
+        lost = min(part.skipped, missing)
+        if lost > 0:
+            self.result.lost += lost
+            text = "%s: %d offsets before %d are lost on the broker"
+            _LOGGER.warning(
+                text, part.queue, lost, position, extra=event(queue=part.queue, offset=position, count=lost)
+            )
 
     def _take(self, letter: DeadLetter) -> None:
         self.result.read += 1

@@ -12,7 +12,7 @@ from apache_beam.typehints import Tuple
 from apache_beam.utils.timestamp import Duration
 
 from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Record
+from rmqio.model import UNIQ_KEY, Record
 from rmqio.transforms.metrics import Count, observe_process
 
 
@@ -26,7 +26,9 @@ class DropDuplicates(beam.PTransform):
       within_ms: how far apart in event time (milliseconds) two records may be to count as one message. An id is
         remembered until the watermark is so far behind its first record: choose as long as a writer may take to repeat
         itself, outages of the writer included.
-      id_of: gives the id of a record: text, not empty. None: its `message_id`.
+      id_of: gives the id of a record: text, not empty. None: the unique id that its producer gave it (UNIQ_KEY); a
+        record without one is known by topic, broker, queue id and offset, so that only a second reading of it is a
+        duplicate. (`message_id` is no id of such a record: those of one batch may share it.)
 
     Time is event time, so that it makes no difference how fast a backlog is read, or how long a pipeline was down. It
     stands still in a batch job, which thereby drops all copies, however far apart. A record that comes later than the
@@ -55,13 +57,19 @@ class DropDuplicates(beam.PTransform):
 
 
 class _ByIdFn(beam.DoFn):
-    """Keys are bytes: an id need not be UTF-8."""
+    """Keys are bytes: an id need not be UTF-8. The byte behind the topic, which no topic has, tells two kinds apart."""
 
     def __init__(self, id_of: Callable[[Record], str] | None) -> None:
         self._id_of = id_of
 
     def process(self, element: Record) -> Sequence[tuple[bytes, Record]]:
-        found = element.message_id if self._id_of is None else self._id_of(element)
+        if self._id_of is None:
+            found = element.get_property(UNIQ_KEY)
+            if not found:
+                place = f"{element.topic}\x01{element.broker}\x01{element.queue_id}\x01{element.queue_offset}"
+                return ((place.encode("utf-8", "surrogatepass"), element),)
+        else:
+            found = self._id_of(element)
         if not isinstance(found, str) or not found:
             where = f"{element.queue}, offset {element.queue_offset}"
             raise SerdeError(f"{where}: id_of gave {found!r}; it must give text that is not empty")

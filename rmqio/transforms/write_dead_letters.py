@@ -37,8 +37,10 @@ class WriteDeadLetters(beam.PTransform):
     Returns: PCollection of `SendResult`.
 
     Delivery: at least once. The id of a letter follows from where it comes from, so that copies can be recognised. A
-    letter that cannot be written (a body of more than 4 MiB that does not shrink) raises `SerdeError`, which fails the
-    bundle: it would be the last copy of a message that the group is committed past.
+    `FailedMessage` does not say that: there it follows from the message and the error's class, and two equal messages
+    are two letters with one id. `dead_letter_topic=` of the write knows the element, too. A letter that cannot be
+    written (a body of more than 4 MiB that does not shrink) raises `SerdeError`, which fails the bundle: it would be
+    the last copy of a message that the group is committed past.
     """
 
     def __init__(

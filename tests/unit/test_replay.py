@@ -13,11 +13,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.dead_letters import Failed, letter_id, make_letter, read_letter
-from rmqio.errors import LocalError, SerdeError, TransportError
+from rmqio.errors import CorruptMessage, LocalError, OffsetOutOfRange, SerdeError, TransportError
 from rmqio.model import MessageQueue
 from rmqio.replay import ReplayResult, replay
 from rmqio.replay.__main__ import main
-from rmqio.replay.run import Replay
+from rmqio.replay.reading import Part
+from rmqio.replay.run import Choice, Replay
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 
@@ -159,6 +160,52 @@ def test_a_delay_is_kept_and_letters_of_older_versions_are_read(cluster: InMemor
     assert record.message_id != old.message_id
 
 
+OWN_NAMES = (("RMQIO_", "1"), ("RMQIO_TENANT", "2"), ("RMQIO_TOPIC", "3"), ("RMQIO_USER_TENANT", "4"), ("rmqio", "5"))
+
+
+def user_named(record: Record) -> dict[str, str]:
+    return {name: value for name, value in record.properties.items() if name.lower().startswith("rmqio")}
+
+
+def test_properties_of_the_senders_that_are_named_like_ours_come_back(cluster: InMemoryCluster) -> None:
+    made = letter(cluster, properties=OWN_NAMES)
+    assert "RMQIO_DROPPED_PROPERTIES" not in made.properties
+    assert (made.properties["RMQIO_TOPIC"], made.properties["RMQIO_USER_TOPIC"]) == ("src", "3")
+    assert run(cluster).sent == 1
+    (again,) = cluster.records("src")
+    assert user_named(again) == dict(OWN_NAMES)
+
+
+def test_a_letter_of_a_letter_gives_the_first_one_back(cluster: InMemoryCluster) -> None:
+    cluster.create_topic("letters", 1)
+    first = letter(cluster, topic="other", properties=OWN_NAMES)
+    properties = tuple(user_named(first).items())
+    letter(cluster, topic="letters", offset=7, properties=properties, reason="no letter")
+    assert run(cluster, error="no letter").sent == 1
+    (again,) = cluster.records("letters")
+    assert user_named(again) == user_named(first)
+
+
+def test_what_is_no_letter_goes_as_it_is_to_a_topic_that_is_told(cluster: InMemoryCluster) -> None:
+    own = {"RMQIO_ORIGIN": "a/b/0/5", "RMQIO_DELAY_LEVEL": "x", "RMQIO_USER_A": "y", "RMQIO_BODY": "empty"}
+    for body in (b"1", b"2"):
+        cluster.append("dead", body, properties=own)
+    assert run(cluster).not_sent == 2, "nothing says where it came from"
+    assert run(cluster, to="src").sent == 2
+    assert [(record.body, user_named(record)) for record in cluster.records("src")] == [(b"1", own), (b"2", own)]
+    assert len({record.message_id for record in cluster.records("src")}) == 2
+
+
+def test_equal_messages_that_failed_without_an_id_are_all_sent(cluster: InMemoryCluster) -> None:
+    """Their letters have one id, by which nobody can tell whether they are copies."""
+    first, second = (letter(cluster, b"tick", origin=None, sink_topic="src") for _ in range(2))
+    assert first.message_id == second.message_id
+    for _ in range(2):
+        assert run(cluster).sent == 2
+    assert len(cluster.records("src")) == 4
+    assert len({record.message_id for record in cluster.records("src")}) == 2, "the same ids when it is repeated"
+
+
 # ---- what is chosen -------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +333,107 @@ def test_a_letter_that_is_itself_broken_is_named(cluster: InMemoryCluster) -> No
     result = run(cluster)
     assert (result.read, result.sent, result.not_sent) == (2, 1, 1)
     assert "offset 0" in result.problems[0]
+
+
+def test_a_delay_that_is_no_number_is_named(cluster: InMemoryCluster) -> None:
+    for value in ("soon", "9" * 5_000):
+        cluster.append(
+            "dead", b"x", properties={"RMQIO_ERROR": "E: r", "RMQIO_TOPIC": "src", "RMQIO_DELAY_LEVEL": value}
+        )
+    result = run(cluster)
+    assert (result.sent, result.not_sent) == (0, 2)
+    assert "its RMQIO_DELAY_LEVEL is 'soon', which is no number" in result.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("broken", "runs"),
+    [
+        (0, [(1, 0, 1, 1), (1, 1, 0, 2), (1, 1, 0, 3), (0, 0, 0, 3)]),
+        (1, [(1, 1, 0, 1), (1, 0, 1, 2), (1, 1, 0, 3), (0, 0, 0, 3)]),
+        (2, [(1, 1, 0, 1), (1, 1, 0, 2), (1, 0, 1, 3), (0, 0, 0, 3)]),
+    ],
+)
+def test_a_broken_letter_counts_for_the_limit_where_it_lies(
+    cluster: InMemoryCluster, broken: int, runs: list[tuple[int, int, int, int]]
+) -> None:
+    for number in range(3):
+        letter(cluster, offset=number)
+    cluster.corrupt(DEAD[0], broken)
+    found = []
+    for _ in runs:
+        result = run(cluster, consumer_group="g", limit=1)
+        found.append((result.read, result.sent, result.not_sent, cluster.committed("g", DEAD[0])))
+    assert found == runs
+
+
+def test_a_broken_batch_is_passed_as_a_whole_and_no_further() -> None:
+    replaying = Replay(Choice("dead", limit=1), InMemoryClientFactory("none"), group="g", is_dry_run=True)
+    broken = [CorruptMessage("CRC", queue_offset=begin, next_offset=end) for begin, end in ((4, 8), (8, 9))]
+    assert replaying._take_part(Part(DEAD[0], 5, [], broken, 12, skipped=3))
+    assert replaying._positions == {DEAD[0]: 8}
+    assert (replaying.result.read, replaying.result.lost) == (1, 0), "what is lost comes behind"
+
+
+# ---- what is lost ---------------------------------------------------------------------------------------------------
+
+
+def test_offsets_that_are_lost_are_counted_and_said(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        letter(cluster, offset=number)
+    cluster.remove(DEAD[0], 1, 3)
+    limited = run(cluster, consumer_group="g", limit=1)
+    assert (limited.sent, limited.lost, caplog.messages) == (1, 0, [])
+    assert program(cluster, "--back", "--consumer_group=g") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "lost: 2 offsets of dead, deleted on the broker before they were read",
+        "2 read, 2 chosen, sent 2 to where they came from",
+    ]
+    assert caplog.messages == ["queue dead/broker-a/0: 2 offsets before 5 are lost on the broker"]
+    assert program(cluster, "--back", "--consumer_group=g") == 0, "told once"
+    assert program(cluster, "--json") == 1, "also when it only shows"
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["lost"] == 2
+
+
+@pytest.mark.parametrize("kept", [3, 5])
+def test_what_retention_took_before_a_group_got_to_it_is_lost(cluster: InMemoryCluster, kept: int) -> None:
+    for number in range(5):
+        letter(cluster, offset=number)
+    assert run(cluster, consumer_group="g", limit=1).sent == 1
+    cluster.delete_before(DEAD[0], kept)
+    result = run(cluster, consumer_group="g")
+    assert (result.sent, result.lost) == (5 - kept, kept - 1)
+    assert cluster.committed("g", DEAD[0]) == 5
+    assert run(cluster, consumer_group="g").lost == 0
+    assert run(cluster).lost == 0, "nobody said that there had been more"
+    assert run(cluster, start=StartFrom.specific_offsets({DEAD[0]: 1}), consumer_group="h").lost == kept - 1
+
+
+@pytest.mark.parametrize("stop", [None, StopAt.offsets({DEAD[0]: 4})])
+def test_what_retention_takes_meanwhile_is_lost(cluster: InMemoryCluster, stop: StopAt | None) -> None:
+    cluster.poll_records = 1
+    for number in range(6):
+        letter(cluster, offset=number)
+    result = run(cluster, stop=stop, progress=lambda *_: cluster.delete_before(DEAD[0], 5))
+    assert (result.sent, result.lost) == ((2, 4) if stop is None else (1, 3))
+
+
+def test_a_topic_that_is_made_anew_meanwhile_stops_it(cluster: InMemoryCluster) -> None:
+    cluster.poll_records = 1
+    letter(cluster)
+    letter(cluster, offset=1)
+
+    def make_anew(result: ReplayResult, total: int) -> None:
+        cluster.delete_topic("dead")
+        cluster.create_topic("dead", 2)
+
+    with pytest.raises(OffsetOutOfRange):
+        run(cluster, progress=make_anew)
+
+
+# ---- misuse ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

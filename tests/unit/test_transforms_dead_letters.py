@@ -14,7 +14,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio import Message, MessageQueue, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.dead_letters import letter_id
 from rmqio.errors import LocalError, SerdeError, TransportError
+from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.decode import DecodeRecords
@@ -122,7 +124,7 @@ def failure(**fields: Any) -> ReadFailure:
         ({"properties": (("big", "x" * 31_700), ("small", "y"))}, {"RMQIO_DROPPED_PROPERTIES": "1", "small": "y"}),
         ({"properties": (("smile", "\U0001f600" * 7_930),)}, {"RMQIO_DROPPED_PROPERTIES": "1"}),  # in bytes, not text
         ({"properties": (("no text", "\udcff"), ("a", "b"))}, {"RMQIO_DROPPED_PROPERTIES": "1", "a": "b"}),
-        ({"properties": (("RMQIO_TOPIC", "another"), ("a", "b"))}, {"a": "b"}),
+        ({"properties": (("RMQIO_TOPIC", "another"), ("a", "b"))}, {"RMQIO_USER_TOPIC": "another", "a": "b"}),
         ({"keys": "k" * 31_900}, {"RMQIO_DROPPED_KEYS": "1"}),
         ({"keys": "a \udcff"}, {"RMQIO_DROPPED_KEYS": "2"}),
         ({"tags": "\udcff"}, {"RMQIO_DROPPED_TAGS": "1"}),
@@ -181,6 +183,35 @@ def test_beams_error_handler_may_be_given_the_topic(cluster: InMemoryCluster) ->
     letters = cluster.records("dead")
     assert sorted(letter.body for letter in letters) == [b"b'unwritable'", b"no json"]
     assert len({letter.message_id for letter in letters}) == 2
+
+
+def test_letters_without_coordinates_have_the_ids_of_what_failed(cluster: InMemoryCluster) -> None:
+    """By Beam's error handler, which knows neither element nor `id_fn`; run twice, as a bundle that is run again."""
+    factory = InMemoryClientFactory(cluster.name)
+    message = Message(b"a", topic="none")
+    changes: list[dict[str, Any]] = [
+        {}, {"body": b"b"}, {"topic": "other"}, {"tags": "x"}, {"keys": ("x",)}, {"sharding_key": "x"},
+        {"properties": {"p": "x"}}, {"properties": {"p": "y"}}, {"delay_level": 1}, {"deliver_at_ms": 1}, {"body": b""},
+    ]  # fmt: skip
+    elements = [message.replace(**change) for change in changes]
+    for _ in range(2):
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            with ErrorHandler(WriteDeadLetters("dead", client_factory=factory)) as errors:
+                written = pipeline | beam.Create(elements) | WriteToRocketMQ(client_factory=factory)
+                errors.add_error_pcollection(written.failed)
+                refusing = WriteToRocketMQ("t", client_factory=factory, serializer=bad)
+                refused = pipeline | "Others" >> beam.Create([1, 2]) | "Refusing" >> refusing
+                errors.add_error_pcollection(refused.failed)
+    ids = Counter(letter.message_id for letter in cluster.records("dead"))
+    assert set(ids.values()) == {2}
+    assert len(ids) == len(elements) + 2
+
+
+def test_the_id_of_what_failed_does_not_depend_on_the_text_of_the_error() -> None:
+    def made(error: str, reason: str) -> str:
+        return letter_id(dead_letter(FailedMessage(Message(b"x"), "e", "t", error, reason)))
+
+    assert made("E", "broker 1 says no") == made("E", "broker 2 says no") != made("F", "broker 1 says no")
 
 
 def bad(_: object) -> str:

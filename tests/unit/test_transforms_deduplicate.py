@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,8 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.write_elements import MessageMaker
 from rmqio.transforms.write_fn import WriteFn
+from rmqio.wire.stored import decode_records
+from tests.helpers.stored_bytes import Stored
 
 
 @pytest.fixture
@@ -131,6 +134,19 @@ def test_without_an_id_and_with_one_that_is_no_text(cluster: InMemoryCluster) ->
     for raw in (b"", b"", b"UNIQ_KEY\x01\xff\xfe", b"UNIQ_KEY\x01\xff\xfe", b"UNIQ_KEY\x01\xff"):
         cluster.store(MessageQueue("t", "broker-a", 0), b"x", raw)
     assert found(cluster, deduplicate=DropDuplicates()) == {b"x": 4}
+
+
+def test_members_of_one_batch_have_no_ids_and_are_different_messages() -> None:
+    """A broker stores such a batch as one message, so that its members have one `message_id` where they have no own."""
+    bodies = (b"one", b"two", b"one")
+    members = [struct.pack(">5i", 22 + len(body), 0, 0, 0, len(body)) + body + bytes(2) for body in bodies]
+    wrapping = b"UNIQ_KEY\x01wrap\x02INNER_NUM\x013\x02INNER_BASE\x010\x02"
+    stored = Stored(body=b"".join(members), topic=b"t", properties=wrapping, sys_flag=0xC0)
+    records = decode_records(stored.encode(), broker="b", topic="t").records
+    assert len({record.message_id for record in records}) == 1
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        found = pipeline | beam.Create([*records, *records]).with_output_types(Record) | DropDuplicates()
+        assert_that(found | beam.Map(lambda record: (record.queue_offset, record.body)), equal_to([*enumerate(bodies)]))
 
 
 def test_an_id_of_ones_own(cluster: InMemoryCluster) -> None:
