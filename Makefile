@@ -49,7 +49,7 @@ test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on S
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 
-fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --seed 2"
+fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 

@@ -68,8 +68,9 @@ class JsonFormatter(logging.Formatter):
 def configure(level: int | str = logging.INFO, *, json: bool = True, stream: TextIO | None = None) -> logging.Handler:
     """Let the library's loggers write to `stream` (None: stderr), and nowhere else; the handler.
 
-    Called again, it replaces what it set up before. `json=False`: lines for people. For the logs of a whole program
-    give a `JsonFormatter` to a handler of its own. Raises `LocalError` for a level that there is not.
+    Called again, it replaces the handler that it added before, and no other. `json=False`: lines for people. For the
+    logs of a whole program give a `JsonFormatter` to a handler of its own. Raises `LocalError` for a level that there
+    is not.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(
@@ -80,7 +81,7 @@ def configure(level: int | str = logging.INFO, *, json: bool = True, stream: Tex
     except (ValueError, TypeError) as error:
         raise LocalError(f"level is {level!r}; it must be one of logging's, as INFO") from error
     for known in _LOGGER.handlers[:]:
-        if isinstance(known.formatter, JsonFormatter) or getattr(known, "is_of_rmqio", False):
+        if getattr(known, "is_of_rmqio", False):
             _LOGGER.removeHandler(known)
     handler.is_of_rmqio = True  # type: ignore[attr-defined]
     _LOGGER.addHandler(handler)

@@ -1,21 +1,24 @@
 """The metrics for Prometheus, by its own client library: one endpoint a machine for all processes that read and write.
 
-Workers are several processes, which come and go. Each keeps its numbers in files of a folder that they share
-(prometheus_client's multiprocess mode); whichever gets the port serves what is in all of them, and another takes over
-when it ends. Needs the extra `prometheus`; knows no Beam.
+Workers are several processes, which come and go. Each keeps its numbers in files of a folder that they share, in the
+form of prometheus_client's multiprocess mode; whichever gets the port serves what is in all of them, and another takes
+over when it ends. The folder is of this library alone: what the program itself gives prometheus_client goes elsewhere.
+Needs the extra `prometheus`; knows no Beam.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-import glob
 import importlib
+import importlib.util
 import logging
+import math
 import os
 import re
-import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,9 +38,15 @@ LATENCY_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 """From a broker on the same machine to an outage that was waited out."""
-_RETRY_S: Final = 1.0
+_RETRY_S: Final = 10.0
+"""Between two tries for the port, at the least."""
+_MAX_RETRY_S: Final = 60.0
 _MAX_DEAD_FILES: Final = 32
 _MERGED: Final = "merged"
+_GAUGES: Final = "gauge_livemostrecent"
+"""prometheus_client's word for: the newest value of the processes that live. A queue's reader may move to another."""
+_KINDS: Final = {Kind.COUNTER: "counter", Kind.GAUGE: _GAUGES, Kind.DISTRIBUTION: "histogram"}
+_OURS: Final = re.compile(rf"(counter|{_GAUGES}|histogram)_rmqio-(\d+|{_MERGED})\.db")
 
 
 class Address(NamedTuple):
@@ -62,11 +71,10 @@ def start(address: str = "127.0.0.1:9464", *, folder: str | os.PathLike[str] | N
     Args:
       address: `host:port`. Give the loopback, or an address that only those reach who may see topics and their traffic:
         there is no login.
-      folder: where processes share their numbers. None: PROMETHEUS_MULTIPROC_DIR, else one in the folder for temporary
-        files, of this user and port.
+      folder: where the folder is made that processes share, `rmqio-prometheus-<user>-<port>`. None:
+        PROMETHEUS_MULTIPROC_DIR, else the one for temporary files. All processes must say the same.
 
-    Raises `LocalError`: no prometheus_client; it was imported before by a program that did not set
-    PROMETHEUS_MULTIPROC_DIR; another address than before; a folder that is not ours.
+    Raises `LocalError`: no prometheus_client; another address than before; a folder that is not this user's alone.
     """
     global _export
     wanted = parse_address(address)
@@ -77,17 +85,8 @@ def start(address: str = "127.0.0.1:9464", *, folder: str | os.PathLike[str] | N
             _export.ensure_serving()
             return
         path = _folder(wanted, folder)
-        if "prometheus_client" not in sys.modules:
-            os.environ[FOLDER_VARIABLE] = str(path)  # read when it is imported
-        try:
-            from prometheus_client import values
-        except ImportError as error:
-            raise LocalError("the export needs prometheus_client: pip install 'rmqio[prometheus]'") from error
-        if not getattr(values.ValueClass, "_multiprocess", False) or os.environ.get(FOLDER_VARIABLE) != str(path):
-            raise LocalError(
-                f"prometheus_client was imported before the export started, without {FOLDER_VARIABLE}={path}: set that "
-                "in the environment, or start the export first"
-            )
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise LocalError("the export needs prometheus_client: pip install 'rmqio[prometheus]'")
         forget_ended_run(path)
         _export = Export(wanted, path)
         _export.ensure_serving()
@@ -112,10 +111,13 @@ class Export:
         self.address = address
         self.folder = folder
         self._server: Any = None
+        self._starting = threading.Lock()
         self._pid = 0
         self._has_failed = False
-        self._made = {name: _make(metric) for name, metric in METRICS.items()}
-        self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._values = _Values(folder)
+        for metric in METRICS.values():
+            if metric.kind is Kind.COUNTER and not metric.labels:
+                self._values.add(metric, (), 0.0)  # shown from the start; and the file tells of this process
 
     def record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         try:
@@ -128,44 +130,52 @@ class Export:
     def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         if self._pid != os.getpid():
             self.ensure_serving()
-        key = metric.name, labels
-        child = self._children.get(key)
-        if child is None:
-            made = self._made[metric.name]
-            child = self._children[key] = made.labels(*labels) if labels else made
-        if metric.kind is Kind.COUNTER:
-            child.inc(value)
-        elif metric.kind is Kind.GAUGE:
-            child.set(value)
+        if metric.kind is Kind.GAUGE:
+            self._values.set(metric, labels, value)
         else:
-            child.observe(value / 1000 if metric.unit == "ms" else value)
+            self._values.add(metric, labels, value / 1000 if metric.unit == "ms" else value)
+
+    def close(self) -> None:
+        """Record no more. Who serves goes on."""
+        self._values.close()
 
     def ensure_serving(self) -> None:
-        """Serve as soon as the port is free; also in a child that was forked, which has no threads."""
-        if self._pid != os.getpid():
+        """Serve as soon as the port is free; also in a child that was forked, which has no threads. Never waits for
+        the port: a thread of its own does.
+        """
+        if self._pid == os.getpid():
+            return
+        with self._starting:
+            if self._pid == os.getpid():
+                return
             self._pid = os.getpid()
-            threading.Thread(target=self._wait_for_port, name="rmqio prometheus", daemon=True).start()
+        threading.Thread(target=self._wait_for_port, name="rmqio prometheus", daemon=True).start()
 
-    def leave_parents_port(self) -> None:
-        """In a forked child: the port would stay open, and nobody answer, when the parent ends."""
+    def leave_parents(self) -> None:
+        """In a forked child: the port would stay open, and nobody answer, when the parent ends. Locks may be held by
+        threads that are not there any more.
+        """
+        parents, self._values, self._starting = self._values, _Values(self.folder), threading.Lock()
         if self._server is not None:
             self._server.socket.close()
             self._server = None
+        parents.close()
 
     def _wait_for_port(self) -> None:
         from prometheus_client import CollectorRegistry, start_http_server
 
         registry = CollectorRegistry()
         registry.register(_Collector(self.folder))
-        pause, tries = threading.Event(), 0
+        refused = 0
         while True:
             try:
                 server, _ = start_http_server(self.address.port, self.address.host, registry)
             except OSError as error:
-                tries += 1
-                if tries == 3 and not _is_alive(_server_of(self.folder)):
+                served = _is_alive(_server_of(self.folder))
+                refused = 0 if served else refused + 1
+                if refused == 2:  # who has just begun to serve has not said so yet
                     _LOGGER.warning("metrics wait for %s:%d, which none of ours serves: %s", *self.address, error)
-                pause.wait(_RETRY_S)
+                _pause(retry_after_s(refused))
                 continue
             break
         self._server = server
@@ -174,18 +184,84 @@ class Export:
         _LOGGER.info("metrics are at http://%s:%d/metrics", *self.address)
 
 
+def retry_after_s(refused: int) -> float:
+    """How long to leave the port alone. `refused`: tries in a row while somebody else had it, not one of ours."""
+    return min(_RETRY_S * (1 << min(max(refused - 1, 0), 10)), _MAX_RETRY_S)
+
+
+class _Values:
+    """The numbers of this process, one file a kind, as prometheus_client's `MultiProcessCollector` reads them.
+
+    Its own metrics would do, but write where PROMETHEUS_MULTIPROC_DIR says, with what else the program counts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._files: dict[Kind, Any] = {}
+        self._keys: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """To a counter, or an observation to a histogram; in the unit that Prometheus shows."""
+        with self._lock:
+            file, keys = self._file(metric.kind), self._keys_of(metric, labels)
+            file.write_value(keys[0], file.read_value(keys[0])[0] + value, 0.0)
+            if metric.kind is Kind.DISTRIBUTION:
+                key = keys[1 + bisect.bisect_left(LATENCY_BUCKETS_S, value)]
+                file.write_value(key, file.read_value(key)[0] + 1, 0.0)
+
+    def set(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """A gauge."""
+        with self._lock:
+            self._file(metric.kind).write_value(self._keys_of(metric, labels)[0], value, time.time())
+
+    def close(self) -> None:
+        """The files; what is in them stays."""
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, kind: Kind) -> Any:
+        file = self._files.get(kind)
+        if file is None:
+            path = self._folder / f"{_KINDS[kind]}_rmqio-{os.getpid()}.db"
+            file = self._files[kind] = _library("mmap_dict").MmapedDict(str(path))
+        return file
+
+    def _keys_of(self, metric: Metric, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the value; of a histogram: of its sum, then of each bucket."""
+        found = self._keys.get((metric.name, labels))
+        if found is None:
+            found = self._keys[metric.name, labels] = tuple(_keys(metric, labels))
+            if metric.kind is Kind.DISTRIBUTION:
+                for key in found:
+                    self._file(metric.kind).read_value(key)  # makes it: an empty bucket is shown, too
+        return found
+
+
+def _keys(metric: Metric, labels: tuple[str, ...]) -> Iterable[str]:
+    key_of, name = _library("mmap_dict").mmap_key, exported_name(metric)
+    text = f"{metric.unit}: {metric.meaning}" if metric.unit != "ms" else metric.meaning
+    if metric.kind is not Kind.DISTRIBUTION:
+        yield key_of(name.removesuffix("_total"), name, metric.labels, labels, text)
+        return
+    yield key_of(name, f"{name}_sum", metric.labels, labels, text)
+    for bound in (*LATENCY_BUCKETS_S, math.inf):
+        shown = _library("utils").floatToGoString(bound)
+        yield key_of(name, f"{name}_bucket", (*metric.labels, "le"), (*labels, shown), text)
+
+
 class _Collector:
     """What all processes have written. Looks for those that have ended first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._all = _library("multiprocess").MultiProcessCollector(None, str(folder))
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Any]:
         with self._lock:  # scrapes may overlap
             clean_up(self._folder)
-            return list(self._all.collect())
+            files = [str(file) for files in _files(self._folder).values() for file in files]
+            return list(_library("multiprocess").MultiProcessCollector.merge(files))
 
 
 def exported_name(metric: Metric) -> str:
@@ -200,11 +276,15 @@ def clean_up(folder: Path) -> None:
     """Drop the gauges of processes that have ended, which nobody sets any more. What they counted stays; when that is
     in many files, they become one.
     """
-    dead: list[str] = []
+    dead: list[Path] = []
     for pid, files in _files(folder).items():
-        if not _is_alive(pid):
-            _library("multiprocess").mark_process_dead(pid, str(folder))
-            dead += [file for file in files if os.path.exists(file)]
+        if pid is None or _is_alive(pid):
+            continue
+        for file in files:
+            if file.name.startswith(_GAUGES):
+                file.unlink(missing_ok=True)
+            else:
+                dead.append(file)
     if len(dead) > _MAX_DEAD_FILES:
         _merge(folder, dead)
 
@@ -214,39 +294,37 @@ def forget_ended_run(folder: Path) -> None:
     before this process writes: a number of its own was then another's.
     """
     found = _files(folder)
-    merged = [str(file) for file in folder.glob(f"*_{_MERGED}.db")]
-    if any(_is_alive(pid) for pid in found if pid != os.getpid()):
+    if any(_is_alive(pid) for pid in found if pid not in (None, os.getpid())):
         return
-    for file in [*merged, *(each for files in found.values() for each in files)]:
-        with contextlib.suppress(FileNotFoundError):  # another one that starts does the same
-            os.remove(file)
+    for file in (each for files in found.values() for each in files):
+        file.unlink(missing_ok=True)  # another one that starts does the same
 
 
-def _merge(folder: Path, files: list[str]) -> None:
+def _merge(folder: Path, files: list[Path]) -> None:
     files_class = _library("mmap_dict").MmapedDict
     for file in files:
-        kind = os.path.basename(file).partition("_")[0]
-        sums = files_class(str(folder / f"{kind}_{_MERGED}.db"))
+        kind = file.name.partition("_")[0]
+        sums = files_class(str(folder / f"{kind}_rmqio-{_MERGED}.db"))
         # Dropped first: killed in between, a server loses counts of one process, but never counts them twice.
-        values = list(files_class.read_all_values_from_file(file))
-        os.remove(file)
+        values = list(files_class.read_all_values_from_file(str(file)))
+        file.unlink()
         for key, value, _, _ in values:
             sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
         sums.close()
 
 
-def _files(folder: Path) -> dict[int, list[str]]:
-    """The files of each process."""
-    found: dict[int, list[str]] = {}
-    for file in glob.glob(str(folder / "*.db")):
-        match = re.search(r"_(\d+)\.db$", file)
-        if match:
-            found.setdefault(int(match[1]), []).append(file)
+def _files(folder: Path) -> dict[int | None, list[Path]]:
+    """The files of each process; None: what was merged. Others' are none of our business."""
+    found: dict[int | None, list[Path]] = {}
+    for file in sorted(folder.glob("*.db")):
+        if match := _OURS.fullmatch(file.name):
+            pid = None if match[2] == _MERGED else int(match[2])
+            found.setdefault(pid, []).append(file)
     return found
 
 
-def _is_alive(pid: int) -> bool:
-    if pid <= 0:
+def _is_alive(pid: int | None) -> bool:
+    if not pid:
         return False
     try:
         os.kill(pid, 0)
@@ -267,17 +345,17 @@ def _server_of(folder: Path) -> int:
 def _folder(address: Address, given: str | os.PathLike[str] | None) -> Path:
     """Made if need be. Nobody else may write there: what is served comes from it."""
     if given is None:
-        given = os.environ.get(FOLDER_VARIABLE)
-    if given is not None:
-        path = Path(given)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-    path = Path(tempfile.gettempdir()) / f"rmqio-prometheus-{os.getuid()}-{address.port}"
+        given = os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir()
+    parent = Path(given)
+    parent.mkdir(parents=True, exist_ok=True)
+    path = parent / f"rmqio-prometheus-{os.getuid()}-{address.port}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
-        raise LocalError(f"{path} is not a folder of this user alone: remove it, or set {FOLDER_VARIABLE}")
+        raise LocalError(
+            f"{path} is not a folder of this user alone: remove it, or set {FOLDER_VARIABLE} to another place"
+        )
     return path
 
 
@@ -286,17 +364,8 @@ def _library(module: str) -> Any:
     return importlib.import_module(f"prometheus_client.{module}")
 
 
-def _make(metric: Metric) -> Any:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-    name, labels, registry = exported_name(metric), metric.labels, CollectorRegistry()
-    text = f"{metric.unit}: {metric.meaning}" if metric.unit != "ms" else metric.meaning
-    if metric.kind is Kind.COUNTER:
-        return Counter(name, text, labels, registry=registry)
-    if metric.kind is Kind.GAUGE:
-        # The newest value of the processes that live: a queue's reader may move to another one.
-        return Gauge(name, text, labels, registry=registry, multiprocess_mode="livemostrecent")
-    return Histogram(name, text, labels, registry=registry, buckets=LATENCY_BUCKETS_S)
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 _lock = threading.Lock()
@@ -307,7 +376,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     if _export is not None:
-        _export.leave_parents_port()
+        _export.leave_parents()
 
 
 if hasattr(os, "register_at_fork"):

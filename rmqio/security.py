@@ -373,7 +373,8 @@ def from_arguments(args: argparse.Namespace) -> Security:
             insecure=args.tls_insecure,
         )
     elif args.tls_key_file or args.tls_key_password_variable:
-        raise LocalError("--tls_key_file and --tls_key_password_variable are of no use without --tls_certificate_file")
+        name = "tls_key_file" if args.tls_key_file else "tls_key_password_variable"
+        raise LocalError(f"--{name} is of no use without --tls_certificate_file")
     address_map = {}
     for pair in args.address_map:
         origin, equals, target = pair.partition("=")

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from apache_beam.metrics import Metrics
 
-from rmqio import telemetry
+from rmqio import logs, prometheus, telemetry
 from rmqio.model import MessageQueue
 from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
-
-PROMETHEUS_VARIABLE: Final = "RMQIO_PROMETHEUS"
-LOG_VARIABLE: Final = "RMQIO_LOG"
 
 _observed_pid = 0
 
@@ -30,14 +27,8 @@ def observe_process() -> None:
     if _observed_pid == os.getpid():
         return
     _observed_pid = os.getpid()
-    if os.environ.get(LOG_VARIABLE):
-        from rmqio import logs
-
-        logs.configure_from_environment()
-    if os.environ.get(PROMETHEUS_VARIABLE):
-        from rmqio import prometheus
-
-        prometheus.start_from_environment()
+    logs.configure_from_environment()
+    prometheus.start_from_environment()
 
 
 class Count:

@@ -1,6 +1,8 @@
-"""Fuzzes the decoders, guided by what each input reaches, and keeps a small corpus of what was found.
+"""Fuzzes the decoders, guided by what each input reaches, and keeps a few inputs of what was found.
 
-`python -m tests.fuzz [--inputs 1000000] [--targets frame,header] [--seed 1]`; needs the extra `fuzz`.
+`python -m tests.fuzz [--inputs 1000000] [--targets frame,header] [--seed 1] [--keep]`; needs the extra `fuzz`.
+It begins with the corpus, and with what earlier runs have found, which is in `tests/fuzz/found`, untracked. Only with
+`--keep` is the corpus itself written: it is replaced by the best of all, to be committed.
 Ends with 1 if an input fails; that input is written to the folder `--failures`.
 """
 
@@ -77,7 +79,8 @@ def _told(name: str, library: str, arguments: argparse.Namespace) -> bool:
     except Failed as error:
         print(f"{name:<11}FAILED\n{error}", flush=True)
         return False
-    paths = kept.keep(name, kept.minimised(TARGETS[name], run.found))
+    best = kept.minimised(TARGETS[name], run.found)
+    paths = kept.keep(name, best, kept.FOLDER if arguments.keep else kept.FOUND)
     size = sum(path.stat().st_size for path in paths)
     print(
         f"{name:<11}{run.inputs:>10,} inputs {run.inputs // max(run.seconds, 1):>7,}/s {run.branches:>5} branches"
@@ -88,9 +91,9 @@ def _told(name: str, library: str, arguments: argparse.Namespace) -> bool:
 
 
 def fuzz(name: str, inputs: int, seed: int, failures: Path, library: str = "") -> Run:
-    """Runs a target in a child, from its corpus and its seeds. Raises `Failed`."""
+    """Runs a target in a child, from its corpus, what was found before, and its seeds. Raises `Failed`."""
     with tempfile.TemporaryDirectory() as folder:
-        for number, data in enumerate(dict.fromkeys((*kept.load(name), *seeds(name)))):
+        for number, data in enumerate(dict.fromkeys((*kept.load(name), *kept.load(name, kept.FOUND), *seeds(name)))):
             Path(folder, f"{number:04}").write_bytes(data)
         child = subprocess.run(
             [
@@ -120,6 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of each target")
     parser.add_argument("--targets", type=_targets, default=list(TARGETS), help=f"of {','.join(TARGETS)}")
     parser.add_argument("--seed", type=int, default=1, help="of the fuzzer's choices")
+    parser.add_argument("--keep", action="store_true", help="write to the corpus, not to tests/fuzz/found")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="where inputs that fail are put")
     return parser.parse_args()
 

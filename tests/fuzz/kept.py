@@ -11,6 +11,8 @@ from types import FrameType
 from typing import Any, Final
 
 FOLDER: Final = Path(__file__).parent / "corpus"
+FOUND: Final = Path(__file__).parent / "found"
+"""What a run has found and nobody has kept: untracked, and of this machine only."""
 MAX_FILES: Final = 25
 """Of a target."""
 MAX_FILE_BYTES: Final = 4096
@@ -18,14 +20,14 @@ _OURS: Final = str(Path(__file__).parents[2] / "rmqio")
 _INTERESTING: Final = (0, 1, 2, 0x7F, 0x80, 0xFF, *b'"{}[]:,\\')
 
 
-def load(target: str) -> list[bytes]:
-    """The inputs that are kept of a target, in the order of their names."""
-    return [path.read_bytes() for path in sorted((FOLDER / target).glob("*")) if path.is_file()]
+def load(target: str, folder: Path | None = None) -> list[bytes]:
+    """The inputs that a folder (None: the corpus) keeps of a target, in the order of their names."""
+    return [path.read_bytes() for path in sorted(((folder or FOLDER) / target).glob("*")) if path.is_file()]
 
 
-def keep(target: str, inputs: Iterable[bytes]) -> list[Path]:
-    """Replaces what is kept of a target. Files are named by their content."""
-    folder = FOLDER / target
+def keep(target: str, inputs: Iterable[bytes], folder: Path) -> list[Path]:
+    """Replaces what a folder keeps of a target. Files are named by their content."""
+    folder = folder / target
     folder.mkdir(parents=True, exist_ok=True)
     paths = {folder / hashlib.sha256(data).hexdigest()[:16]: data for data in inputs}
     for path in folder.iterdir():

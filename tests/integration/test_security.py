@@ -17,7 +17,7 @@ from rmqio.client.secured import forget_warnings
 from rmqio.errors import LocalError, NoPermission, RmqioError, TransportError
 from rmqio.model import Message, MessageFilter, Record
 from rmqio.options import ClientOptions
-from rmqio.security import EnvironmentCredentials, FileCredentials, Security, Tls
+from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
 from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
 
 pytestmark = pytest.mark.broker
@@ -241,12 +241,26 @@ def test_addresses_of_routes_are_mapped(guarded: Guarded, topic: str) -> None:
 # ---- the secret --------------------------------------------------------------------------------------------------
 
 
+def looked_up() -> Credentials:
+    return Credentials(ACCESS_KEY, SECRET)
+
+
+@pytest.mark.parametrize("kind", ["environment", "file", f"function:{__name__}:looked_up"], ids=lambda kind: kind[:8])
 def test_the_secret_is_in_no_log(
-    guarded: Guarded, topic: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    guarded: Guarded,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
 ) -> None:
     wrong = credentials_file(tmp_path / "wrong", ACCESS_KEY, SECRET + "-not-quite")
+    if kind == "environment":
+        monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", ACCESS_KEY)
+        monkeypatch.setenv("ROCKETMQ_SECRET_KEY", SECRET)
     with caplog.at_level(logging.DEBUG):
-        options = guarded.options()
+        source = f"file:{guarded.credentials_file}" if kind == "file" else kind
+        options = guarded.options(Security(source, guarded.tls))
         send(options, topic, b"x")
         read(options, topic)
         refused = guarded.options(replace(guarded.security, credentials=FileCredentials(wrong)))

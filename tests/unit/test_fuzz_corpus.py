@@ -8,8 +8,12 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +23,8 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 from rmqio.wire import accelerator, bodies
 from rmqio.wire.batch import decode_batch
 from rmqio.wire.command import Command
-from tests.fuzz import checks
+from tests.fuzz import __main__ as program
+from tests.fuzz import checks, kept
 from tests.fuzz.checks import Violation
 from tests.fuzz.kept import FOLDER, load, mutated
 from tests.fuzz.seeds import seeds
@@ -56,6 +61,41 @@ def test_inputs_that_are_like_them(target: str) -> None:
     inputs = [*load(target), *seeds(target)]
     for _ in range(MUTATED):
         TARGETS[target](mutated(choose.choice(inputs), inputs, choose))
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["found", "kept"])
+def test_a_run_writes_to_the_corpus_only_if_it_is_told_to(
+    is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a fuzzer that finds one input more, since Atheris is for those who fuzz."""
+    corpus, found, new = tmp_path / "corpus", tmp_path / "found", b"\0new"
+    shutil.copytree(FOLDER / "frame", corpus / "frame")
+    before = load("frame", corpus)
+    began: list[list[bytes]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        folder = Path(command[5])
+        began.append([path.read_bytes() for path in sorted(folder.iterdir())])
+        (folder / "new").write_bytes(new)
+        said = "#7 DONE cov: 1 ft: 1 corp: 1/1b\nDone 7 runs in 1 second(s)"
+        return subprocess.CompletedProcess(command, 0, "", said)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", corpus)
+    monkeypatch.setattr(kept, "FOUND", found)
+    monkeypatch.setattr(kept, "minimised", lambda call, inputs: sorted(inputs, key=len)[:5])
+    monkeypatch.setattr(program, "_library", lambda folder: ("", "nothing"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr(sys, "argv", ["tests.fuzz", "--targets", "frame", *(["--keep"] if is_kept else [])])
+    assert program.main() == 0
+    assert new in load("frame", corpus if is_kept else found)
+    assert program.main() == 0
+    assert set(before) <= set(began[0])
+    assert new not in began[0]
+    assert new in began[1], "a run goes on where the last one was"
+    assert is_kept or load("frame", corpus) == before
+    assert found.exists() != is_kept
 
 
 # ---- whether the targets see anything -------------------------------------------------------------------------------

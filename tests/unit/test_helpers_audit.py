@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers import audit
+
+ROOT = Path(__file__).parents[2]
 
 CLEAN: dict[str, Any] = {"name": "lz4", "version": "4.4", "vulns": []}
 BAD: dict[str, Any] = {
@@ -40,5 +45,14 @@ def test_the_exit_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(audit, "audit", lambda: {"dependencies": packages})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # it may not be there: audit() is not called
     assert audit.main(argv) == status
     assert capsys.readouterr().out
+
+
+def test_without_pip_audit_it_fails() -> None:
+    """In a Python that sees no installed packages."""
+    program = [sys.executable, "-S", "-m", "tests.helpers.audit"]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "pip-audit is not installed, so nothing was looked at: pip install" in done.stdout

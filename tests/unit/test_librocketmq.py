@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import pickle
+import re
 import sys
 import threading
 import time
@@ -175,6 +176,37 @@ def test_functions_that_the_module_needs_and_the_library_lacks_are_named(module:
         library.load()
     assert "needs 4 functions that the library at " in str(missing.value)
     assert f"lacks: {', '.join(names)}. So does the library inside rocketmq 0.4.4" in str(missing.value)
+
+
+OTHER_MODULES_FUNCTIONS = """
+AddMessage CreateBatchMessage CreateMessage CreateOrderlyProducer CreateProducer CreatePushConsumer
+CreateTransactionProducer DestroyBatchMessage DestroyMessage DestroyProducer DestroyPushConsumer
+GetLatestErrorMessage GetMessageBody GetMessageBornTimestamp GetMessageCommitLogOffset GetMessageDelayTimeLevel
+GetMessageId GetMessageKeys GetMessagePreparedTransactionOffset GetMessageProperty GetMessageQueueId
+GetMessageQueueOffset GetMessageReconsumeTimes GetMessageStoreSize GetMessageStoreTimestamp GetMessageTags
+GetMessageTopic GetPushConsumerGroupID RegisterMessageCallback RegisterMessageCallbackOrderly SendBatchMessage
+SendMessageOneway SendMessageOrderlyByShardingKey SendMessageSync SendMessageTransaction SetByteMessageBody
+SetDelayTimeLevel SetMessageBody SetMessageKeys SetMessageProperty SetMessageTags SetProducerCompressLevel
+SetProducerGroupName SetProducerInstanceName SetProducerLogFileNumAndSize SetProducerLogLevel SetProducerLogPath
+SetProducerMaxMessageSize SetProducerNameServerAddress SetProducerNameServerDomain SetProducerSendMsgTimeout
+SetProducerSessionCredentials SetPushConsumerGroupID SetPushConsumerInstanceName SetPushConsumerLogFileNumAndSize
+SetPushConsumerLogLevel SetPushConsumerLogPath SetPushConsumerMessageBatchMaxSize SetPushConsumerMessageModel
+SetPushConsumerNameServerAddress SetPushConsumerNameServerDomain SetPushConsumerSessionCredentials
+SetPushConsumerThreadCount ShutdownProducer ShutdownPushConsumer StartProducer StartPushConsumer Subscribe
+UnregisterMessageCallback UnregisterMessageCallbackOrderly
+"""
+"""What the module of rocketmq-client-python 2.0.0 declares when it is imported."""
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/librocketmq.md"])
+def test_what_the_documents_say_of_the_library_in_the_wheel(document: str) -> None:
+    """Which functions of the other distribution's module the real library lacks."""
+    ffi = pytest.importorskip("rocketmq.ffi", reason="the library needs the extra 'native'")
+    missing = library.missing_functions(ffi.dll, OTHER_MODULES_FUNCTIONS.split())
+    text = (Path(__file__).parents[2] / document).read_text(encoding="utf-8")
+    (said,) = re.findall(r"lacks\s+(\w+)\s+of\s+the\s+C\s+functions\s+that\s+it\s+needs:([^.]*)\.", text)
+    assert said[0] == {3: "three", 4: "four", 5: "five"}[len(missing)]
+    assert sorted(re.findall(r"`(\w+)`", said[1])) == sorted(missing)
 
 
 def test_functions_that_we_need_and_the_library_lacks_are_named(module: Callable[[str | None], None]) -> None:

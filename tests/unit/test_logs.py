@@ -102,6 +102,23 @@ def test_configured_again_it_writes_once_and_elsewhere(stream: io.StringIO) -> N
         logs.configure("LOUD")
 
 
+@pytest.mark.parametrize("name", ["", "rmqio"])
+def test_handlers_of_the_program_stay(name: str, stream: io.StringIO) -> None:
+    logger = logging.getLogger(name)
+    own = logging.StreamHandler(io.StringIO())
+    own.setFormatter(logs.JsonFormatter())
+    logger.addHandler(own)
+    before = set(logging.getLogger().handlers), set(logging.getLogger("rmqio").handlers)
+    new = logs.configure(stream=stream)
+    try:
+        assert set(logging.getLogger().handlers) == before[0]
+        assert set(logging.getLogger("rmqio").handlers) - {new} < before[1], "that of the last time is replaced"
+        assert own in logger.handlers
+    finally:
+        logger.removeHandler(own)
+        logging.getLogger("rmqio").removeHandler(new)
+
+
 @pytest.mark.parametrize(("value", "level"), [("json", logging.INFO), ("json:debug", logging.DEBUG)])
 def test_the_environment_turns_it_on(
     value: str, level: int, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -9,25 +9,29 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
 
+from prometheus_client import start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmqio import prometheus
 from rmqio.errors import LocalError
-from rmqio.prometheus import Address, exported_name, parse_address
+from rmqio.prometheus import Address, Export, exported_name, parse_address
 from rmqio.telemetry import METRICS
 
 WORKER = """
 import sys
 from rmqio import prometheus, telemetry
+prometheus._RETRY_S = 0.2  # so that a test need not wait for ten seconds
 prometheus.start_from_environment()
 for line in sys.stdin:
     name, labels, value = line.split()
@@ -160,6 +164,7 @@ def test_several_processes_are_one_endpoint_that_outlives_whoever_serves(machine
 FORKED = """
 import os, sys, time
 from rmqio import prometheus, telemetry
+prometheus._RETRY_S = 0.2
 prometheus.start_from_environment()
 while not os.path.exists(prometheus._export.folder / "server"):
     time.sleep(0.01)
@@ -191,15 +196,113 @@ def test_counts_of_many_dead_processes_become_one_file(tmp_path: Path, machine: 
     (folder,) = machine.folder.glob("rmqio-prometheus-*")
     machine.scrape_until(lambda found: found[READ, queue()] == 1)
     mine = keeper.process.pid
-    (counts,) = folder.glob(f"counter_{mine}.db")
+    (counts,) = folder.glob(f"counter_rmqio-{mine}.db")
     dead = subprocess.Popen(["true"])
     dead.wait()
     for number in range(prometheus._MAX_DEAD_FILES + 1):  # as that many processes would leave behind
-        (folder / f"counter_{dead.pid + 10_000_000 + number}.db").write_bytes(counts.read_bytes())
+        (folder / f"counter_rmqio-{dead.pid + 10_000_000 + number}.db").write_bytes(counts.read_bytes())
     wanted = 1 + prometheus._MAX_DEAD_FILES + 1
     assert machine.scrape()[READ, queue()] == wanted
     assert machine.scrape()[READ, queue()] == wanted
-    assert sorted(path.name for path in folder.glob("counter_*")) == [f"counter_{mine}.db", "counter_merged.db"]
+    assert sorted(path.name for path in folder.glob("counter_*")) == [
+        f"counter_rmqio-{mine}.db",
+        "counter_rmqio-merged.db",
+    ]
+
+
+APPLICATION = """
+import sys
+from prometheus_client import Counter, Gauge
+Counter("app_requests", "of the program itself").inc(7)
+Gauge("app_threads", "of the program itself", multiprocess_mode="all").set(3)
+"""
+
+
+def test_a_folder_of_the_programs_own_metrics_is_left_alone(machine: Machine, tmp_path: Path) -> None:
+    """What a program counts by prometheus_client, in this process and in many that have ended, stays where it was."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    machine.environment["PROMETHEUS_MULTIPROC_DIR"] = str(shared)
+    worker = machine.worker(APPLICATION + WORKER)
+    worker.record("records_read", QUEUE, 1)
+    (folder,) = shared.glob("rmqio-prometheus-*")
+    machine.scrape_until(lambda found: (READ, queue()) in found)
+    pid = worker.process.pid
+    for kind in ("counter", "gauge_all", "gauge_livesum"):
+        written = (shared / f"{kind.replace('livesum', 'all')}_{pid}.db").read_bytes()
+        for number in range(prometheus._MAX_DEAD_FILES + 1):  # in our folder as well: a folder may be shared by mistake
+            for place in (shared, folder):
+                (place / f"{kind}_{10_000_000 + number}.db").write_bytes(written)
+    before = {path: path.read_bytes() for path in shared.rglob("*.db") if "rmqio-" not in path.name}
+    assert len(before) == 2 + 6 * (prometheus._MAX_DEAD_FILES + 1)
+    found = machine.scrape()
+    assert found[READ, queue()] == 1
+    assert not [name for name, _ in found if name.startswith("app_")], "that is the program's to serve"
+    worker.kill()
+    machine.worker().record("records_read", QUEUE, 2)  # a new run
+    assert machine.scrape_until(lambda found: (READ, queue()) in found)[READ, queue()] == 2
+    assert {path: path.read_bytes() for path in shared.rglob("*.db") if "rmqio-" not in path.name} == before
+
+
+class Enough(Exception):
+    pass
+
+
+def test_a_port_that_another_has_is_tried_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paused: list[float] = []
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 6:
+            raise Enough
+
+    monkeypatch.setattr(prometheus, "_pause", pause)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        contextlib.closing(Export(Address("127.0.0.1", taken.getsockname()[1]), tmp_path)) as export,
+    ):
+        with pytest.raises(Enough):
+            export._wait_for_port()
+        assert paused == [10, 20, 40, 60, 60, 60]
+        (said,) = caplog.messages
+        assert "which none of ours serves" in said
+        (tmp_path / "server").write_text(str(os.getpid()))  # one of ours has it: it may end at any time
+        paused.clear()
+        with pytest.raises(Enough):
+            export._wait_for_port()
+        assert paused == [10] * 6
+
+
+def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the system takes its time to give it."""
+    asked, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def slow(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        asked.set()
+        assert go_on.wait(20)
+        return start_http_server(*given)
+
+    monkeypatch.setattr("prometheus_client.start_http_server", slow)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    export = Export(Address("127.0.0.1", port), tmp_path)
+    export.ensure_serving()
+    assert asked.wait(20)
+    for _ in range(3):
+        export.ensure_serving()
+        export.record(METRICS["records_read"], ("t", "broker-a", "0"), 1)
+    samples = [sample for family in prometheus._Collector(tmp_path).collect() for sample in family.samples]
+    assert [sample.value for sample in samples if sample.name == READ] == [3]
+    go_on.set()
+    (thread,) = threads
+    thread.join(20)
+    export._server.shutdown()
+    export._server.server_close()
+    export.close()
 
 
 def test_a_folder_that_vanishes_is_a_warning(machine: Machine) -> None:
@@ -231,7 +334,6 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ("before", "address", "said"),
     [
         ("sys.modules['prometheus_client'] = None", "127.0.0.1:1", "pip install 'rmqio[prometheus]'"),
-        ("import prometheus_client", "127.0.0.1:1", "was imported before the export started"),
         ("", "nowhere", "'nowhere' is no address for Prometheus"),
     ],
 )
@@ -243,6 +345,15 @@ def test_what_keeps_it_from_starting_is_said_and_the_job_goes_on(before: str, ad
     assert said in ended.stderr
     raised = run(f"import sys\n{before}\nfrom rmqio import prometheus\nprometheus.start({address!r})")
     assert re.search(rf"LocalError: .*{re.escape(said)}", raised.stderr)
+
+
+def test_a_program_that_has_imported_the_library_keeps_its_own_metrics_as_they_are(machine: Machine) -> None:
+    program = "from prometheus_client import REGISTRY, Counter\nown = Counter('own', 'x')\nown.inc(5)\n" + WORKER
+    program += "    own.inc(0) or print(REGISTRY.get_sample_value('own_total'), file=sys.stderr, flush=True)\n"
+    worker = machine.worker(program)
+    worker.record("records_read", QUEUE, 4)
+    assert machine.scrape_until(lambda found: (READ, queue()) in found)[READ, queue()] == 4
+    assert "5.0" in worker.kill().split()
 
 
 def test_it_works_without_beam() -> None:
