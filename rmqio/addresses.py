@@ -10,6 +10,8 @@ from rmqio.errors import LocalError
 
 _NAME: Final = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
 """Of a host, also as IPv4. Nothing else: what stops at another character than we do would connect elsewhere."""
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%[\w.-]{1,32})?", re.ASCII)
+"""`ipaddress` takes anything for a scope, also what ends a name for who resolves it."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
 _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
@@ -28,7 +30,13 @@ def parse_address(address: str) -> tuple[str, int]:
 
 def is_host(text: str) -> bool:
     """Whether it is a name or an IP address (IPv6 without brackets)."""
-    return _ip(text) is not None if ":" in text else len(text) <= 253 and _NAME.fullmatch(text) is not None
+    if ":" in text:
+        return _IPV6.fullmatch(text) is not None and _ip(text) is not None
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return len(text) <= 253 and _NAME.fullmatch(text) is not None
 
 
 def join_address(host: str, port: int | str) -> str:
@@ -79,6 +87,8 @@ class AddressPattern(NamedTuple):
     def matches(self, host: str, port: int) -> bool:
         """Whether an address is one of these."""
         host = canonical_host(host)
+        if "%" not in self.host:
+            host = host.partition("%")[0]  # the scope of an IPv6 address says by which interface, not to whom
         if self.network is not None:
             # Never a name: what it resolves to may change between this check and the connection.
             ip = _ip(host)
@@ -88,6 +98,8 @@ class AddressPattern(NamedTuple):
         is_of_ips = ":" in self.host or (set(self.host) <= set("0123456789.*") and self.host.strip("*") != "")
         if is_of_ips and _ip(host) is None:
             return False  # 10.0.* is not meant for 10.0.example.org
+        if ":" in host and ":" not in self.host and self.host.strip("*"):
+            return False  # nor a pattern of names for an IPv6 address
         return _glob(self.host, host)
 
 

@@ -46,7 +46,9 @@ _MERGED: Final = "merged"
 _GAUGES: Final = "gauge_livemostrecent"
 """prometheus_client's word for: the newest value of the processes that live. A queue's reader may move to another."""
 _KINDS: Final = {Kind.COUNTER: "counter", Kind.GAUGE: _GAUGES, Kind.DISTRIBUTION: "histogram"}
-_OURS: Final = re.compile(rf"(counter|{_GAUGES}|histogram)_rmqio-(\d+|{_MERGED})\.db")
+_HEAD_BYTES: Final = 8
+"""Of a file. One that has fewer has just been made, or its process was killed at that moment."""
+_OURS: Final = re.compile(rf"(counter|{_GAUGES}|histogram)_rmqio-(\d+-\d+|{_MERGED})\.db")
 
 
 class Address(NamedTuple):
@@ -180,7 +182,7 @@ class Export:
             break
         self._server = server
         with contextlib.suppress(OSError):
-            (self.folder / "server").write_text(str(os.getpid()))
+            (self.folder / "server").write_text(_process(os.getpid()))
         _LOGGER.info("metrics are at http://%s:%d/metrics", *self.address)
 
 
@@ -223,7 +225,7 @@ class _Values:
     def _file(self, kind: Kind) -> Any:
         file = self._files.get(kind)
         if file is None:
-            path = self._folder / f"{_KINDS[kind]}_rmqio-{os.getpid()}.db"
+            path = self._folder / f"{_KINDS[kind]}_rmqio-{_process(os.getpid())}.db"
             file = self._files[kind] = _library("mmap_dict").MmapedDict(str(path))
         return file
 
@@ -277,8 +279,8 @@ def clean_up(folder: Path) -> None:
     in many files, they become one.
     """
     dead: list[Path] = []
-    for pid, files in _files(folder).items():
-        if pid is None or _is_alive(pid):
+    for process, files in _files(folder).items():
+        if process is None or _is_alive(process):
             continue
         for file in files:
             if file.name.startswith(_GAUGES):
@@ -294,7 +296,7 @@ def forget_ended_run(folder: Path) -> None:
     before this process writes: a number of its own was then another's.
     """
     found = _files(folder)
-    if any(_is_alive(pid) for pid in found if pid not in (None, os.getpid())):
+    if any(_is_alive(process) for process in found if process not in (None, _process(os.getpid()))):
         return
     for file in (each for files in found.values() for each in files):
         file.unlink(missing_ok=True)  # another one that starts does the same
@@ -313,33 +315,51 @@ def _merge(folder: Path, files: list[Path]) -> None:
         sums.close()
 
 
-def _files(folder: Path) -> dict[int | None, list[Path]]:
+def _files(folder: Path) -> dict[str | None, list[Path]]:
     """The files of each process; None: what was merged. Others' are none of our business."""
-    found: dict[int | None, list[Path]] = {}
+    found: dict[str | None, list[Path]] = {}
     for file in sorted(folder.glob("*.db")):
-        if match := _OURS.fullmatch(file.name):
-            pid = None if match[2] == _MERGED else int(match[2])
-            found.setdefault(pid, []).append(file)
+        match = _OURS.fullmatch(file.name)
+        if match and _size_of(file) >= _HEAD_BYTES:
+            found.setdefault(None if match[2] == _MERGED else match[2], []).append(file)
     return found
 
 
-def _is_alive(pid: int | None) -> bool:
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0  # another has merged it
+
+
+def _process(pid: int) -> str:
+    """A process's number and when it began, in ticks since the machine did: numbers are used again."""
+    try:
+        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        began = "0"  # no Linux
+    return f"{pid}-{began}"
+
+
+def _is_alive(process: str | None) -> bool:
+    pid = int((process or "0").partition("-")[0])
     if not pid:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass
-    return True
+    return _process(pid) == process
 
 
-def _server_of(folder: Path) -> int:
+def _server_of(folder: Path) -> str | None:
     try:
-        return int((folder / "server").read_text())
-    except (OSError, ValueError):
-        return 0
+        found = (folder / "server").read_text()
+    except OSError:
+        return None
+    return found if re.fullmatch(r"\d+-\d+", found) else None
 
 
 def _folder(address: Address, given: str | os.PathLike[str] | None) -> Path:

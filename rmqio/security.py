@@ -165,8 +165,11 @@ class CallableCredentials:
             found: Any = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise CredentialsError(f"credentials: cannot import {self.function!r}: {error}") from error
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise CredentialsError(f"credentials: cannot import {self.function!r}: {error}") from None
+        except Exception as error:  # noqa: BLE001  # of the module's own code, whose words are as those of the function
+            what = type(error).__name__
+            raise CredentialsError(f"credentials: {self.function!r} cannot be imported: {what}") from None
         try:
             given = found()
         except CredentialsError:
@@ -296,18 +299,21 @@ class Security:
     def mapped(self, address: str) -> str:
         """Where to connect to for an address of a route. Raises `LocalError` for what is no address."""
         host, port = parse_address(address)
+        return self._rule_for(host, port) or address
+
+    def _rule_for(self, host: str, port: int) -> str | None:
         targets = {_key(origin): target for origin, target in self._pairs()}
         whole = targets.get((canonical_host(host), str(port)))
         if whole is not None:
             return whole
         other = targets.get((canonical_host(host), None))
-        return address if other is None else join_address(other.removeprefix("[").removesuffix("]"), port)
+        return None if other is None else join_address(other.removeprefix("[").removesuffix("]"), port)
 
     def allows(self, address: str) -> bool:
         """Whether an address of a route, before it is mapped, may be connected to. Raises as `mapped`."""
-        if not self.allowed_addresses or self.mapped(address) != address:
-            return True
         host, port = parse_address(address)
+        if not self.allowed_addresses or self._rule_for(host, port) is not None:
+            return True
         return any(AddressPattern.parse(pattern).matches(host, port) for pattern in self.allowed_addresses)
 
 

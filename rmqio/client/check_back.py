@@ -42,8 +42,8 @@ class KnownConnections(ConnectionPool):
 
     def connection(self, address: str) -> Connection:
         found = super().connection(address)
-        self._leading[found.address] = found
-        return found
+        # Two addresses that are mapped to one have one connection, for what comes by it and what answers that.
+        return self._leading.setdefault(found.address, found)
 
     def leading_to(self, address: str) -> Connection:
         """The connection with this `Connection.address`. Raises `LocalError` when there is none."""

@@ -10,6 +10,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.session import Call
+from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -53,5 +54,8 @@ class Dispatcher:
         return f"{socket.gethostname()}@{os.getpid()}#{id(self)}"
 
     def _vip(self, address: str) -> str:
-        host, port = parse_address(address)
+        try:
+            host, port = parse_address(address)
+        except LocalError:
+            return address  # the pool says what is wrong with it, and whose fault that is
         return join_address(host, port - _VIP_DISTANCE)

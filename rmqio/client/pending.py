@@ -224,6 +224,8 @@ class PendingRequest:
 
     def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
+        if isinstance(outcome, RmqioError) and outcome.stale_route:
+            self._sending.routes.invalidate(self.queue.topic)  # whoever sends it again shall not meet the same
         # Whoever keeps many of us until the end of a bundle should not keep their bodies and answers too.
         self._call = None
         self._command = _DONE

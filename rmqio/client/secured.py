@@ -39,9 +39,10 @@ class Signer:
         if held is None or now - held[0] > REFRESH_S:
             try:
                 found = self._source.get()
-            except CredentialsError as error:
+            except Exception as failure:  # noqa: BLE001  # a source may be a user's own
+                error = _told(failure)
                 if held is None:
-                    raise
+                    raise error from None
                 found = held[1]
                 if not self._is_failing:
                     _LOGGER.warning("the credentials of before are used on: %s", error)
@@ -50,6 +51,13 @@ class Signer:
                 self._is_failing = False
             held = self._held = (now, found)
         return held[1]
+
+
+def _told(failure: Exception) -> CredentialsError:
+    """Without the words of who is not of ours: they may quote what was asked for, and with what."""
+    if isinstance(failure, CredentialsError):
+        return failure
+    return CredentialsError(f"the source of credentials failed with {type(failure).__name__}")
 
 
 def secured(environment: Environment, security: Security) -> Environment:

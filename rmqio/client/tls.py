@@ -125,7 +125,10 @@ class TlsTransport:
         self._deadline = clock() + timeout_ms / 1000
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = tls.server_name or parse_address(address)[0]
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        try:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        except (ValueError, TypeError) as error:
+            raise SetupError(f"TLS: no certificate can be for {name!r}: {error}") from error
         self._name = name
         self._transport_is_connected = False
         self._is_connected = False

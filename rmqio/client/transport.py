@@ -88,8 +88,6 @@ class TcpTransport:
             self._candidates = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             raise _mapped("cannot connect to", address, error) from error
-        except UnicodeError as error:  # a name that IDNA does not know
-            raise TransportError(f"cannot connect to {address}: it is no name of a host: {error}") from error
         self._try_next(OSError("the host has no address"))
 
     def __repr__(self) -> str:

@@ -29,7 +29,10 @@ class Part(NamedTuple):
 def ranges_of(
     client: QueueClient, topic: str, start: StartFrom, stop: StopAt, group: str | None
 ) -> dict[MessageQueue, range]:
-    """What is to be read of each queue; of what a group has not got to also what retention has deleted, to be told."""
+    """What is to be read of each queue; of what a group has not got to also what retention has deleted, to be told.
+
+    Raises `OffsetOutOfRange` for a start behind the end.
+    """
     found = {}
     for queue in client.queues(topic):
         end = stop.resolve(queue, client)
@@ -38,6 +41,8 @@ def ranges_of(
         try:
             begin = start.resolve(queue, client, group=group)
         except OffsetOutOfRange as error:
+            if error.wanted > error.maximum:  # beyond the end: all would be sent again that a topic of this name has
+                raise
             begin = min(error.wanted, error.minimum)
         found[queue] = range(begin, max(begin, end))
     return found

@@ -33,9 +33,16 @@ from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, Timestam
 
 _LOGGER = logging.getLogger(__name__)
 _stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
+_body = operator.itemgetter(Record._fields.index("body"))
 _RUN_RECORDS = 512
 _RUN_BYTES = 1 << 20
 RESUME_DELAY = Duration(micros=10_000)
+
+
+def _held_bytes(records: list[Record]) -> int:
+    """What they take: as they are stored, or as they were compressed."""
+    stored: int = sum(map(_stored_size, records))
+    return max(stored, sum(map(len, map(_body, records))))
 
 
 @dataclass(frozen=True)
@@ -223,7 +230,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     def _more(self, reader: QueueReader, fetched: Fetched, wanted: int, deadline: float) -> Fetched:
         """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
         wanted = min(wanted, _RUN_RECORDS)
-        records, size = fetched.records, sum(map(_stored_size, fetched.records))
+        records, size = fetched.records, _held_bytes(fetched.records)
         while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready:
             try:
                 more = reader.poll()
@@ -231,7 +238,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 break  # raised again by the next poll, when what came before it is through
             if more is None:
                 break
-            size += sum(map(_stored_size, more.records))
+            size += _held_bytes(more.records)
             records = records + more.records
             fetched = more._replace(
                 records=records, corrupt=fetched.corrupt + more.corrupt, skipped=fetched.skipped + more.skipped

@@ -30,7 +30,7 @@ def test_address_is_split(address: str, parts: tuple[str, int]) -> None:
     [
         "", ":", "h", "h:", ":1", "h:0", "h:65536", "h:x", "h:-1", "h:²", "h:" + "9" * 5000, "a..b:1", ".a:1",
         "x" * 64 + ".com:1", "a." * 127 + "a:1", "10.1.1.1\0.example.com:1", "a b:1", "a/b:1", "[a]:1", "[::1:1",
-        "a]:1", "::g:1", "http://a:1", "a@b:1",
+        "a]:1", "::g:1", "[::1%1\0.example.com]:1", "[::1%]:1", "[::1%a/b]:1", "é" * 60 + ":1", "http://a:1", "a@b:1",
     ],
 )  # fmt: skip
 def test_what_is_no_address(address: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from rmqio.client.pool import ConnectionPool
-from rmqio.client.transport import connect_tcp
-from rmqio.errors import SetupError, TransportError
+from rmqio.client.producer import RemotingProducer
+from rmqio.errors import SetupError
+from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.security import Security
+from rmqio.testing import FakeBroker
 
 
 def pool(security: Security) -> ConnectionPool:
@@ -36,12 +39,21 @@ def test_elsewhere_none_goes_and_no_message_is_at_fault(limited: ConnectionPool,
         limited.connection(address)
 
 
-@pytest.mark.parametrize("address", ["", "null", "10.1.2.3\0.example:10911", "a b:1", "h:99999"])
+@pytest.mark.parametrize("address", ["", "null", "10.1.2.3\0.example:10911", "[::1%1\0.example]:1", "a b:1", "h:99999"])
 def test_what_is_no_address_is_the_routes_fault(address: str) -> None:
     with pytest.raises(SetupError, match="which is no address"):
         pool(Security()).connection(address)
 
 
-def test_a_name_that_no_dns_can_ask_for_is_an_error_of_transport() -> None:
-    with pytest.raises(TransportError, match="it is no name of a host"):
-        connect_tcp("é" * 60 + ":1", 100)
+@pytest.mark.parametrize("address", ["broker_without_port", "h:70000", "h:2", "a\0b:10911"])
+def test_nor_is_it_the_messages_fault_where_sends_have_a_port_of_their_own(address: str) -> None:
+    with FakeBroker() as broker:
+        broker.cluster.create_topic("topic", 1)
+        options = ClientOptions(broker.name_server, vip_channel=True, max_retries=0)
+        with RemotingProducer(options, "group") as producer:
+            (queue,) = producer.queues("topic")
+            route = producer._routes.route("topic")
+            data = replace(route.brokers[queue.broker], addresses={0: address})
+            producer._routes._keep("topic", replace(route, brokers={queue.broker: data}))
+            with pytest.raises(SetupError, match="which is no address"):
+                producer.submit([Message(b"x")], queue).result()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rmqio.client.check_back import KnownConnections
+from rmqio.client.environment import Environment
 from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionOutcomeUnknown, TransactionProducer
 from rmqio.errors import FlushDiskTimeout, LocalError, RequestTimeout, TransportError
 from rmqio.model import Message, Record
@@ -434,3 +436,11 @@ def test_an_unknown_outcome_is_no_other_error() -> None:
     error = TransactionOutcomeUnknown("id", COMMIT)
     assert not error.retriable
     assert not isinstance(error, TransportError | RequestTimeout)
+
+
+def test_two_addresses_that_lead_to_one_place_have_one_connection() -> None:
+    """Else what ends a transaction goes by another than its half message did."""
+    security = Security(address_map={"a:1": "gateway:7", "b:1": "gateway:7"})
+    pool = KnownConnections(ClientOptions("name-server:9876", security=security), Environment())
+    assert pool.connection("a:1") is pool.connection("b:1") is pool.leading_to("gateway:7")
+    pool.close()

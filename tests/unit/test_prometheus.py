@@ -110,7 +110,7 @@ class Machine:
         while time.monotonic() < deadline:
             said = [file.read_text() for file in self.folder.glob("rmqio-prometheus-*/server")]
             for each in workers:
-                if said == [str(each.process.pid)]:
+                if said == [prometheus._process(each.process.pid)]:
                     return each
             time.sleep(0.05)
         raise AssertionError(said)
@@ -195,12 +195,12 @@ def test_counts_of_many_dead_processes_become_one_file(tmp_path: Path, machine: 
     keeper.record("records_read", QUEUE, 1)
     (folder,) = machine.folder.glob("rmqio-prometheus-*")
     machine.scrape_until(lambda found: found[READ, queue()] == 1)
-    mine = keeper.process.pid
+    mine = prometheus._process(keeper.process.pid)
     (counts,) = folder.glob(f"counter_rmqio-{mine}.db")
     dead = subprocess.Popen(["true"])
     dead.wait()
     for number in range(prometheus._MAX_DEAD_FILES + 1):  # as that many processes would leave behind
-        (folder / f"counter_rmqio-{dead.pid + 10_000_000 + number}.db").write_bytes(counts.read_bytes())
+        (folder / f"counter_rmqio-{dead.pid + 10_000_000 + number}-1.db").write_bytes(counts.read_bytes())
     wanted = 1 + prometheus._MAX_DEAD_FILES + 1
     assert machine.scrape()[READ, queue()] == wanted
     assert machine.scrape()[READ, queue()] == wanted
@@ -268,7 +268,7 @@ def test_a_port_that_another_has_is_tried_seldom(
         assert paused == [10, 20, 40, 60, 60, 60]
         (said,) = caplog.messages
         assert "which none of ours serves" in said
-        (tmp_path / "server").write_text(str(os.getpid()))  # one of ours has it: it may end at any time
+        (tmp_path / "server").write_text(prometheus._process(os.getpid()))  # one of ours has it: it may end at any time
         paused.clear()
         with pytest.raises(Enough):
             export._wait_for_port()
@@ -314,6 +314,31 @@ def test_a_folder_that_vanishes_is_a_warning(machine: Machine) -> None:
     for number in (1, 2):
         worker.record("lag_messages", f"t/broker-a/{number}", 1)
     assert worker.kill().count("metrics are not exported any more: FileNotFoundError") == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a process's number is all that is known")
+def test_a_number_that_another_process_has_now_does_not_keep_a_dead_one_alive(machine: Machine) -> None:
+    worker = machine.worker()
+    worker.record("lag_messages", QUEUE, 42)
+    (folder,) = machine.folder.glob("rmqio-prometheus-*")
+    (gauges,) = folder.glob("gauge_*")
+    worker.kill()
+    gauges.rename(folder / f"{prometheus._GAUGES}_rmqio-{os.getpid()}-1.db")  # as if this process had begun so early
+    prometheus.clean_up(folder)
+    assert not list(folder.glob("gauge_*"))
+    assert list(folder.glob("counter_*"))
+    prometheus.forget_ended_run(folder)
+    assert not list(folder.glob("*.db"))
+
+
+def test_a_file_that_was_just_being_made_is_passed_over(machine: Machine) -> None:
+    """Of a process that was killed between making it and giving it its size."""
+    worker = machine.worker()
+    worker.record("records_read", QUEUE, 5)
+    (folder,) = machine.folder.glob("rmqio-prometheus-*")
+    for number in range(prometheus._MAX_DEAD_FILES + 1):
+        (folder / f"counter_rmqio-{10_000_000 + number}-1.db").write_bytes(b"")
+    assert machine.scrape_until(lambda found: (READ, queue()) in found)[READ, queue()] == 5
 
 
 def test_a_new_run_begins_at_nothing(machine: Machine) -> None:

@@ -411,6 +411,17 @@ def test_what_retention_took_before_a_group_got_to_it_is_lost(cluster: InMemoryC
     assert run(cluster, start=StartFrom.specific_offsets({DEAD[0]: 1}), consumer_group="h").lost == kept - 1
 
 
+def test_a_start_behind_the_end_sends_nothing_again(cluster: InMemoryCluster) -> None:
+    """The topic was made anew, or a broker has lost its tail: what is there now may all have been sent."""
+    for number in range(3):
+        letter(cluster, offset=number)
+    with pytest.raises(OffsetOutOfRange, match="made anew"):
+        run(cluster, start=StartFrom.specific_offsets({DEAD[0]: 7}), consumer_group="g")
+    cluster.commit("g", DEAD[0], 7)
+    with pytest.raises(OffsetOutOfRange, match="made anew"):
+        run(cluster, consumer_group="g")
+
+
 @pytest.mark.parametrize("stop", [None, StopAt.offsets({DEAD[0]: 4})])
 def test_what_retention_takes_meanwhile_is_lost(cluster: InMemoryCluster, stop: StopAt | None) -> None:
     cluster.poll_records = 1

@@ -188,6 +188,36 @@ def test_what_a_function_raises_is_told_without_its_words() -> None:
     assert raised.value.__suppress_context__
 
 
+def test_nor_are_those_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vault_of_a_test.py").write_text(f"raise ValueError('{SECRET}')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CredentialsError, match="cannot be imported: ValueError") as raised:
+        CallableCredentials("vault_of_a_test:get").get()
+    assert SECRET not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+def test_a_source_of_the_users_own_may_raise_anything(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    answers: list[Any] = [KeyError(SECRET), given(), KeyError(SECRET), given()]
+
+    class Source:
+        def get(self) -> Credentials:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+
+    sign = Signer(Source(), lambda: now[0])
+    with pytest.raises(CredentialsError, match="failed with KeyError"):
+        sign()
+    for _ in range(3):
+        assert sign() == given()
+        now[0] += REFRESH_S + 0.1
+    assert len(caplog.records) == 1
+    assert SECRET not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "source"),
     [
@@ -284,7 +314,7 @@ def test_options_of_tls_that_contradict_each_other() -> None:
     for more in ({"ca_file": "ca.pem"}, {"server_name": "a"}):
         with pytest.raises(LocalError, match="insecure verifies nothing"):
             Tls(insecure=True, **more)  # type: ignore[arg-type]
-    for name in (".a", "a b", "a\0", "a..b"):
+    for name in (".a", "a b", "a\0", "a..b", "ä" * 63, "::1%1\0"):
         with pytest.raises(LocalError, match="must be a host's name or IP address"):
             Tls(server_name=name)
     with pytest.raises(LocalError, match="no name of an environment variable"):
@@ -327,6 +357,12 @@ def test_options_of_tls_that_contradict_each_other() -> None:
         (("fd00::*",), "[fd00::7]:1", True),
         (("FD00:0:0::1",), "[fd00::1]:1", True),
         (("a.b",), "axb:1", False),
+        (("*.example.com",), "[fe80::1%1.example.com]:1", False),
+        (("fe80::1",), "[fe80::1%eth0]:1", True),
+        (("fe80::/10",), "[fe80::1%eth0]:1", True),
+        (("fe80::1%eth0",), "[fe80::1%eth0]:1", True),
+        (("fe80::1%eth0",), "[fe80::1%eth1]:1", False),
+        (("*",), "[fe80::1]:1", True),
         (("*",), "anything:1", True),
     ],
 )
@@ -354,6 +390,10 @@ def test_mapped_addresses(given: dict[str, str], address: str, target: str) -> N
     found = Security(address_map=given)
     assert found.mapped(address) == target
     assert Security(address_map=given, allowed_addresses=["nothing.else"]).allows(address) is (address != target)
+
+
+def test_an_address_that_is_mapped_to_itself_is_allowed() -> None:
+    assert Security(address_map={"a:1": "a:1"}, allowed_addresses=["nothing.else"]).allows("a:1")
 
 
 def test_rules_for_addresses_that_will_not_do() -> None:

@@ -37,8 +37,8 @@ class Outcomes:
 class Setting:
     """A gathering that has seen a topic of four queues, of which one is left."""
 
-    def __init__(self, broker: FakeBroker) -> None:
-        options = ClientOptions(broker.name_server, route_refresh_ms=3_600_000)
+    def __init__(self, broker: FakeBroker, max_retries: int) -> None:
+        options = ClientOptions(broker.name_server, route_refresh_ms=3_600_000, max_retries=max_retries)
         self.outcomes = Outcomes()
         self.producer = RemotingProducer(options, "group")
         sender = BatchSender(self.producer, self.outcomes, max_in_flight=2, ordered=True)  # type: ignore[arg-type]
@@ -77,9 +77,9 @@ def broker() -> Iterator[FakeBroker]:
         yield fake
 
 
-@pytest.fixture
-def setting(broker: FakeBroker) -> Iterator[Setting]:
-    made = Setting(broker)
+@pytest.fixture(params=[3])
+def setting(broker: FakeBroker, request: pytest.FixtureRequest) -> Iterator[Setting]:
+    made = Setting(broker, request.param)
     yield made
     made.producer.close()
 
@@ -96,6 +96,7 @@ def test_messages_without_a_key_move_to_a_queue_that_is_left(broker: FakeBroker,
     assert bodies(broker, 8) == set(sent)
 
 
+@pytest.mark.parametrize("setting", [0, 3], ids="with {} retries".format, indirect=True)
 def test_messages_with_a_key_fail_the_bundle_which_then_finds_their_queue(broker: FakeBroker, setting: Setting) -> None:
     messages = [Message(b"%d" % n, sharding_key=key) for n, key in enumerate(setting.keys)]
     with pytest.raises(QueueNotExist, match=r"queueId\[[123]\] is illegal"):

@@ -18,10 +18,12 @@ from rmqio.model import MessageFilter
 from rmqio.seams import Fetched
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.descriptor import QueueDescriptorCoder
+from rmqio.transforms.read_fn import ReadQueueFn
 from rmqio.transforms.readers import Readers
 from rmqio.transforms.restriction import QueueRange
 from rmqio.transforms.shared import shared_client
 from tests.helpers.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
+from tests.helpers.records import record_of
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 
@@ -491,3 +493,20 @@ def test_a_descriptor_carries_the_offsets_of_its_own_queue_only() -> None:
 def test_garbage_is_no_descriptor(data: bytes) -> None:
     with pytest.raises(WireError, match="not a queue descriptor"):
         QueueDescriptorCoder().decode(data)
+
+
+def test_a_run_ends_at_what_its_bodies_take_however_small_they_were_stored() -> None:
+    """Compressed a thousandfold, messages that fit the bytes of a run would be half a gigabyte."""
+    record = record_of(b"x" * 600 * 1024)._replace(stored_size=600)
+
+    class Endless:
+        is_ready = True
+        polls = 0
+
+        def poll(self) -> Fetched:
+            self.polls += 1
+            return Fetched([record], (), 0, 1_000)
+
+    reader = Endless()
+    run = ReadQueueFn._more(object.__new__(ReadQueueFn), reader, reader.poll(), 5_000, float("inf"))  # type: ignore[arg-type]
+    assert len(run.records) == reader.polls == 2
