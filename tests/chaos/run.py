@@ -37,6 +37,7 @@ _WRITERS: Final[tuple[tuple[str, Kind, int, float], ...]] = (
 """Name, kind, messages of a batch, pause in seconds."""
 _MOST_QUEUES: Final = 6
 _PROGRESS_S: Final = 10.0
+_START_S: Final = 90.0
 DRAIN_S: Final = 90.0
 Print = Callable[[str], object]
 
@@ -197,6 +198,7 @@ class Chaos:
 
     def rage(self, seconds: float) -> None:
         """Faults until the time is over; then all is repaired."""
+        self._await_pipelines()
         end = time.monotonic() + seconds
         possible = [
             *faults.server_faults(self._cluster),
@@ -216,6 +218,7 @@ class Chaos:
                 if fault.repair is not None:
                     self._during(fault.repair)
                     self._tell(f"{fault.target} is back")
+            self._await_pipelines()
         self._watch(max(end - time.monotonic(), 0))
 
     def settle(self) -> Report:
@@ -273,6 +276,14 @@ class Chaos:
             while not future.done():
                 self._watch(0.1)
             future.result()
+
+    def _await_pipelines(self) -> None:
+        """Until each reads. One that starts while all brokers are down fails by right: then no such topic is known."""
+        end = time.monotonic() + _START_S
+        while not all(pipeline.lives[-1] for pipeline in self._pipelines):
+            if time.monotonic() > end:
+                raise AssertionError(f"a pipeline has read nothing {_START_S:.0f} s after its start")
+            self._watch(0.25)
 
     def _watch(self, seconds: float) -> None:
         """Follow the pipelines and producers. Raises if one of them has ended."""
