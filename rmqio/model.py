@@ -60,7 +60,7 @@ class Message(_MessageFields):
       body: the payload. Must not be empty (a broker answers an empty single send with an internal error).
       topic: where to; None: the topic of the `WriteToRocketMQ` or of the send call.
       tags: one tag; consumers filter on it.
-      keys: business keys, without white space; the broker indexes them.
+      keys: business keys, without white space; the broker indexes them. White space parts one text into several.
       properties: user properties. Names that RocketMQ reserves are refused when the message is encoded.
       sharding_key: messages with the same key go to the same queue, by the rule that Java producers use.
       delay_level: 1 to 18 (1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h).
@@ -75,12 +75,14 @@ class Message(_MessageFields):
         *,
         topic: str | None = None,
         tags: str | None = None,
-        keys: tuple[str, ...] | list[str] = (),
+        keys: tuple[str, ...] | list[str] | str = (),
         properties: Mapping[str, str] = _NO_PROPERTIES,
         sharding_key: str | None = None,
         delay_level: int | None = None,
         deliver_at_ms: int | None = None,
     ) -> Message:
+        if isinstance(keys, str):
+            keys = keys.split()
         return tuple.__new__(
             cls, (body, topic, tags, tuple(keys), properties, sharding_key, delay_level, deliver_at_ms)
         )

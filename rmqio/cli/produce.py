@@ -7,15 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from rmqio.cli.arguments import new_command, parse_count, parse_property, parse_time
+from rmqio.cli.arguments import new_command, parse_coming_time, parse_count, parse_property
 from rmqio.cli.connect import client_options, missing_topic, queue_client, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import duration, note, plural, print_json, time_text
-from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.errors import LocalError, RmqioError, SystemError_, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
-from rmqio.seams import Producer
+
+if TYPE_CHECKING:
+    from rmqio.client.producer import RemotingProducer
 
 GROUP: Final = "rmqio_producer"
 """The producer group; producers of a group share nothing."""
@@ -30,7 +32,7 @@ _MAX_LINE_BYTES: Final = 4 << 20
 
 _MORE = """\
 BODY `-` is standard input: all of it as one message, or with --lines one message a line, sent in batches as it comes.
---deliver_at takes a time as `peek --from` does, at most three days ahead.
+--deliver_at takes a time as `peek --from` does, but 10m is in ten minutes; at most three days ahead.
 
 At least once: a try whose outcome is unknown is repeated and may be stored twice. What is said to be sent is stored.
 
@@ -62,7 +64,7 @@ def add_commands(commands: Any) -> None:
     add("--sharding_key", metavar="KEY", help="all messages of one key go to one queue, as with Java's producers")
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--delay_level", type=parse_count, metavar="1..18", help="1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h")
-    when.add_argument("--deliver_at", type=parse_time, metavar="TIME", help="not visible before")
+    when.add_argument("--deliver_at", type=parse_coming_time, metavar="TIME", help="not visible before")
     add("--json", action="store_true", help="where each message went, one JSON document a line")
     parser.set_defaults(writes=True)
 
@@ -99,7 +101,7 @@ def _produce(arguments: argparse.Namespace) -> int:
 class _Sending:
     """Sends bodies, all with what the template has besides, and tells of it."""
 
-    def __init__(self, producer: Producer, template: Message, *, as_json: bool, shows_each: bool) -> None:
+    def __init__(self, producer: RemotingProducer, template: Message, *, as_json: bool, shows_each: bool) -> None:
         self._producer, self._template = producer, template
         self._as_json, self._shows_each = as_json, shows_each
         # A batch cannot hold delayed messages: their delay would be ignored.
@@ -130,14 +132,17 @@ class _Sending:
     def send(self, bodies: Sequence[bytes]) -> None:
         """Send a batch, which is stored whole or not at all. Raises `CommandFailed` saying how far it got."""
         messages = [self._template.replace(body=body) for body in bodies]
+        unknown = self._producer.statistics.unknown_outcomes
         try:
             is_single = len(messages) == 1  # only those can be delayed
             results = [self._producer.send(messages[0])] if is_single else self._producer.send_batch(messages)
         except RmqioError as error:
-            if not self._sent:
+            may_be_stored = self._producer.statistics.unknown_outcomes > unknown or isinstance(error, SystemError_)
+            if not self._sent and not may_be_stored:
                 raise
             lines = f"message {self._sent + 1}" + (f" to {self._sent + len(bodies)}" if len(bodies) > 1 else "")
-            raise CommandFailed(f"{lines} not sent, {plural(self._sent, 'message')} before: {error}") from error
+            outcome = "may be stored or not, also more than once" if may_be_stored else "not sent"
+            raise CommandFailed(f"{lines} {outcome}, {plural(self._sent, 'message')} sent before: {error}") from error
         self._sent += len(results)
         for result in results:
             self._tell(result)

@@ -86,6 +86,8 @@ class TransactionProducer:
         environment = replace(environment or Environment(), on_pushed=self._inbox.take_over)
         self._options = options
         self._environment = environment
+        if not callable(check):
+            raise LocalError(f"check is {check!r}; it must be a function: by it a broker learns of what was left open")
         self._check: Callable[[Record], object] = check  # whatever it gives
         self._topics = frozenset(topics)
         self._pool = KnownConnections(options, environment)

@@ -13,6 +13,7 @@ from apache_beam.utils.timestamp import Duration
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import UNIQ_KEY, Record
+from rmqio.transforms.in_process import is_in_process
 from rmqio.transforms.metrics import Count, observe_process
 
 
@@ -52,6 +53,11 @@ class DropDuplicates(beam.PTransform):
         self._id_of = id_of
 
     def expand(self, records: Any) -> Any:
+        if not records.is_bounded and is_in_process(records.pipeline):
+            raise LocalError(
+                "DropDuplicates behind a read without end: the Direct runner fires its timers at once, so that copies "
+                "would pass. Give the read a stop, or take --runner=SparkRunner --streaming or --runner=FlinkRunner"
+            )
         by_id = records | "By id" >> beam.ParDo(_ByIdFn(self._id_of)).with_output_types(Tuple[bytes, Record])
         return by_id | "First of each id" >> beam.ParDo(_FirstFn(self.within_ms)).with_output_types(Record)
 

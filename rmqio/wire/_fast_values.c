@@ -88,7 +88,12 @@ make_message(PyObject *type, PyObject *const *args, size_t count, PyObject *keyw
         }
         fields[field] = args[positional + i];
     }
-    PyObject *keys = PySequence_Tuple(fields[MESSAGE_KEYS]); /* the same one, if it is a tuple */
+    PyObject *words = PyUnicode_Check(fields[MESSAGE_KEYS]) ? PyUnicode_Split(fields[MESSAGE_KEYS], NULL, -1) : NULL;
+    if (words == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *keys = PySequence_Tuple(words == NULL ? fields[MESSAGE_KEYS] : words); /* the same one, if it is a tuple */
+    Py_XDECREF(words);
     if (keys == NULL) {
         return NULL;
     }

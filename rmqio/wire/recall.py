@@ -18,7 +18,7 @@ def broker_of(handle: str) -> str:
     """The name of the broker that a recall handle belongs to. Raises `LocalError` for what is no handle."""
     try:
         parts = base64.b64decode(handle.encode(), altchars=b"-_", validate=True).decode().split(" ")
-    except (binascii.Error, UnicodeError) as error:
+    except (binascii.Error, UnicodeError, AttributeError, ValueError) as error:
         raise LocalError(f"recall handle {handle!r} is none: {error}") from error
     if len(parts) != _PARTS or parts[0] != _VERSION:
         raise LocalError(f"recall handle {handle!r} is none, or of a version that is not known here")

@@ -62,7 +62,11 @@ def main(argv: Sequence[str]) -> int:
     except NoAnswer as reason:
         print(f"audit: the database of vulnerabilities cannot be asked from here, so nothing is known ({reason})")
         return 1 if "--require" in argv else 0
-    print("\n".join(found) or f"audit: no known vulnerabilities in {len(report['dependencies'])} packages")
+    skipped = sum("vulns" not in package for package in report["dependencies"])
+    some = f"; {skipped} others were not found in the database" if skipped else ""
+    print(
+        "\n".join(found) or f"audit: no known vulnerabilities in {len(report['dependencies']) - skipped} packages{some}"
+    )
     return 1 if found else 0
 
 

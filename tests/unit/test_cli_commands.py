@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,9 @@ from rmqio.cli.main import main, make_parser
 from rmqio.cli.messages import Item
 from rmqio.cli.produce import _lines_of
 from rmqio.errors import TopicNotExist
-from rmqio.model import MessageFilter, Record
+from rmqio.model import MessageFilter, Record, decode_properties
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
-from rmqio.testing.faults import answer
+from rmqio.testing.faults import answer, close
 from rmqio.wire.codes import RequestCode
 
 
@@ -240,8 +241,32 @@ def test_a_batch_that_fails_says_how_far_it_got(
     broker.on(RequestCode.SEND_BATCH_MESSAGE, answer(16, "no"), times=None)
     rmqio("produce", "orders", "--lines", text, status=1)
     stored = sum(broker.cluster.stored_queue(queue).end for queue in broker.cluster.create_topic("orders", 2))
-    assert f"{stored:,} messages before" in rmqio.err
+    assert f"{stored:,} messages sent before" in rmqio.err
+    assert " not sent, " in rmqio.err
     assert 0 < stored < 2_000
+
+
+def test_an_unknown_outcome_is_told_as_one(broker: FakeBroker, rmqio: Tool) -> None:
+    broker.on(RequestCode.SEND_MESSAGE_V2, close(executed=True), times=None)
+    rmqio("produce", "orders", "x", status=1)
+    assert "message 1 may be stored or not, also more than once" in rmqio.err
+
+
+def test_a_broker_that_nobody_reaches_stores_nothing(broker: FakeBroker, rmqio: Tool) -> None:
+    broker.stop_broker("broker-a")
+    broker.stop_broker("broker-b")
+    rmqio("produce", "orders", "x", status=1)
+    assert "may be stored" not in rmqio.err
+
+
+def test_a_delivery_in_ten_minutes(broker: FakeBroker, rmqio: Tool) -> None:
+    before = time.time()
+    rmqio("produce", "orders", "x", "--deliver_at", "10m")
+    (sent,) = (request for _, request in broker.requests if request.code == RequestCode.SEND_MESSAGE_V2)
+    properties = decode_properties(sent.ext["i"].encode())
+    assert before + 599 < int(properties["TIMER_DELIVER_MS"]) / 1000 < before + 700
+    rmqio("produce", "orders", "x", "--deliver_at", "2020-01-01T00:00:00Z", status=2)
+    assert "is over; 10m is in ten minutes" in rmqio.err
 
 
 def test_delayed_lines_go_one_by_one(broker: FakeBroker, rmqio: Tool) -> None:

@@ -197,3 +197,10 @@ def test_route_gives_sorted_queues_that_permission_and_master_allow() -> None:
         ("z", 1),
     ]
     assert [queue[1:] for queue in route.writable()] == [("a", 0), ("a", 1), ("write-only", 0), ("z", 0)]
+
+
+def test_keys_that_are_one_text_are_parted_by_white_space_as_in_java() -> None:
+    assert Message(b"x", keys="o-17").keys == ("o-17",)
+    assert Message(b"x", keys=" a  b\t").keys == ("a", "b")
+    assert Message(b"x", keys="").keys == ()
+    assert Message(b"x", keys=["a b"]).keys == ("a b",)

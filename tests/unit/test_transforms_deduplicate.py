@@ -211,3 +211,18 @@ def test_a_read_refuses_what_does_not_fit(cluster: InMemoryCluster, arguments: A
 def test_an_id_is_made_by_a_callable() -> None:
     with pytest.raises(LocalError, match="id_of is 'key'"):
         DropDuplicates(id_of="key")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stop", [None, StopAt.latest()])
+def test_on_the_direct_runner_it_needs_a_read_that_ends(stop: StopAt | None) -> None:
+    """Its timers fire at once there: an id would be forgotten as soon as it was seen."""
+    cluster = InMemoryCluster()
+    cluster.create_topic("t", 1)
+    factory = InMemoryClientFactory(cluster)
+    pipeline = beam.Pipeline(runner="DirectRunner")
+    read = ReadFromRocketMQ("t", stop=stop, deduplicate=DropDuplicates(), client_factory=factory)
+    if stop is None:
+        with pytest.raises(LocalError, match="timers at once"):
+            pipeline | read
+    else:
+        assert pipeline | read

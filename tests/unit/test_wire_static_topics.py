@@ -144,6 +144,12 @@ def test_a_client_finds_the_broker_of_a_queue() -> None:
         pool.close()
 
 
+def test_none_is_no_recall_handle() -> None:
+    """As a `SendResult` of a message without a delivery time has it."""
+    with pytest.raises(LocalError, match="recall handle None is none"):
+        broker_of(None)  # type: ignore[arg-type]
+
+
 def test_the_broker_of_a_recall_handle() -> None:
     assert broker_of("djEgdG9waWMgYnJva2VyLWEgMTcwMDAwMDAwMDAwMCBJRA==") == "broker-a"
     for wrong in ("", "djIgYSBiIGMgZA==", "djEgYSBi", "/w==", "%%%", "ä"):
