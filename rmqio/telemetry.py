@@ -47,7 +47,7 @@ METRICS: Final[dict[str, Metric]] = {
     for metric in (
         Metric("records_read", _C, "messages", QUEUE, "handed to the pipeline, failures to decode included"),
         Metric("bytes_read", _C, "bytes", QUEUE, "as stored by the broker (compressed, with properties)"),
-        Metric("pull_latency_ms", _D, "ms", BROKER, "from sending a pull to decoding its answer; a broker holds it while the queue is empty"),
+        Metric("pull_latency_ms", _D, "ms", BROKER, "from sending a pull to its answer, decoded; held ones too"),
         Metric("pull_retries", _C, "pulls", QUEUE, "tried again after no answer, or one that may be better later"),
         Metric("decode_failures", _C, "messages", TOPIC, "went to the error output, or failed the pipeline"),
         Metric("duplicates_dropped", _C, "messages", TOPIC, "dropped by `DropDuplicates`"),
