@@ -153,7 +153,7 @@ from rmqio.client.transactions import TransactionProducer
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 server, group, topic = sys.argv[1:]
-producer = TransactionProducer(ClientOptions(server), group, None, topics=[topic])
+producer = TransactionProducer(ClientOptions(server), group, print, topics=[topic])
 transaction = producer.begin(Message(b"orphan", topic=topic))
 print(transaction.message_id, flush=True)
 time.sleep(60)

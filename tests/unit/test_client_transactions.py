@@ -444,3 +444,8 @@ def test_two_addresses_that_lead_to_one_place_have_one_connection() -> None:
     pool = KnownConnections(ClientOptions("name-server:9876", security=security), Environment())
     assert pool.connection("a:1") is pool.connection("b:1") is pool.leading_to("gateway:7")
     pool.close()
+
+
+def test_a_check_that_is_no_function_is_refused() -> None:
+    with pytest.raises(LocalError, match="check is None; it must be a function"):
+        TransactionProducer(ClientOptions("a:1"), "group", None, topics=["t"])  # type: ignore[arg-type]
