@@ -12,27 +12,22 @@ read back and compared in each run. Connecting is not timed. Exit status: 0, or 
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from bench.config import BROKER_CONFIG, BROKER_HEAP_MB, Plan
-from bench.lab import Lab, say
+from bench import beside
+from bench.beside import BareLab
+from bench.config import Plan
+from bench.lab import say
 from bench.ours import body
-from bench.report import BUSY_WARNING, Report, table
 from bench.rows import Row
-from bench.tally import BenchError, Tally, require_equal
+from bench.tally import Tally, require_equal
 from rmqio.librocketmq import LibrocketmqClientFactory
-from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.seams import PendingSend
@@ -120,20 +115,7 @@ THEIRS: Final = "librocketmq"
 MODULE: Final = "module"
 
 
-class _Lab(Lab):
-    """Without Java."""
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmqio-bench-")))
-            say("starting RocketMQ ...")
-            self.broker = stack.enter_context(LocalRocketMQ(broker_heap_mb=BROKER_HEAP_MB, broker_config=BROKER_CONFIG))
-            self.name_server = self.broker.name_server
-            self._stack = stack.pop_all()
-        return self
-
-
-def _run(lab: Lab, side: str, case: str, size: int) -> tuple[float, Tally]:
+def _run(lab: BareLab, side: str, case: str, size: int) -> tuple[float, Tally]:
     """One run: messages a second, and what is stored of them."""
     plan, topic = lab.plan, lab.topic(f"{side}_{case}_{size}")
     before = lab.ends(topic)
@@ -148,9 +130,10 @@ def _run(lab: Lab, side: str, case: str, size: int) -> tuple[float, Tally]:
     return tally.count / answer["seconds"], tally
 
 
-def compare(lab: Lab, size: int) -> list[Row]:
+def compare(lab: BareLab, size: int) -> list[Row]:
     """Warm-ups, then repeats; the order of the sides is turned round at each. Raises `UnequalWork`."""
     plan = lab.plan
+    lab.topic(CONNECT, queues=1)
     sides = [(OURS, "single"), (THEIRS, "single"), (MODULE, "single"), (OURS, "batches"), (THEIRS, "batches")]
     rates: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
     for repeat in range(1 - plan.warm_ups, plan.repeats + 1):
@@ -176,36 +159,9 @@ def compare(lab: Lab, size: int) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    small = Plan(messages=100_000, sync_messages=10_000, repeats=7, batch=100)
-    parser = argparse.ArgumentParser(prog="python -m bench.librocketmq", description=(__doc__ or "").partition("\n")[0])
-    names: dict[str, Callable[[str], Any]] = {
-        "messages": int, "sync_messages": int, "repeats": int, "warm_ups": int, "batch": int, "in_flight": int,
-    }  # fmt: skip
-    for name, kind in names.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{getattr(small, name):,} by default")
-    parser.add_argument("--sizes", default="100,1024", help="of the bodies, in bytes; 100,1024 by default")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    given = parser.parse_args(arguments)
-    plan = replace(small, sizes=tuple(int(size) for size in given.sizes.split(",")))
-    if given.quick:
-        plan = replace(plan, messages=4_000, sync_messages=500, repeats=2, warm_ups=1)
-    plan = replace(plan, **{name: getattr(given, name) for name in names if getattr(given, name) is not None})
-    report = Report(plan.describe(), round(os.getloadavg()[0], 1))
-    try:
-        with _Lab(plan) as lab:
-            lab.topic(CONNECT, queues=1)
-            for size in plan.sizes:
-                report.rows += compare(lab, size)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    print(table(report.rows))
-    if given.json:
-        report.write_json(given.json)
-    if report.is_busy:
-        print(BUSY_WARNING.format(report.load_at_start).strip("*"))
-    return 0
+    usual = Plan(messages=100_000, sync_messages=10_000, repeats=7, batch=100)
+    quick = replace(usual, messages=4_000, sync_messages=500, repeats=2, warm_ups=1)
+    return beside.main(arguments, "librocketmq", __doc__, BareLab, compare, usual=usual, quick=quick)
 
 
 if __name__ == "__main__":

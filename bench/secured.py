@@ -10,43 +10,31 @@ measured of these is the client's part. Ratios are to plain. Cases, repeats and 
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Self
 
-from bench.config import BROKER_CONFIG, BROKER_HEAP_MB, Plan
-from bench.lab import Lab, say
-from bench.report import BUSY_WARNING, Report, table
+from bench import beside
+from bench.beside import BareLab
+from bench.config import Plan
+from bench.lab import say
 from bench.rows import Row
-from bench.tally import BenchError, Tally, require_equal
-from rmqio.local import LocalRocketMQ
+from bench.tally import Tally, require_equal
 
 PLAIN: Final = "plain"
 SIDES: Final = (PLAIN, "signed", "tls", "tls and signed")
 CASES: Final = ("pull", "send", "sync")
 
 
-class _Lab(Lab):
-    """Without Java, with TLS."""
+class _Lab(BareLab):
+    tls = True
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmqio-bench-")))
-            self.credentials = self.folder / "credentials"
-            self.credentials.write_text("accessKey=bench\nsecretKey=bench-secret\n")
-            self.credentials.chmod(0o600)
-            say("starting RocketMQ ...")
-            self.broker = stack.enter_context(
-                LocalRocketMQ(broker_heap_mb=BROKER_HEAP_MB, broker_config=BROKER_CONFIG, tls=True)
-            )
-            self.name_server = self.broker.name_server
-            self._stack = stack.pop_all()
+        super().__enter__()
+        self.credentials = self.folder / "credentials"
+        self.credentials.write_text("accessKey=bench\nsecretKey=bench-secret\n")
+        self.credentials.chmod(0o600)
         return self
 
     def security(self, side: str) -> dict[str, Any]:
@@ -99,35 +87,9 @@ def compare(lab: _Lab, size: int) -> list[Row]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    small = Plan(messages=300_000, sync_messages=10_000, repeats=5, batch=100)
-    parser = argparse.ArgumentParser(prog="python -m bench.secured", description=(__doc__ or "").partition("\n")[0])
-    names: dict[str, Callable[[str], Any]] = {
-        "messages": int, "sync_messages": int, "repeats": int, "warm_ups": int, "batch": int, "in_flight": int,
-    }  # fmt: skip
-    for name, kind in names.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{getattr(small, name):,} by default")
-    parser.add_argument("--sizes", default="100,1024", help="of the bodies, in bytes; 100,1024 by default")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    given = parser.parse_args(arguments)
-    plan = replace(small, sizes=tuple(int(size) for size in given.sizes.split(",")))
-    if given.quick:
-        plan = replace(plan, messages=10_000, sync_messages=500, repeats=2, warm_ups=1)
-    plan = replace(plan, **{name: getattr(given, name) for name in names if getattr(given, name) is not None})
-    report = Report(plan.describe(), round(os.getloadavg()[0], 1))
-    try:
-        with _Lab(plan) as lab:
-            for size in plan.sizes:
-                report.rows += compare(lab, size)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    print(table(report.rows))
-    if given.json:
-        report.write_json(given.json)
-    if report.is_busy:
-        print(BUSY_WARNING.format(report.load_at_start).strip("*"))
-    return 0
+    usual = Plan(messages=300_000, sync_messages=10_000, repeats=5, batch=100)
+    quick = replace(usual, messages=10_000, sync_messages=500, repeats=2, warm_ups=1)
+    return beside.main(arguments, "secured", __doc__, _Lab, compare, usual=usual, quick=quick)
 
 
 if __name__ == "__main__":
