@@ -53,7 +53,7 @@ fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an h
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
-chaos: $(STAMP)  ## ten minutes of random faults on a real cluster; ARGS="--minutes 1 --seed N"
+chaos: $(STAMP)  ## ten minutes of random faults on a real cluster; ARGS="--runner spark|flink|direct --minutes 1 --seed N"
 	@$(PY) -m tests.chaos $(ARGS)
 
 coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails below 95 %

@@ -34,7 +34,8 @@ An address begins with its province ("浙江省杭州市西湖区...", also "浙
 message that is not JSON, has no id or no address, or whose address names no province: it goes to the dead-letter topic,
 or else is left out, counted and logged.
 
-Delivery is at least once. What is written carries the unique id of the message that it was made of.
+What is written carries the unique id of the message that it was made of. Delivery is at least once; with
+--exactly_once exactly once, for every consumer of the sink topic.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 example: province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sink_topic=provinces --stop=latest
@@ -51,6 +52,7 @@ class ProvinceOptions:
       consumer_group: whose offsets are the default start, and are committed.
       start: None: where the group has got to, or else the earliest message; without a group the earliest.
       stop: None: runs without end.
+      exactly_once: the group that keeps the position of the sink; None: writes are at least once.
       dead_letter_topic: for bad input; None: it is left out, counted and logged.
       security: credentials, TLS, and which addresses may be used.
     """
@@ -62,6 +64,7 @@ class ProvinceOptions:
     start: StartFrom | None = None
     stop: StopAt | None = None
     dead_letter_topic: str | None = None
+    exactly_once: str | None = None
     security: Security = UNSECURED
 
     def __post_init__(self) -> None:
@@ -160,6 +163,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME;"
         " TIME is Unix milliseconds or ISO 8601 with a time zone",
     )
+    add(
+        "--exactly_once",
+        metavar="GROUP",
+        help="write nothing twice: what a failed or killed run has sent is looked up in the sink topics, from where the"
+        " offsets of this group are; no other job may use it",
+    )
     add("-v", "--verbose", action="store_true", help="log what Beam and the runner do, and show tracebacks of failures")
     security.add_arguments(parser)
     return parser
@@ -181,6 +190,7 @@ def parse(argv: Sequence[str]) -> Arguments:
             start=found.start,
             stop=found.stop,
             dead_letter_topic=found.dead_letter_topic,
+            exactly_once=found.exactly_once,
             security=security.from_arguments(found),
         )
         beam_options = runners.options(rest, runner=found.runner)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,6 +93,12 @@ def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = 
     if client_factory is not None:
         return {"client_factory": client_factory}
     return {"name_server": arguments.name_server, "security": security.from_arguments(arguments)}
+
+
+def id_of(*parts: Any) -> str:
+    """The unique id of a message that these values tell from all others."""
+    text = json.dumps(parts, default=str, ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
 
 
 def refuse(failed: FailedMessage) -> Any:

@@ -99,6 +99,11 @@ def to_total(found: tuple[str, tuple[int, Decimal]], window: Any = beam.DoFn.Win
     return CustomerTotal(customer, start, end, number, amount)
 
 
+def total_id(total: CustomerTotal) -> str:
+    """A window of a customer is over once, so these two tell a total from all others."""
+    return job.id_of(total.customer_id, total.start, total.end)
+
+
 def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
@@ -123,7 +128,7 @@ def build(
         | "Count and sum" >> beam.CombinePerKey(CountAndSum())
         | "Totals" >> beam.Map(to_total).with_output_types(CustomerTotal)
     )
-    write = WriteToRocketMQ(arguments.sink_topic, serializer=TOTALS, with_sent=False, **at)
+    write = WriteToRocketMQ(arguments.sink_topic, serializer=TOTALS, id_fn=total_id, with_sent=False, **at)
     _ = (totals | "Write totals" >> write).failed | "Totals refused" >> beam.Map(refuse)
 
 

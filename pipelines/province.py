@@ -20,6 +20,7 @@ from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.dead_letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
+from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions, parse
 from rmqio.pipelines.program import count, run_program
@@ -122,17 +123,18 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
     taken = records | "Take the province" >> beam.ParDo(TakeProvince()).with_outputs(_BAD, main="provinces")
     provinces, bad = taken["provinces"], taken[_BAD]
     provinces.element_type, bad.element_type = Province, ReadFailure
+    to: dict[str, Any] = {"with_sent": False, **at}
+    if options.exactly_once is not None:
+        to["exactly_once"] = LookBack(options.exactly_once)
     written = provinces | "Write provinces" >> WriteToRocketMQ(
-        options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), with_sent=False, **at
+        options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), **to
     )
     _ = written.failed | "Provinces refused" >> beam.Map(refuse)
     # The bad ones have a branch of their own, not one shared with the read's: in-process, Beam runs what follows a
     # Flatten when the read has ended, which an endless one never does.
     if options.dead_letter_topic is not None:
         letters = bad | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
-        written = letters | "Write dead letters" >> WriteToRocketMQ(
-            options.dead_letter_topic, id_fn=letter_id, with_sent=False, **at
-        )
+        written = letters | "Write dead letters" >> WriteToRocketMQ(options.dead_letter_topic, id_fn=letter_id, **to)
         _ = written.failed | "Dead letters refused" >> beam.Map(refuse_topic)
 
 

@@ -81,6 +81,12 @@ def to_message(total: tuple[str, tuple[float, int]], window: Any = beam.DoFn.Win
     return Message(json.dumps(body).encode(), keys=(key,))
 
 
+def total_id(message: Message) -> str:
+    """A window of a key is over once, so these two tell a total from all others."""
+    total = json.loads(message.body)
+    return job.id_of(total["key"], total["start_ms"], total["end_ms"])
+
+
 def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     """Wire the job."""
     read = ReadFromRocketMQ(
@@ -90,7 +96,11 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         start=arguments.start,
         stop=arguments.stop,
         timestamp=event_time,
-        options=ReadOptions(max_out_of_orderness_ms=arguments.lateness_ms, idle_timeout_ms=arguments.idle_timeout_ms),
+        options=ReadOptions(
+            max_out_of_orderness_ms=arguments.lateness_ms,
+            idle_timeout_ms=arguments.idle_timeout_ms,
+            offset_commit_interval_ms=arguments.offset_commit_interval_ms,
+        ),
     )
     totals = (
         pipeline
@@ -100,7 +110,9 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         | "Sum and count" >> beam.CombinePerKey(SumAndCount())
         | "To messages" >> beam.Map(to_message).with_output_types(Message)
     )
-    written = totals | "Write totals" >> WriteToRocketMQ(arguments.sink_topic, with_sent=False, **where(arguments))
+    written = totals | "Write totals" >> WriteToRocketMQ(
+        arguments.sink_topic, id_fn=total_id, with_sent=False, **where(arguments)
+    )
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
@@ -111,6 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--window_s", type=int, default=10, help="length of a window in seconds. Default: 10")
     add("--lateness_ms", type=int, default=5_000, help="how much later than others an order may come. Default: 5000")
     add("--idle_timeout_ms", type=int, default=30_000, help="when a queue without orders follows the clock")
+    add("--offset_commit_interval_ms", type=int, default=5_000, help="how often the group's offsets are committed")
     return parser
 
 

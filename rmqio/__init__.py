@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqio.errors import RmqioError
+    from rmqio.look_back import LookBack
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
     from rmqio.security import CallableCredentials, Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
@@ -33,6 +34,7 @@ _HOMES = {
     "FailedMessage": "transforms",
     "TopicFromFields": "transforms",
     "RmqioError": "errors",
+    "LookBack": "look_back",
     "Message": "model",
     "MessageQueue": "model",
     "Record": "model",
@@ -67,6 +69,7 @@ __all__ = [
     "EnvironmentCredentials",
     "FailedMessage",
     "FileCredentials",
+    "LookBack",
     "Message",
     "MessageQueue",
     "QueueDescriptor",

@@ -102,6 +102,13 @@ class RequestTimeout(TransportError):
     """No answer in time. The outcome is unknown: a repeated send may store the message twice."""
 
 
+class BrokerSilent(TransportError):
+    """The broker has not answered lately and is left alone for a while, so that it holds up no other broker's queues.
+
+    Nothing was sent.
+    """
+
+
 class OffsetOutOfRange(RmqioError):
     """The wanted offset is not in the queue: deleted by retention, or the topic was cut or made anew.
 

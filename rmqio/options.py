@@ -92,13 +92,16 @@ class ClientOptions:
         servers close after 120,000 ms.
       max_retries: repeated tries of a failed request, with backoff, elsewhere if possible. Of a send too: it may
         then be stored twice.
-      retry_backoff_ms: the first pause between tries; doubles, with jitter, up to `retry_backoff_max_ms`.
+      retry_backoff_ms, retry_backoff_max_ms: the first pause between tries, and the longest; it doubles, with jitter.
       pull_depth: pulls in flight per queue while reading a backlog.
       pull_batch: messages asked for per pull. The broker hands out at most 32 by default, whatever is asked.
       long_poll_ms: how long a broker may hold a pull of an exhausted queue. It checks for expiry every 5 s only.
       outage_timeout_ms: how long a reader keeps trying when its broker does not answer, so that it rides out a restart.
       pull_group: the group that pulls go under, never the user's: the first pull of a group takes an operator's reset.
         A fixed name, because a broker keeps every group it has ever seen, and because access control must allow it.
+      replica_reads: read from a broker's replica while it has no master, or when the master suggests it; off: wait for
+        the master.
+      client_id_prefix: put before the client id, under which brokers show a producer (host, process and object).
       max_in_flight: batches of a producer that may be on their way at once.
       vip_channel: send to the broker's listen port less 2, which serves no pulls.
       namespace: put before topics and groups as RocketMQ's instances do (`namespace%topic`).
@@ -125,6 +128,8 @@ class ClientOptions:
     long_poll_ms: int = 15_000
     outage_timeout_ms: int = 60_000
     pull_group: str = "rmqio_reader"
+    replica_reads: bool = True
+    client_id_prefix: str = ""
     max_in_flight: int = 8
     vip_channel: bool = False
     namespace: str = ""
@@ -149,12 +154,17 @@ class ClientOptions:
 class ReadOptions:
     """How `ReadFromRocketMQ` reads, apart from what and from where. Times in milliseconds.
 
+    An option that would do nothing is refused when the read is built, or applied: docs/options.md has the table.
+
     Args:
       max_records_per_bundle, max_bundle_ms: after either, the read checkpoints itself, so that offsets are committed
-        and other queues get their turn.
+        and other queues get their turn. Refused where the runner plans micro-batches (Spark with `--streaming`), which
+        its own --max_records_per_trigger and --max_bytes_per_trigger limit.
       poll_timeout_ms: the longest wait for a message of any of the queues before a bundle ends empty.
-      discovery_interval_ms: how often an unbounded read looks for new queues and topics; 0: only at the start.
-      new_queue_start: where a queue found later is read from.
+      discovery_interval_ms: how often an endless read looks for new queues and topics; 0: only at the start. Refused
+        with an end, and of `ReadAllFromRocketMQ`, which look once.
+      new_queue_start: where a queue is read from that is new since the read began and has no offset of the group:
+        docs/read.md. Refused where none is looked for later.
       on_offset_out_of_range: when the wanted offset is not in the queue (deleted by retention, topic made anew).
         "fail" stops the pipeline; the others go on there, count the gap and log it.
       on_timestamp_after_end: when a start timestamp lies behind the newest message: "latest" waits there,
@@ -164,17 +174,24 @@ class ReadOptions:
       on_group_reset: when an operator resets the group's offset of a queue while it is being read: "refuse" goes on
         reading where it is, warns, and commits over the reset; "honour" stops the pipeline with `GroupOffsetReset`
         and leaves the reset for the next start from the group's offsets. A reset before the start is always honoured.
+        "honour" is refused where nothing is committed: commits are what finds a reset.
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
       idle_timeout_ms: a queue that has been read to its end for this long follows the clock (less
         `max_out_of_orderness_ms`), so that it holds nobody back.
       max_num_records: stop after this many records; for trials. Shared out over the queues by what they hold at the
         start; without a stop, what is missing is awaited, an even share in each queue. With a filter fewer may come:
-        the shares count the messages before it.
-      pull_batch, pull_depth, name_server_poll_interval_ms, broker_heartbeat_interval_ms, request_timeout_ms: as
-        `ClientOptions`.
+        the shares count the messages before it. Not of `ReadAllFromRocketMQ`.
+      pull_batch, pull_depth, request_timeout_ms: as `ClientOptions`.
+      name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`; at most half of `discovery_interval_ms` in an
+        endless read, so that a look finds what is new.
+      broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms` of the producer of `dead_letter_topic`; refused without
+        one, since a read itself sends no heartbeats.
       namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
       name_server, consumer_group, topic, tags: from properties; an argument of the transform goes before them.
       security: as `ClientOptions`.
+
+    All that is said here of the client, and is not a default, must be the same in the transform's `client` if that says
+    it too; beside `client_factory` it is refused.
     """
 
     max_records_per_bundle: int = 20_000
@@ -235,10 +252,13 @@ class WriteOptions:
     Args:
       batch_flush: send in batches, flushed when one is full and when the bundle ends; False: one by one.
       max_batch_messages, max_batch_bytes: a batch's limits; the hard caps are 4,096 messages and 1 MiB.
-      max_in_flight: batches on their way at once (`asynchronous`), at most one per queue where order matters.
       asynchronous: do not wait for each batch's answer before the next is sent; all are awaited when the bundle ends.
-      request_timeout_ms, max_retries: of one send.
-      namespace: as `ReadOptions`.
+      max_in_flight: batches on their way at once (`asynchronous`), at most one per queue where order matters.
+      request_timeout_ms, max_retries: of one send. A retry after an unknown outcome may store a message twice.
+      name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: how old a topic's route may get.
+      broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms`: how often brokers are told of the producer.
+      namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
+      name_server, producer_group: from properties; an argument of the transform goes before them.
       vip_channel, compress_over_bytes, compression, compression_level, create_topics, security: as `ClientOptions`.
     """
 
@@ -293,9 +313,11 @@ class _Key:
 _COMMON_KEYS = {
     "nameserver.address": _Key("name_server"),
     "nameserver.poll.interval": _Key("name_server_poll_interval_ms", int),
-    "brokerserver.heartbeat.interval": _Key("broker_heartbeat_interval_ms", int),
 }
 _READ_KEYS = _COMMON_KEYS | {
+    "brokerserver.heartbeat.interval": _Key(
+        None, int, "a read sends no heartbeats; for those of its dead letters set broker_heartbeat_interval_ms"
+    ),
     "consumer.group": _Key("consumer_group"),
     "consumer.topic": _Key("topic"),
     "consumer.tag": _Key("tags"),
@@ -309,6 +331,7 @@ _READ_KEYS = _COMMON_KEYS | {
     ),
 }
 _WRITE_KEYS = _COMMON_KEYS | {
+    "brokerserver.heartbeat.interval": _Key("broker_heartbeat_interval_ms", int),
     "producer.group": _Key("producer_group"),
     "producer.retry.times": _Key("max_retries", int),
     "producer.timeout": _Key("request_timeout_ms", int),

@@ -6,15 +6,20 @@ them over sockets, `rmqio.testing` in memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, RmqioError
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
 
 ENDLESS_READ: Final = "rmqio:endless_read:v1"
 """Beam's annotation of a transform whose read never ends, by which a runner knows it. That a collection is unbounded
 does not say so: other people's splittable DoFns are unbounded and may yet end."""
+
+IDS: Final = "ids"
+RANDOM_IDS: Final = "random; copies cannot be dropped"
+"""What the display data of a write say under `IDS`, where nobody can tell what a bundle sends again from new messages.
+An annotation would have to be known before the write is applied."""
 
 
 class OffsetLookup(Protocol):
@@ -24,8 +29,12 @@ class OffsetLookup(Protocol):
         """The oldest offset that the broker still holds."""
         ...
 
-    def max_offset(self, queue: MessageQueue) -> int:
-        """One past the newest visible message."""
+    def max_offset(self, queue: MessageQueue, *, at_least: int = 0) -> int:
+        """One past the newest visible message. `at_least`: as in `OffsetQuery`.
+
+        While a broker's master is away, that is its replica's end, which may be smaller than one that was seen before:
+        whoever holds a position keeps it until the end has passed it.
+        """
         ...
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -35,6 +44,20 @@ class OffsetLookup(Protocol):
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The offset the group goes on at; None when it has none."""
         ...
+
+
+class OffsetQuery(NamedTuple):
+    """One question about one queue, for `QueueClient.look_up`. The answers are those of `OffsetLookup`."""
+
+    queue: MessageQueue
+    kind: Literal["min", "max", "time", "committed"]
+    timestamp_ms: int = 0
+    """Of "time"."""
+    group: str = ""
+    """Of "committed"."""
+    at_least: int = 0
+    """Of "max": what has been seen of the queue. A replica that has less is behind, which is a `TransportError`; a
+    master that has less says so."""
 
 
 class Fetched(NamedTuple):
@@ -94,12 +117,35 @@ class QueueReader(Protocol):
 class QueueClient(OffsetLookup, Protocol):
     """Reads queues by offset. Thread-safe, but a reader belongs to one thread. Connects on first use."""
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The topic's readable queues, sorted. Raises `TopicNotExist`."""
+    def queues(self, topic: str, *, refresh: bool = False) -> Sequence[MessageQueue]:
+        """The topic's readable queues, sorted; as they are known for a while, or with `refresh` as they are now.
+
+        Raises `TopicNotExist`.
+        """
         ...
 
     def topics(self) -> Sequence[str]:
         """Users' topics (no system, retry or dead-letter topics), sorted."""
+        ...
+
+    def look_up(
+        self, queries: Sequence[OffsetQuery], *, timeout_ms: int | None = None
+    ) -> Sequence[int | RmqioError | None]:
+        """The answers to many queries at once, in their order; an error in the place of each query that failed.
+
+        All queries travel together, and the whole takes at most `timeout_ms` (None: one request timeout), however many
+        brokers are silent. A broker that has not answered in time is left alone: its queries fail at once with
+        `BrokerSilent` until a probe, for which nobody waits, has been answered.
+        """
+        ...
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, timeout_ms: int | None = None
+    ) -> Mapping[MessageQueue, RmqioError]:
+        """Set the group's offsets of many queues at once; what failed, by queue. Otherwise as `look_up`.
+
+        The errors are those of `commit_offset`.
+        """
         ...
 
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:

@@ -6,10 +6,11 @@ Pure: no client is seen here. The five start strategies are those of RocketMQ's 
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.model import MessageQueue
@@ -38,6 +39,15 @@ def to_timestamp_ms(value: TimeLike) -> int:
     return value if isinstance(value, int) else round(value * 1000)
 
 
+class LateQueue(NamedTuple):
+    """What decides where a queue is read from that was not there, or did not answer, when the read began."""
+
+    began_ms: int
+    """When the read began, Unix milliseconds by the clock of whoever looked for queues."""
+    new_queue_start: Literal["earliest", "latest"] | None
+    """For a queue that is new since then. None: it was there, and only its broker did not answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class StartFrom:
     """Where a queue is read from when nothing has been read of it yet. Made by the functions named after strategies.
@@ -45,7 +55,7 @@ class StartFrom:
     On resume, restore or retry the strategy is not asked again: the position is in the runner's own state.
     """
 
-    kind: Literal["earliest", "latest", "timestamp", "group_offsets", "specific_offsets"]
+    kind: Literal["earliest", "latest", "timestamp", "group_offsets", "specific_offsets", "resolved"]
     timestamp_ms: int = 0
     reset: Reset = "error"
     offsets: tuple[tuple[MessageQueue, int], ...] = ()
@@ -79,6 +89,16 @@ class StartFrom:
             raise LocalError(f"reset is {reset!r}; it must be 'earliest', 'latest' or 'error'")
         return cls("specific_offsets", reset=reset, offsets=_checked_offsets(offsets, "specific_offsets"))
 
+    @classmethod
+    def resolved(cls, queue: MessageQueue, offset: int) -> StartFrom:
+        """Of one queue: where another strategy has led. The broker is not asked again."""
+        return cls("resolved", offsets=((queue, offset),))
+
+    @property
+    def named(self) -> tuple[MessageQueue, ...]:
+        """The queues that it names."""
+        return tuple(queue for queue, _ in self.offsets)
+
     @property
     def needs_group(self) -> bool:
         """Whether the strategy asks for a consumer group."""
@@ -92,20 +112,41 @@ class StartFrom:
         group: str | None,
         on_out_of_range: Literal["fail", "earliest", "latest"] = "fail",
         on_timestamp_after_end: Literal["latest", "fail"] = "latest",
+        late: LateQueue | None = None,
     ) -> int:
-        """The offset to start at. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
-        if self.kind == "earliest":
-            return lookup.min_offset(queue)
-        if self.kind == "latest":
-            return lookup.max_offset(queue)
+        """The offset to start at, by the first of these that applies:
+
+        1. the offset given for this queue;
+        2. what the group has committed there, where the strategy asks for the group;
+        3. for a queue that is new since the read began, `late.new_queue_start`;
+        4. the strategy, as it would have been resolved when the read began.
+
+        A late queue is new when all that was ever stored in it came after `late.began_ms`, or when it is empty: nothing
+        else tells it from one whose broker was away. `on_timestamp_after_end` is for queues that are not late.
+
+        Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`.
+        """
+        if self.kind == "resolved":
+            return dict(self.offsets)[queue]
+        if self.needs_group:
+            wanted = dict(self.offsets).get(queue)
+            if wanted is None and group:
+                wanted = lookup.committed_offset(group, queue)
+            if wanted is not None:
+                return clamp_offset(queue, wanted, lookup, on_out_of_range)
+        if late is not None and late.new_queue_start and _is_new(queue, lookup, late.began_ms):
+            return lookup.min_offset(queue) if late.new_queue_start == "earliest" else lookup.max_offset(queue)
         if self.kind == "timestamp":
-            return self._resolve_timestamp(queue, lookup, on_timestamp_after_end)
-        wanted = dict(self.offsets).get(queue) if self.kind == "specific_offsets" else None
-        if wanted is None:
-            wanted = lookup.committed_offset(group, queue) if group else None
-        if wanted is None:
-            return self._reset(queue, lookup, group)
-        return clamp_offset(queue, wanted, lookup, on_out_of_range)
+            return self._resolve_timestamp(queue, lookup, "latest" if late else on_timestamp_after_end)
+        where = self.reset if self.needs_group else self.kind
+        if where == "earliest":
+            return lookup.min_offset(queue)
+        if where == "latest":
+            return lookup.max_offset(queue) if late is None else lookup.offset_for_time(queue, late.began_ms)
+        raise StartOffsetError(
+            f"consumer group {group!r} has no offset of {queue}, and reset is 'error'; "
+            "commit one, or use reset='earliest' or 'latest'"
+        )
 
     def _resolve_timestamp(self, queue: MessageQueue, lookup: OffsetLookup, after_end: str) -> int:
         # The end first: a message stored between the two lookups must not be jumped over.
@@ -118,22 +159,18 @@ class StartFrom:
             )
         return min(found, end)
 
-    def _reset(self, queue: MessageQueue, lookup: OffsetLookup, group: str | None) -> int:
-        if self.reset == "earliest":
-            return lookup.min_offset(queue)
-        if self.reset == "latest":
-            return lookup.max_offset(queue)
-        raise StartOffsetError(
-            f"consumer group {group!r} has no offset of {queue}, and reset is 'error'; "
-            "commit one, or use reset='earliest' or 'latest'"
-        )
+
+def _is_new(queue: MessageQueue, lookup: OffsetLookup, began_ms: int) -> bool:
+    """Whether nothing was ever in a queue before that time, as far as its broker can tell."""
+    return lookup.min_offset(queue) == 0 and lookup.offset_for_time(queue, began_ms) == 0
 
 
 def clamp_offset(
     queue: MessageQueue, wanted: int, lookup: OffsetLookup, policy: Literal["fail", "earliest", "latest"]
 ) -> int:
     """`wanted` if the queue holds it (its end counts), else what the policy says, else `OffsetOutOfRange`."""
-    minimum, maximum = lookup.min_offset(queue), lookup.max_offset(queue)
+    # A replica that ends before it is behind its master, and does not say that the queue was cut
+    minimum, maximum = lookup.min_offset(queue), lookup.max_offset(queue, at_least=wanted)
     if minimum <= wanted <= maximum:
         return wanted
     if policy == "earliest":
@@ -166,6 +203,11 @@ class StopAt:
         """Up to the offsets given, exclusive; waits for messages not yet there. Queues not named are not read."""
         return cls("offsets", stops=_checked_offsets(offsets, "StopAt.offsets"))
 
+    @property
+    def named(self) -> tuple[MessageQueue, ...]:
+        """The queues that it names."""
+        return tuple(queue for queue, _ in self.stops)
+
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int | None:
         """The first offset not to read; None: do not read this queue at all."""
         if self.kind == "latest":
@@ -174,6 +216,25 @@ class StopAt:
             end = lookup.max_offset(queue)
             return min(lookup.offset_for_time(queue, self.timestamp_ms), end)
         return dict(self.stops).get(queue)
+
+
+def check_named(named: Iterable[MessageQueue], queues: Collection[MessageQueue], what: str) -> None:
+    """Raises `LocalError` for a queue that is named and is not among those that are read, with the nearest that is."""
+    for queue in named:
+        if queue in queues:
+            continue
+        where = f"{what} has an offset for {queue}, which is not among the queues that are read"
+        if not queues:
+            raise LocalError(f"{where}: there are none")
+        texts = {str(each): each for each in sorted(queues)}
+        nearest = texts[difflib.get_close_matches(str(queue), texts, n=1, cutoff=0.0)[0]]
+        same = [each.queue_id for each in sorted(queues) if each[:2] == queue[:2]]
+        if same:
+            raise LocalError(f"{where}: broker {queue.broker!r} has queues {same[0]} to {same[-1]} of {queue.topic!r}")
+        raise LocalError(
+            f"{where}; the nearest of those is {nearest}. If broker {queue.broker!r} is down, "
+            "start the read when it is back"
+        )
 
 
 def _checked_offsets(offsets: QueueOffsets, what: str) -> tuple[tuple[MessageQueue, int], ...]:

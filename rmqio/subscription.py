@@ -48,10 +48,20 @@ class Subscription:
         return ", ".join(self.topics) or ", ".join(map(str, self.queues))
 
     def find_queues(self, client: QueueClient, *, missing_ok: bool = False) -> list[MessageQueue]:
-        """The queues there are now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none)."""
+        """The queues there are now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none).
+
+        With `missing_ok` it is one look of many, and routes that are known for a while do; else it is asked anew.
+        """
+        refresh = not missing_ok
         topics: Sequence[str] = self.topics
         if self.queues:
-            existing = {q for topic in {q.topic for q in self.queues} for q in client.queues(topic)}
+            existing: set[MessageQueue] = set()
+            for topic in {q.topic for q in self.queues}:
+                try:
+                    existing.update(client.queues(topic, refresh=refresh))
+                except TopicNotExist:
+                    if not missing_ok:
+                        raise
             missing = [q for q in self.queues if q not in existing]
             if missing and not missing_ok:
                 raise LocalError(f"{missing[0]} does not exist or cannot be read; the topic's queues are {existing}")
@@ -62,7 +72,7 @@ class Subscription:
         found: list[MessageQueue] = []
         for topic in topics:
             try:
-                found.extend(client.queues(topic))
+                found.extend(client.queues(topic, refresh=refresh))
             except TopicNotExist:
                 # A topic that a pattern matched may be deleted a moment later.
                 if not (missing_ok or self.pattern):

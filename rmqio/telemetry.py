@@ -63,6 +63,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("send_latency_ms", _D, "ms", BROKER, "from sending a batch to its acknowledgement, retries included"),
         Metric("weak_acknowledgements", _C, "messages", QUEUE, "stored, but not confirmed on disk or by a replica"),
         Metric("send_retries", _C, "requests", (), "sent again after a failure that may pass"),
+        Metric("messages_already_there", _C, "messages", QUEUE, "found by an exactly-once write, and not sent again"),
         Metric("unknown_outcomes", _C, "requests", (), "broke off without an answer: sent again, they may be twice"),
         Metric("send_failures", _C, "messages", (), "went to `.failed`"),
         Metric("dead_letters", _C, "messages", TOPIC, "acknowledged in a dead-letter topic; among `messages_sent` too"),

@@ -106,6 +106,9 @@ _SPARK_SDF: Final = (
     "test_spark_capability_cases.py::test_a_splittable_dofn_with_a_side_input_that_checkpoints_and_finalizes"
 )
 _SPARK_TIMERS: Final = "test_spark_capability_cases.py::test_timers_of_both_kinds_fire_without_waiting"
+_LIVE_WINDOWS: Final = "test_live_windows.py::test_sessions_and_sliding_windows_of_a_live_topic"
+_FLINK_LOST: Final = "test_flink_cluster.py::test_a_lost_task_manager_changes_nothing"
+_FLINK_TIMERS: Final = f"{_HERE}timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized"
 
 _NOW: Final = "they fire at once, whatever time they are set to"
 _UNMERGED: Final = (
@@ -176,7 +179,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
                 text="in the driver, when Spark has committed; finalizers have to pickle",
             ),
             _none(_A_STREAM),
-            _yes(f"{_HERE}bundles_are_finalized", text="after each checkpoint"),
+            _yes(_FLINK_TIMERS, f"{_HERE}bundles_are_finalized", text="after each checkpoint"),
         ),
         Need.STATE: _row(
             _yes(f"{_HERE}state_by_key"),
@@ -188,7 +191,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
         Need.ORDERED_STATE: _row(
             _yes(f"{_HERE}ordered_lists_as_state"),
             _yes("test_spark_runner.py::test_state_of_every_kind"),
-            _yes("test_spark_stream_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept"),
+            _yes(_SPARK_KILLED),
             *[_refused("Beam's job server has none: use BagStateSpec", f"{_HERE}ordered_lists_as_state_fail_on_flink")]
             * 2,
         ),
@@ -202,9 +205,9 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
         Need.LIVE_EVENT_TIMERS: _row(
             _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
             _yes(_SPARK_TIMERS, text="when the input has ended"),
-            _yes("test_spark_stream_keyed.py::test_event_timers_fire_once_in_order_and_may_move_or_be_cleared"),
+            _yes(_SPARK_KILLED),
             _none(_A_STREAM),
-            _yes(f"{_HERE}timers_of_a_stream_wait_for_their_time"),
+            _yes(_FLINK_TIMERS, _FLINK_KILLED),
         ),
         Need.CLOCK_TIMERS: _row(
             _warned(_NOW, f"{_HERE}processing_time_timers_of_what_ends_do_not_wait"),
@@ -223,9 +226,9 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
         Need.LIVE_CLOCK_TIMERS: _row(
             _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
             _warned("time does not pass: they fire at the end of the input, without waiting", _SPARK_TIMERS),
-            _yes("test_spark_stream_keyed.py::test_processing_time_timers_wait_for_the_clock_and_are_pending"),
+            _yes(_SPARK_KILLED),
             _none(_A_STREAM),
-            _yes(f"{_HERE}timers_of_a_stream_wait_for_their_time"),
+            _yes(_FLINK_TIMERS, _FLINK_KILLED),
         ),
         Need.SIDE_INPUTS: _row(
             _yes(f"{_HERE}side_inputs"),
@@ -242,9 +245,9 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
         Need.MERGING_WINDOWS: _row(
             _yes(f"{_HERE}windows_that_merge"),
             _yes(f"{_SUITE}windowing", f"{_SUITE}custom_merging_window"),
-            _yes(f"{_STREAM}fixed_windows_and_sessions_in_one_pipeline"),
+            _yes(_LIVE_WINDOWS),
             _yes(f"{_HERE}windows_that_merge"),
-            _yes(f"{_HERE}windows_that_merge"),
+            _yes(_LIVE_WINDOWS, f"{_HERE}windows_that_merge"),
         ),
         Need.UNMERGED_STATE: _row(*[_refused(_UNMERGED, _REFUSALS)] * len(Mode)),
         Need.KEPT_STATE: _row(
@@ -252,7 +255,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _warned("only --streaming keeps it: a restart begins anew", _REFUSALS),
             _yes(_SPARK_KILLED, text="exactly once, in --checkpoint_dir"),
             _none(_A_STREAM),
-            _yes(_FLINK_KILLED, text="exactly once, in --checkpoint_dir"),
+            _yes(_FLINK_KILLED, _FLINK_LOST, text="exactly once, in --checkpoint_dir"),
         ),
     }
 )

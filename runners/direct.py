@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from rmqio.runners.capabilities import Mode
+from rmqio.runners.capabilities import Cell, Mode, Need, Verdict
 from rmqio.runners.report import Report, compare
+
+_SEVERAL_WORKERS: Final = Cell(
+    Verdict.REFUSED,
+    "it would end at once and read nothing; leave --direct_num_workers at 1, or give the read a stop",
+    (),
+)
 
 
 class DirectRunner(FnApiRunner):
@@ -24,4 +30,5 @@ class DirectRunner(FnApiRunner):
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
         """What comes of the needs of a pipeline in Beam's portable form."""
-        return compare(pipeline, Mode.DIRECT)
+        workers = options.view_as(DirectOptions).direct_num_workers
+        return compare(pipeline, Mode.DIRECT, instead=None if workers == 1 else {Need.ENDLESS_READS: _SEVERAL_WORKERS})

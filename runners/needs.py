@@ -10,7 +10,7 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from rmqio.runners.capabilities import Need
-from rmqio.seams import ENDLESS_READ
+from rmqio.seams import ENDLESS_READ, IDS, RANDOM_IDS
 
 _PAR_DO: Final = common_urns.primitives.PAR_DO.urn
 _GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
@@ -31,6 +31,16 @@ def needs_of(pipeline: Any) -> dict[Need, list[str]]:
         for need in graph.needs(name, transform):
             found[need][graph.label(name)] = None
     return {need: list(found[need]) for need in Need if need in found}
+
+
+def writes_of_random_ids(pipeline: Any) -> list[str]:
+    """The names of the writes to RocketMQ whose copies cannot be told from new messages."""
+
+    def are_random(transform: Any) -> bool:
+        shown = (beam_runner_api_pb2.LabelledPayload.FromString(each.payload) for each in transform.display_data)
+        return any(each.key == IDS and each.string_value == RANDOM_IDS for each in shown)
+
+    return [str(each.unique_name) for each in pipeline.components.transforms.values() if are_random(each)]
 
 
 class _Pipeline:

@@ -14,7 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
-from rmqio.runners.needs import needs_of
+from rmqio.runners.needs import needs_of, writes_of_random_ids
+from rmqio.seams import IDS, RANDOM_IDS
 
 _LOGGER: Final = logging.getLogger("rmqio.runners")
 _WIDTHS: Final = (26, 26, 44)
@@ -70,6 +71,8 @@ class Report:
     lines: tuple[Line, ...]
     of_options: tuple[str, ...]
     """What is to be known of the options. Their runner says it by itself when it runs."""
+    of_writes: tuple[str, ...] = ()
+    """The same of its writes. They say it when they are applied."""
 
     @property
     def refused(self) -> list[Line]:
@@ -93,7 +96,8 @@ class Report:
         shown = [text for row in rows for text in _wrapped(row)]
         rule = "  ".join("-" * width for width in _WIDTHS)
         width = sum(_WIDTHS) + 2 * (len(_WIDTHS) - 1)
-        options = [textwrap.fill(f"warned: {each}", width, subsequent_indent="  ") for each in self.of_options]
+        said = (*self.of_options, *self.of_writes)
+        options = [textwrap.fill(f"warned: {each}", width, subsequent_indent="  ") for each in said]
         return "\n".join([shown[0], rule, *shown[1:], *(["", *options] if options else [])])
 
 
@@ -103,7 +107,13 @@ def compare(
     """The report of a pipeline in Beam's portable form. `instead`: cells that options have changed."""
     cells = {need: (instead or {}).get(need, row[mode]) for need, row in TABLE.items()}
     lines = (Line(need, where, cells[need]) for need, where in needs_of(pipeline).items())
-    return Report(mode, tuple(line for line in lines if line.cell.verdict is not Verdict.NONE), tuple(of_options))
+    random = writes_of_random_ids(pipeline)
+    return Report(
+        mode,
+        tuple(line for line in lines if line.cell.verdict is not Verdict.NONE),
+        tuple(of_options),
+        (f"{IDS}: {RANDOM_IDS} ({_listed(random)})",) if random else (),
+    )
 
 
 def _told(cell: Cell) -> str:

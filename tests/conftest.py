@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.helpers.modes import MARK, Notes, unstarted
+from tests.helpers.site.sitecustomize import watch_all
 
 if TYPE_CHECKING:
     from rmqio.local import LocalRocketMQ
@@ -17,6 +22,36 @@ if TYPE_CHECKING:
 # A busy machine must not fail a property: no deadline per example, and slow generation is no failure.
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqio")
+
+_NOTES: pytest.StashKey[Notes] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runners note what they start, for the marker `shows`."""
+    folder = tempfile.TemporaryDirectory(prefix="rmqio-modes-")
+    config.add_cleanup(folder.cleanup)
+    config.stash[_NOTES] = Notes(Path(folder.name) / "modes")
+    watch_all()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Around a test with its fixtures."""
+    if item.get_closest_marker(MARK) is None:
+        return (yield)
+    notes = item.config.stash[_NOTES]
+    notes.begin()
+    with notes.in_programs():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test fails that says it runs on something, and does not."""
+    result = yield
+    if item.get_closest_marker(MARK) is not None and (wrong := unstarted(item, item.config.stash[_NOTES])):
+        pytest.fail(wrong, pytrace=False)
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,8 +30,10 @@ class ReadQueue:
         object.__setattr__(self, "tags", self.message_filter.tag_set)
 
 
-def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
+def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[Fetched, int] | None:
     """Decode up to so many answers from the plan's position on, and move on; None when the first is not there yet.
+
+    With them the id of the broker that the last answer suggests for the next pulls.
 
     Fewer when compressed bodies have become as much as those of one pull may.
 
@@ -41,7 +43,7 @@ def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
     """
     records: list[Record] = []
     corrupt: tuple[CorruptMessage, ...] = ()
-    answers = skipped = max_offset = decompressed_bytes = 0
+    answers = skipped = max_offset = decompressed_bytes = suggested = 0
     latency_ms = 0.0
     while answers < most and decompressed_bytes < MAX_PULL_BYTES:
         head = plan.head
@@ -63,14 +65,15 @@ def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> Fetched | None:
             call.forget()
         corrupt += taken.corrupt
         skipped += taken.skipped
-        max_offset = result.max_offset
+        max_offset, suggested = result.max_offset, result.suggested_broker_id
         decompressed_bytes += result.decompressed_bytes
         answers += 1
     if not answers:
         return None
-    return Fetched(
+    fetched = Fetched(
         _as_the_user_sees(records, corrupt, what), corrupt, plan.position, max_offset, skipped, round(latency_ms, 3)
     )
+    return fetched, suggested
 
 
 def _found(call: Call, position: int, what: ReadQueue) -> tuple[PullResult, int]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
-import socket
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -13,6 +11,7 @@ from collections.abc import Iterable
 from rmqio.client.call import Call
 from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.identity import client_id
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.session import Session
 from rmqio.client.wakeup import Wakeup
@@ -137,7 +136,7 @@ class CheckBack:
         self._pool = pool
         self._options = options
         self._environment = environment
-        self._heartbeat = requests.producer_heartbeat(f"{socket.gethostname()}@{os.getpid()}#{id(self)}", [group])
+        self._heartbeat = requests.producer_heartbeat(client_id(options, self), [group])
         self._registrations: dict[str, _Registration] = {}
 
     def register(self, addresses: Iterable[str]) -> None:

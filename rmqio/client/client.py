@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from rmqio.client.answers import ReadQueue
+from rmqio.client.breaker import Breaker
 from rmqio.client.environment import Environment
+from rmqio.client.identity import client_id
 from rmqio.client.link import RouteLink
+from rmqio.client.look import Look
+from rmqio.client.offsets import (
+    check_commit,
+    check_replica,
+    check_topic_at_replica,
+    get_topic_config,
+    has_to_know_topic,
+    no_such_queue,
+    offset_command,
+    parse_answer,
+    register_group,
+    unknown_broker,
+    what_is_asked,
+)
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.reader import PipelinedReader
 from rmqio.client.retry import call_with_retries
@@ -23,12 +39,11 @@ from rmqio.errors import (
     RmqioError,
     SubscriptionGroupNotExist,
     TopicNotExist,
-    TransportError,
     broker_error,
 )
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import QueueReader
+from rmqio.seams import OffsetQuery, QueueReader
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 
@@ -46,6 +61,7 @@ class RemotingQueueClient:
         self._pool = ConnectionPool(options, self._environment)
         self._routes = Routes(options, self._pool, self._environment)
         self._waiter = Waiter(self._environment)
+        self._breaker = Breaker(options, self._pool, self._environment)
         # No lock: another thread could hold it at a fork, and every step on this table is atomic.
         self._readers: weakref.WeakValueDictionary[int, PipelinedReader] = weakref.WeakValueDictionary()
         self._checked_filters: set[tuple[str, str]] = set()
@@ -59,8 +75,8 @@ class RemotingQueueClient:
 
     # ---- topics -----------------------------------------------------------------------------------------------------
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        return self._routes.route(topic).readable()
+    def queues(self, topic: str, *, refresh: bool = False) -> Sequence[MessageQueue]:
+        return self._routes.route(topic, refresh=refresh).readable()
 
     def topics(self) -> Sequence[str]:
         def ask() -> list[str]:
@@ -73,25 +89,49 @@ class RemotingQueueClient:
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     def min_offset(self, queue: MessageQueue) -> int:
-        self._require(queue)
-        answer = self._ask(queue, requests.get_min_offset(self._routes.wire_queue(queue)), "minimum offset")
-        return requests.parse_offset(answer, f"minimum offset of {queue}")
+        """As `QueueClient.min_offset`; a replica's while there is no master."""
+        return self._offset(OffsetQuery(queue, "min")) or 0
 
-    def max_offset(self, queue: MessageQueue) -> int:
-        self._require(queue)
-        answer = self._ask(queue, requests.get_max_offset(self._routes.wire_queue(queue)), "maximum offset")
-        return self._checked_zero(queue, requests.parse_offset(answer, f"maximum offset of {queue}"))
+    def max_offset(self, queue: MessageQueue, *, at_least: int = 0) -> int:
+        """As `QueueClient.max_offset`; a replica's while there is no master.
+
+        A replica may be behind, so that this end is smaller than one that was seen before. Who holds a position must
+        not go back to it: take the larger one, and read on when the end has passed it.
+        """
+        return self._offset(OffsetQuery(queue, "max", at_least=at_least)) or 0
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        self._require(queue)
-        command = requests.search_offset(self._routes.wire_queue(queue), timestamp_ms)
-        answer = self._ask(queue, command, "offset by time")
-        return self._checked_zero(queue, requests.parse_offset(answer, f"offset of {queue} at {timestamp_ms} ms"))
+        """As `QueueClient.offset_for_time`; a replica's while there is no master: at most its end, see `max_offset`."""
+        return self._offset(OffsetQuery(queue, "time", timestamp_ms)) or 0
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """As `QueueClient.committed_offset`; a replica's while there is no master.
+
+        That one is up to 10 s old, so that messages may be read again, and that a replica knows none raises
+        `TransportError`: it may not have got it yet.
+        """
+        return self._offset(OffsetQuery(queue, "committed", group=group))
+
+    def _offset(self, query: OffsetQuery) -> int | None:
+        queue = query.queue
         self._require(queue)
-        command = requests.query_group_offset(self._routes.wire_name(group), self._routes.wire_queue(queue))
-        return requests.parse_group_offset(self._ask(queue, command, f"offset of group {group!r}"), group)
+        answer, is_replica = self._ask(
+            queue, offset_command(query, self._routes), what_is_asked(query), or_replica=True
+        )
+        offset = parse_answer(query, answer)
+        if is_replica:
+            check_replica(query, offset)
+            if has_to_know_topic(query, offset):
+                config = self._pool.connection(self._routes.asked(queue)[0]).request(
+                    get_topic_config(queue, self._routes), self._options.request_timeout_ms
+                )
+                check_topic_at_replica(config, queue)
+        # Deleted since we last saw the route? That, too, looks like an empty queue.
+        if offset == 0 and query.kind in ("max", "time"):
+            known = self._routes.route(queue.topic, refresh=True).readable()
+            if queue not in known:
+                raise no_such_queue(queue, known)
+        return offset
 
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """As `QueueClient.commit_offset`. Raises `CommitIgnored` while an operator's reset is pending.
@@ -99,19 +139,38 @@ class RemotingQueueClient:
         A group that the broker does not know yet is made known first. A negative offset is refused here: the broker
         would take it and then say that the group has none.
         """
-        if offset < 0:
-            raise LocalError(f"{queue}: cannot commit the negative offset {offset} for group {group!r}")
+        check_commit(group, queue, offset)
         self._require(queue)
         wire_group, wire_queue = self._routes.wire_name(group), self._routes.wire_queue(queue)
         command = requests.commit_group_offset(wire_group, wire_queue, offset)
         what = f"commit of offset {offset} of {queue} for group {group!r}"
-        answer = self._ask(queue, command, what)
+        answer, _ = self._ask(queue, command, what)
         if answer.code == SubscriptionGroupNotExist.number:
             self._register_group(wire_group, queue)
-            answer = self._ask(queue, command, what)
+            answer, _ = self._ask(queue, command, what)
         requests.expect_success(answer, what)
         if requests.is_ignored_commit(answer):
             raise CommitIgnored(group, queue, offset)
+
+    def look_up(
+        self, queries: Sequence[OffsetQuery], *, timeout_ms: int | None = None
+    ) -> Sequence[int | RmqioError | None]:
+        """As `QueueClient.look_up`; the answers are those of the methods for single queues, replicas' among them."""
+        return self._look(timeout_ms).answers(queries)
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, timeout_ms: int | None = None
+    ) -> Mapping[MessageQueue, RmqioError]:
+        """As `QueueClient.commit_offsets`. Of a commit that was not answered in time the outcome is unknown."""
+        return self._look(timeout_ms).commit(group, offsets)
+
+    def _look(self, timeout_ms: int | None) -> Look:
+        limit = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        if limit <= 0:
+            raise LocalError(f"timeout_ms must be more than 0, not {timeout_ms}")
+        return Look(
+            self._options, self._pool, self._routes, self._breaker, self._waiter, self._environment, timeout_ms=limit
+        )
 
     def take_reset(self, group: str, queue: MessageQueue) -> int | None:
         self._require(queue)
@@ -119,18 +178,12 @@ class RemotingQueueClient:
         # Where the group stands: a reset is handed out whatever the offset asked for.
         offset = self.committed_offset(group, queue) or 0
         command = requests.pull(wire_group, wire_queue, offset, max_messages=1, message_filter=MessageFilter())
-        answer = self._ask(queue, command, f"reset of group {group!r}")
+        answer, _ = self._ask(queue, command, f"reset of group {group!r}")
         return requests.parse_reset(answer)
 
     def _register_group(self, group: str, queue: MessageQueue) -> None:
-        """Make a broker know a group, which it does when somebody pulls under it.
-
-        A real pull would swallow an operator's pending reset, so this one asks for a queue that cannot be: the broker
-        registers the group (where it may), then refuses the queue (29), and only after that would look for a reset.
-        """
-        nowhere = self._routes.wire_queue(queue)._replace(queue_id=-1)
-        command = requests.pull(group, nowhere, 0, max_messages=1, message_filter=MessageFilter())
         with suppress(NotLeaderForQueue):  # a static topic has no such queue either, and says it in other words
+            command = register_group(group, self._routes.wire_queue(queue))
             self._ask(queue, command, f"registration of group {group!r}")
 
     # ---- reading ----------------------------------------------------------------------------------------------------
@@ -144,7 +197,7 @@ class RemotingQueueClient:
             ReadQueue(queue, self._routes.wire_queue(queue), message_filter),
             offset,
             group=self._routes.wire_name(self._options.pull_group),
-            link=RouteLink(queue, self._pool, self._routes),
+            link=RouteLink(queue, self._pool, self._routes, self._environment.clock),
             options=self._options,
             environment=self._environment,
             on_close=self._forget_reader,
@@ -168,6 +221,7 @@ class RemotingQueueClient:
             if reader is not None:
                 reader.close()
         self._pool.close()
+        self._breaker.clear()
 
     def _forget_reader(self, reader: PipelinedReader) -> None:
         self._readers.pop(id(reader), None)
@@ -178,9 +232,12 @@ class RemotingQueueClient:
         if key in self._checked_filters:
             return
         group = self._routes.wire_name(self._options.pull_group)
-        command = requests.check_filter("rmqio", group, self._routes.wire_name(queue.topic), message_filter)
+        command = requests.check_filter(
+            client_id(self._options, self), group, self._routes.wire_name(queue.topic), message_filter
+        )
         what = f"filter {message_filter.expression!r} at broker {queue.broker!r}"
-        requests.expect_success(self._ask(queue, command, what), what)
+        answer, _ = self._ask(queue, command, what, or_replica=True)
+        requests.expect_success(answer, what)
         self._checked_filters.add(key)
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
@@ -199,36 +256,32 @@ class RemotingQueueClient:
         except TopicNotExist as error:
             missing = error
         self._require_broker(queue, missing)
-        raise missing or _no_such_queue(queue, known)
+        raise missing or no_such_queue(queue, known)
 
     def _require_broker(self, queue: MessageQueue, missing: RmqioError | None) -> None:
         """Raises `TransportError` for a queue whose broker is not there; what was missing is then a consequence."""
         brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
         if all(broker.broker != queue.broker for broker in brokers):
-            # A name server forgets a broker that went down, and with it the topics that only this one has.
-            raise TransportError(f"{queue}: no name server knows broker {queue.broker!r}; is it down?") from missing
+            raise unknown_broker(queue) from missing
 
-    def _checked_zero(self, queue: MessageQueue, offset: int) -> int:
-        # Deleted since we last saw the route? That, too, looks like an empty queue.
-        if offset == 0 and queue not in self._routes.route(queue.topic, refresh=True).readable():
-            raise _no_such_queue(queue, self._routes.route(queue.topic).readable())
-        return offset
+    def _ask(
+        self, queue: MessageQueue, command: Command, what: str, *, or_replica: bool = False
+    ) -> tuple[Command, bool]:
+        """The broker's answer, whatever its code unless that is worth a retry, and whether a replica gave it."""
 
-    def _ask(self, queue: MessageQueue, command: Command, what: str) -> Command:
-        """The broker's answer, whatever its code unless that is worth a retry."""
-
-        def attempt() -> Command:
+        def attempt() -> tuple[Command, bool]:
             try:
-                address = self._routes.master(*queue)
+                address, is_replica = self._routes.asked(queue) if or_replica else (self._routes.master(*queue), False)
             except TopicNotExist as unknown:  # it was there in `_require`: forgotten between two tries?
                 self._require_broker(queue, unknown)
                 raise
             answer = self._pool.connection(address).request(command, self._options.request_timeout_ms)
+            self._breaker.heard(address)
             if answer.code:
                 error = broker_error(answer.code, answer.remark, f"{what} of {queue}")
                 if error.retriable or error.stale_route:
                     raise error
-            return answer
+            return answer, is_replica
 
         return call_with_retries(
             attempt,
@@ -236,11 +289,3 @@ class RemotingQueueClient:
             self._environment,
             on_stale_route=lambda: self._routes.invalidate(queue.topic),
         )
-
-
-def _no_such_queue(queue: MessageQueue, known: Sequence[MessageQueue]) -> LocalError:
-    ids = sorted(other.queue_id for other in known if other.broker == queue.broker)
-    there = (
-        f"broker {queue.broker!r} serves queues {ids[0]} to {ids[-1]} of it" if ids else "its broker serves none of it"
-    )
-    return LocalError(f"{queue} does not exist: {there} (topic {queue.topic!r})")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-
 from rmqio.addresses import join_address, parse_address
 from rmqio.client.environment import Environment
+from rmqio.client.identity import client_id
 from rmqio.client.pool import ConnectionPool
 from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.session import Call
@@ -44,14 +42,10 @@ class Dispatcher:
         now = self._environment.clock()
         if now < self._next_heartbeat.get(connection.address, 0.0):
             return connection.start(request)
-        heartbeat = requests.producer_heartbeat(self._client_id(), [self._group])
+        heartbeat = requests.producer_heartbeat(client_id(self._options, self), [self._group])
         call = connection.start_all((heartbeat, request))[1]
         self._next_heartbeat[connection.address] = now + self._options.heartbeat_ms / 1000
         return call
-
-    def _client_id(self) -> str:
-        # A process of its own is a client of its own, also after a fork.
-        return f"{socket.gethostname()}@{os.getpid()}#{id(self)}"
 
     def _vip(self, address: str) -> str:
         try:

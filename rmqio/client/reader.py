@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rmqio.client.answers import PullGroupReset, ReadQueue, fetch
 from rmqio.client.environment import Environment
 from rmqio.client.link import Link
+from rmqio.client.offsets import ReplicaBehind
 from rmqio.client.outage import Outage
 from rmqio.client.read_ahead import ReadAhead
 from rmqio.client.session import Call, Session
@@ -18,7 +19,6 @@ from rmqio.errors import (
     RequestTimeout,
     RmqioError,
     TopicNotExist,
-    TransportError,
 )
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
@@ -51,10 +51,6 @@ _TELLING = frozenset(
 
 _UNKNOWN_YET = (TopicNotExist, InvalidParameter, OffsetOutOfRange)
 """What a replica says of topics, queues and offsets that it has not got from its master yet."""
-
-
-class ReplicaBehind(TransportError):
-    """The master is away, and a replica that is asked in its place does not have what is wanted."""
 
 
 class PipelinedReader:
@@ -224,19 +220,22 @@ class PipelinedReader:
         segments = self._plan.plan()
         if not segments:
             return
+        if any(segment.is_long_poll for segment in segments):
+            self._link.suggest(0)  # at the end of a replica that is behind there may be more at its master
         try:
             connection = self._link.connection()
+            self._asks_replica |= self._link.is_replica
             is_usable = connection.begin()
             self._session = connection.session
             if not is_usable:
                 return
-            self._asks_replica |= self._link.is_replica
             calls = connection.start_pulls(
                 self._pull_template(),
                 [(segment.begin, segment.max_messages, segment.is_long_poll) for segment in segments],
             )
         except RmqioError as error:
-            self._fail(error)
+            if self._fail(error):
+                self._send()
             return
         for segment, call in zip(segments, calls, strict=True):
             segment.call = call
@@ -266,6 +265,7 @@ class PipelinedReader:
                 result = requests.parse_pull(answer, self._what.wire_queue, self.position)
                 if result.next_offset <= self.position:
                     self._plan.take(result, 0)
+                    self._link.suggest(result.suggested_broker_id)
                     self._outage.succeed()
         except RmqioError as error:
             self._fail(error)
@@ -273,15 +273,18 @@ class PipelinedReader:
     def _take_answers(self) -> Fetched | None:
         """Decode what has been answered, in order, up to the first answer that is late or a failure."""
         try:
-            fetched = fetch(self._plan, self._what, ANSWERS_PER_POLL)
+            found = fetch(self._plan, self._what, ANSWERS_PER_POLL)
         except RmqioError as error:
             self._fail(error)
             if self._error is not None:
                 failure, self._error = self._error, None
                 raise failure from failure.__cause__
             return None
-        if fetched is not None:
-            self._outage.succeed()
+        if found is None:
+            return None
+        fetched, suggested = found
+        self._link.suggest(suggested)
+        self._outage.succeed()
         return fetched
 
     # ---- failures ---------------------------------------------------------------------------------------------------
@@ -294,8 +297,15 @@ class PipelinedReader:
         call.session.time_out(call, timeout_ms)
         self._fail(RequestTimeout(f"pull of {self._queue} at {self.position}: no answer within {timeout_ms:.0f} ms"))
 
-    def _fail(self, error: RmqioError) -> None:
-        """Give up what is in flight; plan a retry, or keep the error for `poll`."""
+    def _fail(self, error: RmqioError) -> bool:
+        """Give up what is in flight; plan a retry, or keep the error for `poll`. True: ask the master, at once.
+
+        That is when a replica failed that was asked as the master suggested: it is away, behind, or refuses.
+        """
+        if self._asks_replica and self._link.distrust():
+            _LOGGER.info("%s: back from a replica to its master: %s", self._queue, error)
+            self._drop(self.position)
+            return True
         if self._asks_replica and isinstance(error, _UNKNOWN_YET):
             behind = ReplicaBehind(f"the master is away, and its replica is behind or does not know better: {error}")
             behind.__cause__ = error
@@ -308,6 +318,7 @@ class PipelinedReader:
                 _LOGGER.info("%s: trying again: %s", self._queue, error)
         else:
             self._error = error
+        return False
 
     def _drop(self, position: int) -> None:
         self._asks_replica = False

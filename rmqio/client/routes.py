@@ -50,7 +50,7 @@ class Routes:
             if held is None:
                 raise
             route = held[1]
-        self._keep(topic, route)
+        self.keep(topic, route)
         return route
 
     def invalidate(self, topic: str) -> None:
@@ -71,22 +71,50 @@ class Routes:
                 return address
         raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
 
+    def serving(self, route: TopicRoute, queue: MessageQueue, *, or_replica: bool) -> tuple[str, bool]:
+        """The address to ask about a queue by this route, and whether that is a replica's.
+
+        The master's; while there is none, with `or_replica` and where the options permit it, a replica's. Raises
+        `TransportError`.
+        """
+        data = route.brokers.get(route.owner(queue.broker, queue.queue_id))
+        if data is not None and data.master is not None:
+            return data.master, False
+        if data is not None and data.addresses and or_replica and self._options.replica_reads:
+            return data.addresses[min(data.addresses)], True
+        raise TransportError(
+            f"no name server knows a master of broker {queue.broker!r} (topic {queue.topic!r}); is it down?"
+        )
+
+    def asked(self, queue: MessageQueue) -> tuple[str, bool]:
+        """As `serving`, with a replica, by a route that is looked up if need be. Raises as `route`, too."""
+        try:
+            return self.master(*queue), False
+        except TransportError:  # it has just been looked up
+            return self.serving(self.route(queue.topic), queue, or_replica=True)
+
     def held_address(self, topic: str, broker: str, queue_id: int = -1) -> str:
         """Where to pull from by the route that we hold, however old: the master, or a replica while there is none.
 
         Never blocks. Raises `TransportError` when we hold none.
         """
+        return self.held_broker(topic, broker, queue_id)[0]
+
+    def held_broker(self, topic: str, broker: str, queue_id: int = -1, *, wanted_id: int = 0) -> tuple[str, int]:
+        """As `held_address`, with the broker's id, which is 0 of a master; that of the wanted id if there is one."""
         held = self._known.get(topic)
         data = held[1].brokers.get(held[1].owner(broker, queue_id)) if held is not None else None
         if data is None or not data.addresses:
             raise TransportError(f"no address of broker {broker!r} is known (topic {topic!r})")
-        return data.master or data.addresses[min(data.addresses)]
+        broker_id = wanted_id if wanted_id in data.addresses and self._options.replica_reads else min(data.addresses)
+        if broker_id and not self._options.replica_reads:
+            raise TransportError(f"broker {broker!r} has no master now (topic {topic!r}), and replica_reads is off")
+        return data.addresses[broker_id], broker_id
 
-    def holds_master(self, topic: str, broker: str, queue_id: int = -1) -> bool:
-        """Whether `held_address` is that of a master."""
-        held = self._known.get(topic)
-        data = held[1].brokers.get(held[1].owner(broker, queue_id)) if held is not None else None
-        return data is not None and data.master is not None
+    def refresh_if_old(self, topic: str) -> None:
+        """`refresh_soon`, if the route that we hold is due to be looked up again."""
+        if self.fresh(topic) is None:
+            self.refresh_soon(topic)
 
     def owner_of(self, queue: MessageQueue) -> str:
         """The name of the broker that has a queue by the route that we hold, however old: it never asks the network.
@@ -110,13 +138,13 @@ class Routes:
             if not call.is_done and call.age_ms < self._options.request_timeout_ms:
                 self._looking_up[topic] = call
                 return
-            route = self._named(topic, requests.parse_route(self.wire_name(topic), call.result(0)))
+            route = self.parse(topic, call.result(0))
         except RmqioError:
             # It may be that a server has forgotten the topic because its only broker is down: the old route stays.
             self._servers = [*self._servers[1:], self._servers[0]]
             return
         if route.queues:
-            self._keep(topic, route)
+            self.keep(topic, route)
 
     def ask(self, command: Command, what: str) -> Command:
         """An answer of a name server: the last good one first, then the others in turn.
@@ -141,7 +169,7 @@ class Routes:
             if answer.code == TopicNotExist.number:  # after its start, too, until the topic's brokers have registered
                 unknown = unknown or answer
                 continue
-            self._prefer(server)
+            self.prefer(server)
             return answer
         if unknown is not None:
             return unknown
@@ -149,14 +177,35 @@ class Routes:
 
     def _look_up(self, topic: str) -> TopicRoute:
         name = self.wire_name(topic)
-        found = requests.parse_route(name, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
-        return self._named(topic, found)
+        return self.parse(topic, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
+
+    # ---- for who asks the name servers himself ----------------------------------------------------------------------
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The name servers: the last one that answered first."""
+        return tuple(self._servers)
+
+    def held(self, topic: str) -> TopicRoute | None:
+        """The route that we hold, however old."""
+        held = self._known.get(topic)
+        return None if held is None else held[1]
+
+    def fresh(self, topic: str) -> TopicRoute | None:
+        """The route that we hold, unless it is to be looked up again."""
+        held = self._known.get(topic)
+        return held[1] if held is not None and held[0] > self._environment.clock() else None
+
+    def parse(self, topic: str, answer: Command) -> TopicRoute:
+        """A name server's answer as a route. Raises as `requests.parse_route`."""
+        return self._named(topic, requests.parse_route(self.wire_name(topic), answer))
 
     @staticmethod
     def _named(topic: str, route: TopicRoute) -> TopicRoute:
         return route if route.topic == topic else replace(route, topic=topic)
 
-    def _keep(self, topic: str, route: TopicRoute) -> None:
+    def keep(self, topic: str, route: TopicRoute) -> None:
+        """Hold a route that was just looked up, or that is to do for a while because no other is to be had."""
         self._known[topic] = (self._environment.clock() + self._options.route_refresh_ms / 1000, route)
 
     def wire_name(self, name: str) -> str:
@@ -178,6 +227,7 @@ class Routes:
         """A queue as its broker knows it."""
         return queue._replace(topic=self.wire_name(queue.topic)) if self._options.namespace else queue
 
-    def _prefer(self, server: str) -> None:
+    def prefer(self, server: str) -> None:
+        """Ask this name server first."""
         if self._servers[0] != server:
             self._servers = [server, *(other for other in self._servers if other != server)]

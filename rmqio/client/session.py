@@ -33,6 +33,8 @@ __all__ = ["Call", "OnDone", "Session"]
 _LOGGER = logging.getLogger("rmqio.client")
 
 RECEIVE_BYTES = 256 * 1024
+_MOST_READS = 64
+"""16 MiB: the longest frame, and more than a socket buffers."""
 _REFUSAL_TIMEOUT_MS = 1_000
 _GO_AWAY = GoAway.number
 _RESPONSE = int(CommandFlag.RESPONSE)
@@ -205,6 +207,12 @@ class Session:
                     self._stepped_down.notify_all()
             if done:
                 self._report(done)
+
+    def drain(self, *, until: Call) -> None:
+        """Read what is there, up to this answer if it is among it. Neither waits, nor follows a stream for ever."""
+        for _ in range(_MOST_READS):
+            if until.is_done or self._failure is not None or not self.pump(0):
+                return
 
     def _sleep(self, timeout_ms: float) -> bool:
         """Under the lock: wait until the leader steps down; whether it did in this time."""

@@ -1,11 +1,11 @@
-"""Waiting for any of several readers, on several sockets at once."""
+"""Waiting for any of several readers or answers, on several sockets at once."""
 
 from __future__ import annotations
 
 import os
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rmqio.client.environment import Environment
 from rmqio.client.reader import PipelinedReader
@@ -13,11 +13,11 @@ from rmqio.client.session import Session
 from rmqio.client.wakeup import Wakeup
 
 _NOBODY_TO_WAIT_FOR_MS = 10.0
-"""Another thread is making the connection that we want to wait on."""
+"""Another thread is making the connection that we want to wait on; or sockets without descriptors take turns."""
 
 
 class Waiter:
-    """Blocks threads until a reader is ready. Thread-safe; each thread waits on its own readers."""
+    """Blocks threads until a reader is ready, or an answer is there. Thread-safe; each thread waits for its own."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -46,18 +46,51 @@ class Waiter:
             if session.fileno() < 0:  # a transport without a descriptor: only its own recv can wait
                 session.pump(timeout_ms)
                 return
+        self._watch(sessions, lambda: any(reader.has_answer for reader in readers), timeout_ms)
+
+    def wait_for_news(
+        self, sessions: Collection[Session], has_news: Callable[[], bool], timeout_ms: float, *, is_stuck: bool = False
+    ) -> None:
+        """Return when something has happened on one of the sessions, with `has_news`, or after this time.
+
+        `is_stuck`: something is awaited that no session will tell of, so the time is kept short.
+        """
+        open_ones = {session for session in sessions if not session.is_closed}
+        if len(open_ones) < len(sessions):
+            return  # broken: that is news
+        if is_stuck:
+            timeout_ms = min(timeout_ms, _NOBODY_TO_WAIT_FOR_MS)
+        if not open_ones:
+            self._environment.sleep(timeout_ms / 1000)
+            return
+        without = [session for session in open_ones if session.fileno() < 0]
+        if not without:
+            self._watch(open_ones, has_news, timeout_ms)
+            return
+        connected = [session for session in open_ones if session.is_connected]
+        moved = [session.pump(0) for session in connected]
+        if any(moved) or has_news():
+            return
+        if len(open_ones) > 1 or not connected:
+            timeout_ms = min(timeout_ms, _NOBODY_TO_WAIT_FOR_MS)
+        if connected:
+            next((session for session in connected if session.fileno() < 0), connected[0]).pump(timeout_ms)
+        else:
+            self._environment.sleep(timeout_ms / 1000)
+
+    def _watch(self, sessions: Collection[Session], has_news: Callable[[], bool], timeout_ms: float) -> None:
         wakeup = self._wakeup()
         for session in sessions:
             session.watch(wakeup)
         try:
             # Another thread may have taken our answer off the socket before we watched.
-            if not any(reader.has_answer for reader in readers):
+            if not has_news():
                 self._poll(sessions, wakeup, timeout_ms)
         finally:
             for session in sessions:
                 session.unwatch(wakeup)
 
-    def _poll(self, sessions: set[Session], wakeup: Wakeup, timeout_ms: float) -> None:
+    def _poll(self, sessions: Collection[Session], wakeup: Wakeup, timeout_ms: float) -> None:
         poll = select.poll()
         poll.register(wakeup.fileno(), select.POLLIN)
         by_descriptor = {}

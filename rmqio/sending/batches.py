@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import compress
 from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError, RmqioError
-from rmqio.model import Message, MessageQueue
+from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.seams import PendingSend, Producer
 from rmqio.sending.failures import refuses_message, refuses_topic
+from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
 from rmqio.wire.batch import MessageIds
 
@@ -44,12 +46,16 @@ class Batch:
 
     def halves(self) -> tuple[Batch, Batch]:
         """Two batches with the same messages in the same order."""
-        middle = len(self.messages) // 2
-        first, second = Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed)
-        for half, part in ((first, slice(None, middle)), (second, slice(middle, None))):
-            half.messages, half.ids = self.messages[part], self.ids[part]
-            half.elements, half.origins = self.elements[part], self.origins[part]
-        return first, second
+        count = len(self.messages)
+        return self.parted([position < count // 2 for position in range(count)])
+
+    def parted(self, is_first: Sequence[bool]) -> tuple[Batch, Batch]:
+        """Two batches with the same messages in the same order: those that are of the first, and the others."""
+        parts = (Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed))
+        for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
+            part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]
+            part.elements, part.origins = [*compress(self.elements, selectors)], [*compress(self.origins, selectors)]
+        return parts
 
 
 class _Flight(NamedTuple):
@@ -68,6 +74,7 @@ class BatchSender:
       max_in_flight: batches on their way at once; 1: each is awaited before `send` returns.
       required_topics: topics that the whole write needs: that one is forbidden is raised, and not the messages' fault.
       ordered: a keyed batch stays on its queue, which has at most one batch in flight, and none after a failed one.
+      gate: keeps back what is in the sink already; then each batch is awaited, and has ids.
       clock: seconds, monotonic.
     """
 
@@ -79,6 +86,7 @@ class BatchSender:
         max_in_flight: int,
         ordered: bool,
         required_topics: frozenset[str] = frozenset(),
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
@@ -86,6 +94,7 @@ class BatchSender:
         self._max_in_flight = max_in_flight
         self._ordered = ordered
         self._required_topics = required_topics
+        self._gate = gate
         self._clock = clock
         self._ids = MessageIds()
         self._flights: list[_Flight] = []
@@ -93,6 +102,9 @@ class BatchSender:
     def send(self, batch: Batch) -> None:
         """Send a batch. Raises the first error of it, or of an earlier one, that sending again later may cure."""
         with self._abandoning():
+            if self._gate is not None:
+                self._send_through(self._gate, batch)
+                return
             self._settle_done()
             if batch.keyed and self._ordered:
                 self._await_queue(batch.queue)
@@ -113,6 +125,9 @@ class BatchSender:
         In an ordered queue, what was sent before it is awaited first.
         """
         with self._abandoning():
+            if self._gate is not None:
+                self._send_through(self._gate, batch, alone=True)
+                return
             if batch.keyed and self._ordered:
                 self._await_queue(batch.queue)
             self._number(batch)
@@ -143,6 +158,16 @@ class BatchSender:
             self.abandon()
             raise
 
+    def _send_through(self, gate: Gate, batch: Batch, *, alone: bool = False) -> None:
+        with gate.sending(batch.queue.topic):
+            batch = gate.take_out(batch)
+            if not batch.messages:
+                return
+            if alone:
+                self._send_one(batch)
+            elif (flight := self._submit(batch)) is not None:
+                self._settle(flight)
+
     def _number(self, batch: Batch) -> None:
         # Every message gets its id here, once: sent again in a smaller batch it keeps it.
         if not any(batch.ids):
@@ -157,12 +182,12 @@ class BatchSender:
         started = self._clock()
         try:
             # Without a key the producer chooses, so that a retry can go to another broker.
-            queue = batch.queue if batch.keyed else None
+            queue = batch.queue if batch.keyed or self._gate is not None else None
             result = self._producer.send(message, queue, message_id=batch.ids[0])
         except RmqioError as error:
             self._recover(batch, error)
         else:
-            self._outcomes.sent(batch.origins, batch.messages, [result], self._clock() - started)
+            self._stored(batch, [result], started)
 
     def _submit(self, batch: Batch) -> _Flight | None:
         """Start sending; None when that failed and has been settled."""
@@ -197,7 +222,12 @@ class BatchSender:
         except RmqioError as error:
             self._recover(flight.batch, error)
         else:
-            self._outcomes.sent(flight.batch.origins, flight.batch.messages, results, self._clock() - flight.started)
+            self._stored(flight.batch, results, flight.started)
+
+    def _stored(self, batch: Batch, results: list[SendResult], started: float) -> None:
+        if self._gate is not None:
+            self._gate.stored(results)
+        self._outcomes.sent(batch.origins, batch.messages, results, self._clock() - started)
 
     def _recover(self, batch: Batch, error: RmqioError) -> None:
         """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""

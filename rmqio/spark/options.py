@@ -14,8 +14,10 @@ from rmqio.seams import OffsetLookup
 from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
 from rmqio.spark.secured import SECURITY_NAMES
 from rmqio.spark.values import VALUE_NAMES, Values, value_options
-from rmqio.start import StartFrom, StartOffsetError, clamp_offset
+from rmqio.start import LateQueue, StartFrom, StartOffsetError, clamp_offset
 from rmqio.subscription import Subscription
+from rmqio.wire.names import validate_subscription
+from rmqio.wire.properties import validate_group
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -67,19 +69,24 @@ class Start:
         """Raises `LocalError` when an offset is given for a queue that is not read."""
         _check_named(self.named, queues, "startingOffsets")
 
-    def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
+    def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
         """The first offset to read. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
         policy: Literal["fail", "earliest"] = "fail" if self.fail_on_data_loss else "earliest"
         named = dict(self.named).get(queue)
         if named == EARLIEST:
             return lookup.min_offset(queue)
         if named == LATEST:
-            return lookup.max_offset(queue)
+            return lookup.max_offset(queue) if late is None else lookup.offset_for_time(queue, late.began_ms)
         if named is not None:
             return clamp_offset(queue, named, lookup, policy)
         try:
             return self.strategy.resolve(
-                queue, lookup, group=self.group, on_out_of_range=policy, on_timestamp_after_end=self.after_end
+                queue,
+                lookup,
+                group=self.group,
+                on_out_of_range=policy,
+                on_timestamp_after_end=self.after_end,
+                late=late,
             )
         except StartOffsetError as error:  # it speaks of the Beam read's argument
             told = str(error).replace("on_timestamp_after_end='latest'", "startingOffsetsByTimestampStrategy=latest")
@@ -145,9 +152,11 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
             kind = "batch" if streaming else "stream"
             raise LocalError(f"{name} is an option of a {kind} read")
     value_options(given)
+    subscription = _subscription(given)
+    _check_names(given, subscription)
     fail = boolean(given, "failOnDataLoss", True)
     return ReadSettings(
-        _subscription(given),
+        subscription,
         _factory(given),
         _filter(given),
         _start(given, fail, default="latest" if streaming else "earliest"),
@@ -159,6 +168,18 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         (number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
         boolean(given, "pushFilters", False),
     )
+
+
+def _check_names(given: Mapping[str, str], subscription: Subscription) -> None:
+    """Raises `LocalError` for topics, queues and groups that no broker can have."""
+    option = next(name for name in ("subscribe", "subscribePattern", "assign") if name in given)
+    try:
+        validate_subscription(subscription)
+        option = "consumerGroup"
+        if option in given:
+            validate_group(given[option])
+    except LocalError as error:
+        raise LocalError(f"{option}: {error}") from error
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:
@@ -253,7 +274,9 @@ def _stop(given: Mapping[str, str]) -> Stop:
 def _offsets(given: Mapping[str, str], name: str) -> QueueNumbers:
     words = "earliest, latest, group" if name == "startingOffsets" else "latest"
     example = words + ' or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
-    return queue_numbers(json_object(given, name, example), f"{name} is {given[name]!r:.200}; it must be {example}")
+    # What a query's progress shows as its offset has more in it, in parentheses, which is of that query only
+    found = {topic: each for topic, each in json_object(given, name, example).items() if not topic.startswith("(")}
+    return queue_numbers(found, f"{name} is {given[name]!r:.200}; it must be {example}")
 
 
 def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue, Record
-from rmqio.seams import QueueClient
+from rmqio.seams import OffsetQuery, QueueClient
 from rmqio.spark.columns import to_batch
 from rmqio.spark.options import ReadSettings
 
@@ -123,7 +123,7 @@ def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterat
             reader.seek(error.minimum)
             continue
         if fetched is None:
-            if not client.wait([reader], _WAIT_MS) and reader.is_at_end and client.max_offset(queue) < end:
+            if not client.wait([reader], _WAIT_MS) and reader.is_at_end and _ends_before(client, queue, end):
                 # At the end, and the range is not: a broker that was killed has lost it, or the topic was made anew
                 _lose(settings, OffsetOutOfRange(queue, position, client.min_offset(queue), client.max_offset(queue)))
                 return
@@ -138,6 +138,14 @@ def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterat
             missing = next(offset for offset in range(position, end) if offset not in found)
             _lose(settings, OffsetOutOfRange(queue, missing, client.min_offset(queue), client.max_offset(queue)))
         yield records
+
+
+def _ends_before(client: QueueClient, queue: MessageQueue, end: int) -> bool:
+    """Whether what was planned is not in the queue; not so while only a replica, which is behind, could say."""
+    (found,) = client.look_up([OffsetQuery(queue, "max", at_least=end)])
+    if isinstance(found, RmqioError) and not isinstance(found, TransportError):
+        raise found
+    return isinstance(found, int) and found < end
 
 
 def _is_there(client: QueueClient, settings: ReadSettings, part: Range) -> bool:

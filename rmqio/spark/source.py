@@ -20,8 +20,9 @@ from pyspark.sql.types import StructField, StructType
 
 from rmqio.chatter import quiet
 from rmqio.errors import LocalError, OffsetOutOfRange
+from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
-from rmqio.seams import QueueClient
+from rmqio.seams import OffsetLookup
 from rmqio.spark.columns import SCHEMA, checked_names
 from rmqio.spark.options import ReadSettings, read_settings
 from rmqio.spark.pushdown import Narrowing, push
@@ -99,16 +100,17 @@ class RocketMQReader(DataSourceReader):
             queues = settings.subscription.find_queues(client)
             settings.start.check(queues)
             settings.stop.check(queues)
-            ranges = {queue: self._range(queue, client) for queue in queues if self._narrowing.admits(queue)}
+            admitted = [queue for queue in queues if self._narrowing.admits(queue)]
+            ranges = all_or_error(resolve_all(admitted, client, self._range))
         finally:
             client.close()
         return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)
 
-    def _range(self, queue: MessageQueue, client: QueueClient) -> tuple[int, int]:
+    def _range(self, queue: MessageQueue, lookup: OffsetLookup) -> tuple[int, int]:
         try:
             # The end first: what comes in between belongs to the next read
-            end = self._settings.stop.resolve(queue, client)
-            return self._narrowing.cut(queue, self._settings.start.resolve(queue, client), end, client)
+            end = self._settings.stop.resolve(queue, lookup)
+            return self._narrowing.cut(queue, self._settings.start.resolve(queue, lookup), end, lookup)
         except OffsetOutOfRange as error:
             raise DataLoss(error) from error
 

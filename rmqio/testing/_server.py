@@ -34,6 +34,7 @@ class Connection:
         self._out = bytearray()
         self._closing = False
         self.is_open = True
+        self.is_paused = False
 
     def send(self, data: bytes) -> None:
         """Write as much as goes now, and the rest as it can be taken."""
@@ -63,7 +64,7 @@ class Connection:
             self.close()  # as a server does: no answer, the socket is closed
 
     def flush(self) -> None:
-        if not self.is_open:
+        if not self.is_open or self.is_paused:
             return
         try:
             while self._out:
@@ -81,9 +82,22 @@ class Connection:
 
     def close(self) -> None:
         if self.is_open:
+            self.resume()
             self.is_open = False
             self._server.forget(self._socket, self)
             self._socket.close()
+
+    def pause(self) -> None:
+        """Neither read nor write."""
+        if self.is_open and not self.is_paused:
+            self.is_paused = True
+            self._server.ignore(self._socket)
+
+    def resume(self) -> None:
+        if self.is_paused:
+            self.is_paused = False
+            self._server.heed(self._socket, self)
+            self.flush()
 
 
 class LoopbackServer:
@@ -96,6 +110,7 @@ class LoopbackServer:
         self._wake_writer.setblocking(False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._listeners: dict[str, socket.socket] = {}
+        self._paused: dict[str, tuple[socket.socket, str, OnCommand]] = {}
         self._connections: set[Connection] = set()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
@@ -126,6 +141,7 @@ class LoopbackServer:
         """Stop accepting for a role and close its connections; returns when that is done."""
 
         def act() -> None:
+            self._resume(role)
             listener = self._listeners.pop(role, None)
             if listener is not None:
                 self._selector.unregister(listener)
@@ -133,6 +149,38 @@ class LoopbackServer:
             self._close_connections(role)
 
         self._do(act)
+
+    def pause_role(self, role: str) -> None:
+        """Do nothing for a role, as a stopped process: the kernel takes connections and bytes, until `resume_role`."""
+
+        def act() -> None:
+            listener = self._listeners.get(role)
+            if listener is not None and role not in self._paused:
+                self._paused[role] = self._selector.unregister(listener).data
+            for connection in self._connections:
+                if connection.role == role:
+                    connection.pause()
+
+        self._do(act)
+
+    def resume_role(self, role: str) -> None:
+        """Serve a role again, first what has come meanwhile."""
+        self._do(lambda: self._resume(role))
+
+    def _resume(self, role: str) -> None:
+        data = self._paused.pop(role, None)
+        if data is not None:
+            self._selector.register(data[0], selectors.EVENT_READ, data)
+        for connection in tuple(self._connections):
+            if connection.role == role:
+                connection.resume()
+
+    def ignore(self, sock: socket.socket) -> None:
+        """In the server's thread: no events of this socket until `heed`."""
+        self._selector.unregister(sock)
+
+    def heed(self, sock: socket.socket, connection: Connection) -> None:
+        self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def close_connections(self, role: str | None = None) -> None:
         """Close the connections of a role, or all; returns when that is done."""

@@ -137,7 +137,7 @@ class FakeBroker:
         return f"127.0.0.1:{self._ports[NAME_SERVER]}"
 
     def address(self, broker: str = "broker-a") -> str:
-        """A broker's `host:port`."""
+        """A broker's `host:port`, or the name server's (`NAME_SERVER`)."""
         return f"127.0.0.1:{self._ports[broker]}"
 
     def on(self, code: RequestCode | int, fault: Fault, times: int | None = 1, *, broker: str | None = None) -> None:
@@ -169,6 +169,14 @@ class FakeBroker:
     def start_broker(self, broker: str = "broker-a") -> None:
         """Listen again on the same port."""
         self._open(broker)
+
+    def pause_broker(self, broker: str = "broker-a") -> None:
+        """As under SIGSTOP: connections are made, requests are taken, nothing is answered. Or the `NAME_SERVER`."""
+        self.server.pause_role(broker)
+
+    def resume_broker(self, broker: str = "broker-a") -> None:
+        """As by SIGCONT: what has come meanwhile is answered now."""
+        self.server.resume_role(broker)
 
     def drop_connections(self, broker: str | None = None) -> None:
         """Break the connections to one broker, or all."""

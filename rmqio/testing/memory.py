@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rmqio.errors import CommitIgnored, CorruptMessage, LocalError, OffsetOutOfRange, TopicNotExist
+from rmqio.errors import CommitIgnored, CorruptMessage, LocalError, OffsetOutOfRange, RmqioError, TopicNotExist
 from rmqio.model import READ_PERMISSION, MessageFilter, MessageQueue, Record
-from rmqio.seams import Fetched, Producer, QueueClient, QueueReader
+from rmqio.seams import Fetched, OffsetQuery, Producer, QueueClient, QueueReader
 from rmqio.testing._memory_producer import InMemoryProducer
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing._stored import encode_stored
@@ -36,7 +36,7 @@ class InMemoryQueueClient:
         self._closed = False
         cluster.open_clients += 1
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
+    def queues(self, topic: str, *, refresh: bool = False) -> Sequence[MessageQueue]:
         self._check_open()
         with self._cluster.operation("queues"):
             return self._cluster.permitted_queues(topic, READ_PERMISSION)
@@ -51,7 +51,7 @@ class InMemoryQueueClient:
         with self._cluster.operation("min_offset", queue):
             return self._cluster.stored_queue(queue).minimum
 
-    def max_offset(self, queue: MessageQueue) -> int:
+    def max_offset(self, queue: MessageQueue, *, at_least: int = 0) -> int:
         self._check_open()
         with self._cluster.operation("max_offset", queue):
             return self._cluster.stored_queue(queue).end
@@ -66,6 +66,39 @@ class InMemoryQueueClient:
         with self._cluster.operation("committed_offset", queue):
             self._cluster.stored_queue(queue)
             return self._cluster.committed(group, queue)
+
+    def look_up(
+        self, queries: Sequence[OffsetQuery], *, timeout_ms: int | None = None
+    ) -> Sequence[int | RmqioError | None]:
+        found: list[int | RmqioError | None] = []
+        for query in queries:
+            try:
+                found.append(self._answer(query))
+            except RmqioError as error:
+                found.append(error)
+        return found
+
+    def _answer(self, query: OffsetQuery) -> int | None:
+        if query.kind == "min":
+            return self.min_offset(query.queue)
+        if query.kind == "max":
+            return self.max_offset(query.queue)
+        if query.kind == "time":
+            return self.offset_for_time(query.queue, query.timestamp_ms)
+        if query.kind == "committed":
+            return self.committed_offset(query.group, query.queue)
+        raise LocalError(f"{query.queue}: no kind {query.kind!r} of offset; there are min, max, time and committed")
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, timeout_ms: int | None = None
+    ) -> Mapping[MessageQueue, RmqioError]:
+        failed: dict[MessageQueue, RmqioError] = {}
+        for queue, offset in offsets.items():
+            try:
+                self.commit_offset(group, queue, offset)
+            except RmqioError as error:
+                failed[queue] = error
+        return failed
 
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         self._check_open()

@@ -16,8 +16,8 @@ from apache_beam.coders import Coder, registry
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
-from rmqio.transforms.discovery import Known, KnownCoder
 from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.known import Known, KnownCoder
 from rmqio.transforms.pulled import Pulled
 from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
 from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,12 +17,15 @@ from rmqio import telemetry
 from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
 from rmqio.logs import event
 from rmqio.model import MessageQueue
-from rmqio.seams import ClientFactory
+from rmqio.seams import ClientFactory, OffsetQuery, QueueClient
 from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 
 _LOGGER = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
+_PATIENCE_S = 20.0
+"""So long the last commits of queues wait for their broker: nothing would repair them."""
+_RETRY_S = 0.2
 
 
 @dataclass
@@ -36,6 +40,8 @@ class _Table:
     done: int = 0
     failed: int = 0
     warned_at: float = float("-inf")
+    patient_until: dict[str, float] = field(default_factory=dict)
+    """When the wait for a broker ends or ended. It is one wait for all of its queues, until it answers again."""
     reset: GroupOffsetReset | None = None
     """To be raised by the next read: what a finalizer raises is lost."""
 
@@ -54,6 +60,7 @@ def begin_reading(factory: ClientFactory, group: str) -> None:
         table.offsets.clear()
         table.times.clear()
         table.unsaved.clear()
+        table.patient_until.clear()
         table.reset = None
 
 
@@ -63,60 +70,125 @@ def commit_position(
     queue: MessageQueue,
     offset: int,
     on_reset: Literal["refuse", "honour"] = "refuse",
+    is_last: bool = False,
 ) -> None:
-    """The finalizer's callback. Picklable as a partial. A failure is logged and counted, and repaired by the group's
-    next commit, of whichever queue: one that has been read to its stop has no further commit of its own.
+    """The finalizer's callback. Picklable as a partial. As `commit_positions`, of one queue."""
+    commit_positions(factory, group, {queue: offset}, on_reset, is_last=is_last)
+
+
+def commit_positions(
+    factory: ClientFactory,
+    group: str,
+    offsets: Mapping[MessageQueue, int],
+    on_reset: Literal["refuse", "honour"] = "refuse",
+    *,
+    is_last: bool = False,
+) -> None:
+    """Commits the offsets of queues, all at once. A failure is logged and counted, and repaired by the group's next
+    commit, of whichever queue: one that has been read to its stop has no further commit of its own.
+
+    A broker that does not answer is waited for once, and then left alone until it does (`QueueClient.look_up`).
+
+    Args:
+      is_last: nothing of these queues is left to read, so there may be no next commit: their brokers are waited for.
     """
     observe_process()  # on Spark this is the driver, which has no DoFn to set up
     table = _table(factory, group)
     with table.lock:
-        table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
-        failing: set[str] = set()
-        # This queue's first: it may be the only one whose broker answers.
-        for other in sorted(table.unsaved, key=lambda one: one != queue):
-            if other.broker in failing:
-                continue  # one wait for a broker that is down is enough
-            wanted = table.unsaved.pop(other)
-            try:
-                _commit(table, factory, group, other, wanted, on_reset)
-            except RmqioError as error:
-                if table.reset is None:  # else it is not to be committed over
-                    table.unsaved[other] = wanted
-                failing.add(other.broker)
-                table.failed += 1
-                telemetry.record("commit_failures", queue_labels(other), 1)
-                if time.monotonic() - table.warned_at > _WARN_EVERY_S:
-                    table.warned_at = time.monotonic()
-                    text = "offset %d of %s was not committed for group %s: %s"
-                    fields = event(queue=other, offset=wanted, group=group, error=error)
-                    _LOGGER.warning(text, wanted, other, group, error, extra=fields)
+        for queue, offset in offsets.items():
+            table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
+        failures = _try_all(table, factory, group, on_reset)
+        while is_last and _is_waited_for(table, {queue: failures[queue] for queue in offsets if queue in failures}):
+            time.sleep(_RETRY_S)
+            failures = _try_all(table, factory, group, on_reset)
+        for queue, error in failures.items():
+            table.failed += 1
+            telemetry.record("commit_failures", queue_labels(queue), 1)
+            if time.monotonic() - table.warned_at > _WARN_EVERY_S:
+                table.warned_at = time.monotonic()
+                wanted = table.unsaved.get(queue, offsets.get(queue, -1))
+                text = "offset %d of %s was not committed for group %s: %s"
+                fields = event(queue=queue, offset=wanted, group=group, error=error)
+                _LOGGER.warning(text, wanted, queue, group, error, extra=fields)
 
 
-def _commit(table: _Table, factory: ClientFactory, group: str, queue: MessageQueue, offset: int, on_reset: str) -> None:
+def _try_all(table: _Table, factory: ClientFactory, group: str, on_reset: str) -> dict[MessageQueue, RmqioError]:
+    """Commits what is not committed; what failed, which stays so unless it was reset."""
+    wanted, table.unsaved = table.unsaved, {}
+    try:
+        failures = _commit(table, factory, group, wanted, on_reset)
+    except RmqioError as error:
+        failures = dict.fromkeys(wanted, error)
+    except BaseException:
+        table.unsaved = wanted
+        raise
+    for queue in wanted:
+        if queue not in failures:
+            table.patient_until.pop(queue.broker, None)
+        elif table.reset is None or queue != table.reset.queue:  # else it is not to be committed over
+            table.unsaved[queue] = wanted[queue]
+    return failures
+
+
+def _is_waited_for(table: _Table, failures: Mapping[MessageQueue, RmqioError]) -> bool:
+    now = time.monotonic()
+    return any(
+        now < table.patient_until.setdefault(queue.broker, now + _PATIENCE_S)
+        for queue, error in failures.items()
+        if getattr(error, "retriable", False)
+    )
+
+
+def _commit(
+    table: _Table, factory: ClientFactory, group: str, wanted: Mapping[MessageQueue, int], on_reset: str
+) -> dict[MessageQueue, RmqioError]:
+    """Commits what is ahead of what is committed; what failed."""
     client = shared_client(factory)
-    known = table.offsets.get(queue)
-    is_first = known is None
-    if known is None:
-        known = client.committed_offset(group, queue)
-    if known is None or offset > known:
+    first = [queue for queue in wanted if queue not in table.offsets]
+    asked = [OffsetQuery(queue, "committed", group=group) for queue in first]
+    known: dict[MessageQueue, int | RmqioError | None] = dict(table.offsets)
+    known |= dict(zip(first, client.look_up(asked) if asked else (), strict=True))
+    failed = {queue: each for queue in wanted if isinstance(each := known[queue], RmqioError)}
+    ahead = {
+        queue: offset for queue, offset in wanted.items() if queue not in failed and _is_ahead(offset, known[queue])
+    }
+    errors = dict(client.commit_offsets(group, ahead)) if ahead else {}
+    for queue, error in errors.items():
         try:
-            client.commit_offset(group, queue, offset)
-        except CommitIgnored:
-            # Found at the first commit, the reset is older than this read, which has started from it if it
-            # was told to start from the group's offsets.
-            if on_reset == "honour" and not is_first:
-                table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
-                raise
-            reset = client.take_reset(group, queue)
-            if not is_first:
-                text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
-                _LOGGER.warning(text, queue, group, reset, offset, extra=event(queue=queue, offset=offset, group=group))
-            client.commit_offset(group, queue, offset)
-        table.done += 1
-        telemetry.record("commits", queue_labels(queue), 1)
-        known = offset
-    table.offsets[queue] = known
-    table.times[queue] = time.monotonic()
+            if not isinstance(error, CommitIgnored):
+                raise error
+            _commit_over_reset(table, client, group, queue, ahead[queue], on_reset, is_first=queue in first)
+        except RmqioError as final:
+            failed[queue] = final
+    for queue, offset in wanted.items():
+        if queue in failed:
+            continue
+        if queue in ahead:
+            table.done += 1
+            telemetry.record("commits", queue_labels(queue), 1)
+        before = known[queue]
+        table.offsets[queue] = offset if queue in ahead or not isinstance(before, int) else before
+        table.times[queue] = time.monotonic()
+    return failed
+
+
+def _is_ahead(offset: int, known: int | RmqioError | None) -> bool:
+    return not isinstance(known, int) or offset > known
+
+
+def _commit_over_reset(
+    table: _Table, client: QueueClient, group: str, queue: MessageQueue, offset: int, on_reset: str, *, is_first: bool
+) -> None:
+    # Found at the first commit, the reset is older than this read, which has started from it if it was told to start
+    # from the group's offsets.
+    if on_reset == "honour" and not is_first:
+        table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
+        raise CommitIgnored(group, queue, offset)
+    reset = client.take_reset(group, queue)
+    if not is_first:
+        text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
+        _LOGGER.warning(text, queue, group, reset, offset, extra=event(queue=queue, offset=offset, group=group))
+    client.commit_offset(group, queue, offset)
 
 
 def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offset: int, interval_ms: int) -> bool:

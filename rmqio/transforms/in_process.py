@@ -8,26 +8,26 @@ first one does not help. Each queue is read by the same code as elsewhere; only 
 from __future__ import annotations
 
 import json
-import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
-from rmqio.errors import RmqioError, WireError
+from rmqio.errors import WireError
 from rmqio.model import MessageQueue
-from rmqio.start import StartFrom
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.discovery import DiscoveryConfig, Known
+from rmqio.transforms.discovery import DiscoveryConfig, look
+from rmqio.transforms.known import Known, Look
 from rmqio.transforms.read_fn import RESUME_DELAY, ReadConfig, ReadQueueFn
 from rmqio.transforms.restriction import Claim, QueueRange, QueueRangeTracker
 from rmqio.transforms.shared import backlog, shared_client
 from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks
 
-_LOGGER = logging.getLogger(__name__)
+_LOOK_AGAIN_MS = 1_000
+"""While the broker of a queue does not answer."""
 
 
 class Subscribed(NamedTuple):
@@ -35,12 +35,6 @@ class Subscribed(NamedTuple):
 
     known: Known
     ranges: tuple[tuple[MessageQueue, QueueRange], ...] = ()
-
-
-class Found(NamedTuple):
-    """A claim: these queues are ours from these offsets on."""
-
-    starts: Mapping[MessageQueue, int]
 
 
 class QueueClaim(NamedTuple):
@@ -61,12 +55,12 @@ class SubscribedTracker(RestrictionTracker):
     def current_restriction(self) -> Subscribed:
         return Subscribed(self._known, tuple((q, t.current_restriction()) for q, t in self._trackers.items()))
 
-    def try_claim(self, position: Found | QueueClaim) -> bool:
+    def try_claim(self, position: Look | QueueClaim) -> bool:
         if isinstance(position, QueueClaim):
             return self._trackers[position.queue].try_claim(position.claim)
         if self._checkpointed:
             return False
-        self._known = Known(self._known | frozenset(position.starts))
+        self._known = self._known.after(position)
         for queue, start in position.starts.items():
             self._trackers[queue] = QueueRangeTracker(QueueRange(start))
         return True
@@ -94,12 +88,15 @@ class SubscribedCoder(Coder):
     """JSON, sorted: there is one of these per read."""
 
     def encode(self, value: Subscribed) -> bytes:
-        return json.dumps({"known": sorted(value.known), "ranges": sorted(value.ranges)}).encode()
+        known = value.known
+        fields = {"known": sorted(known), "began_ms": known.began_ms, "waiting": sorted(known.waiting)}
+        return json.dumps(fields | {"ranges": sorted(value.ranges)}).encode()
 
     def decode(self, encoded: bytes) -> Subscribed:
         try:
             fields = json.loads(encoded)
-            known = Known(MessageQueue(*queue) for queue in fields["known"])
+            queues, waiting = ([MessageQueue(*each) for each in fields[name]] for name in ("known", "waiting"))
+            known = Known(queues, fields["began_ms"], waiting)
             ranges = tuple((MessageQueue(*queue), QueueRange(*left)) for queue, left in fields["ranges"])
         except (ValueError, KeyError, TypeError) as error:
             raise WireError(f"not a restriction of a subscription: {error!r}") from error
@@ -140,15 +137,15 @@ class _OneQueue:
 class ReadSubscriptionFn(ReadQueueFn):
     """Looks for queues at once and every `interval_ms`, and reads those it has found, in turn.
 
-    The first ones start where the start strategy says, later ones where `new_queue_start` says. The watermark is the
-    least of the queues'.
+    Where each of them begins, whenever it is found: `StartFrom.resolve`. The watermark is the least of the queues', and
+    stands still while the broker of another one does not answer.
     """
 
     def __init__(self, config: ReadConfig, discovery: DiscoveryConfig) -> None:
         super().__init__(config)
         self._discovery = discovery
         self._looked_at = float("-inf")
-        self._has_looked = False
+        self._is_waiting = False
         self._watermarks: dict[MessageQueue, QueueWatermark] = {}
 
     def initial_restriction(self, element: bytes) -> Subscribed:  # type: ignore[override]
@@ -176,42 +173,27 @@ class ReadSubscriptionFn(ReadQueueFn):
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
     ) -> Iterator[Any]:
-        if (time.monotonic() - self._looked_at) * 1000 >= self._discovery.interval_ms:
+        interval_ms = (
+            min(self._discovery.interval_ms, _LOOK_AGAIN_MS) if self._is_waiting else self._discovery.interval_ms
+        )
+        if (time.monotonic() - self._looked_at) * 1000 >= interval_ms:
             self._looked_at = time.monotonic()
             self._look(tracker)
         ranges = tracker.current_restriction().ranges
         for queue, left in ranges:
             watermark = self._watermarks.setdefault(queue, QueueWatermarks().new())
             yield from self._read(QueueDescriptor(queue), finalizer, _OneQueue(tracker, queue, left), watermark, window)
-        if ranges:
+        if ranges and not self._is_waiting:
             estimator.advance(min(self._watermarks[queue].milliseconds for queue, _ in ranges))
-        else:
+        if not ranges:
             time.sleep(self._config.options.poll_timeout_ms / 1000)
         tracker.defer_remainder(RESUME_DELAY)
 
     def _look(self, tracker: Any) -> None:
-        known = tracker.current_restriction().known
-        try:
-            found = self._find(known)
-        except RmqioError as error:
-            if known.is_empty:
-                raise
-            # The queues that are known are read on; the next look may succeed.
-            _LOGGER.warning("%s: queues could not be looked up: %s", self._discovery.subscription, error)
-            return
-        is_late, self._has_looked = self._has_looked or not known.is_empty, True
-        if found and tracker.try_claim(Found(found)) and is_late:
-            queues = ", ".join(map(str, found))
-            _LOGGER.info("%s: found %d new queues: %s", self._discovery.subscription, len(found), queues)
-
-    def _find(self, known: Known) -> dict[MessageQueue, int]:
         client = shared_client(self._config.factory)
-        queues = self._discovery.subscription.find_queues(client, missing_ok=not known.is_empty)
-        if known.is_empty and not self._has_looked:
-            first = super().initial_restriction
-            return {queue: first(QueueDescriptor(queue)).start for queue in queues}
-        start = StartFrom.latest() if self._discovery.new_queue_start == "latest" else StartFrom.earliest()
-        return {q: start.resolve(q, client, group=None) for q in queues if q not in known}
+        found = look(self._discovery, client, tracker.current_restriction().known)
+        tracker.try_claim(found)
+        self._is_waiting = found.is_waiting
 
 
 _IN_PROCESS_RUNNERS = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")

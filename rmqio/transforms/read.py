@@ -17,40 +17,22 @@ from rmqio.seams import ENDLESS_READ, ClientFactory
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
+from rmqio.transforms import read_options
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.in_process import ReadSubscriptionFn, is_in_process
-from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn
+from rmqio.transforms.planned import QueuePlanner
+from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
+from rmqio.wire.names import validate_queue, validate_subscription
 from rmqio.wire.properties import validate_topic
-
-
-def read_client_options(name_server: str | None, options: ReadOptions) -> ClientOptions:
-    """The client's part of the read options. Raises `LocalError` when no name server is known."""
-    return ClientOptions(
-        name_servers=name_server or options.name_server,  # type: ignore[arg-type]  # None: NAMESRV_ADDR
-        request_timeout_ms=options.request_timeout_ms,
-        route_refresh_ms=_route_refresh_ms(options),
-        heartbeat_ms=options.broker_heartbeat_interval_ms,
-        pull_batch=options.pull_batch,
-        pull_depth=options.pull_depth,
-        namespace=options.namespace,
-        security=options.security,
-    )
-
-
-def _route_refresh_ms(options: ReadOptions) -> int:
-    """A look for new queues must not be answered from a route that was there at the last one."""
-    if not options.discovery_interval_ms:
-        return options.name_server_poll_interval_ms
-    return min(options.name_server_poll_interval_ms, max(1, options.discovery_interval_ms // 2))
 
 
 class _Read(beam.PTransform):
@@ -60,6 +42,7 @@ class _Read(beam.PTransform):
         self,
         *,
         name_server: str | None,
+        client: ClientOptions | None,
         security: Security | None,
         consumer_group: str | None,
         start: StartFrom | None,
@@ -73,23 +56,19 @@ class _Read(beam.PTransform):
         deduplicate: DropDuplicates | None,
         options: ReadOptions | None,
         client_factory: ClientFactory | None,
+        arrives: bool = False,
     ) -> None:
         super().__init__()
+        if options is not None and not isinstance(options, ReadOptions):
+            raise LocalError(f"options is {options!r}; it must be rmqio.ReadOptions")
         options = options or ReadOptions()
         if security is not None:
             options = dataclasses.replace(options, security=security)
-        group = consumer_group or options.consumer_group
+        group = options.consumer_group if consumer_group is None else consumer_group
+        tags = tags or options.tags
         start = start or (StartFrom.group_offsets("latest") if group else StartFrom.latest())
-        if not isinstance(start, StartFrom):
-            raise LocalError(f"start is {start!r}; it must be made by StartFrom, e.g. StartFrom.earliest()")
-        if stop is not None and not isinstance(stop, StopAt):
-            raise LocalError(f"stop is {stop!r}; it must be made by StopAt, e.g. StopAt.latest()")
-        if start.kind == "group_offsets" and not group:
-            raise LocalError("start=StartFrom.group_offsets(...) needs consumer_group")
-        if tags is not None and sql_filter is not None:
-            raise LocalError("tags and sql_filter exclude each other; put the tag into the SQL: TAGS = 'a'")
-        if sql_filter is not None and not sql_filter.strip():
-            raise LocalError("sql_filter is empty; leave it out to read everything")
+        read_options.check_positions(start, stop, group)
+        read_options.check_filter(tags, sql_filter)
         if deserializer is not None and not callable(deserializer):
             raise LocalError(f"deserializer is {deserializer!r}; it must be callable with a Record")
         if dead_letter_topic is not None:
@@ -98,9 +77,21 @@ class _Read(beam.PTransform):
             raise LocalError(f"deduplicate is {deduplicate!r}; it must be a DropDuplicates, e.g. DropDuplicates()")
         if deduplicate is not None and batches:
             raise LocalError("deduplicate and batches exclude each other: duplicates are dropped one by one")
-        expression = sql_filter if sql_filter is not None else (tags or options.tags or "*")
+        ends, committed = _ends(stop, options), group if options.commit_offsets else None
+        read_options.refuse_idle(options, stops=ends, arrives=arrives, group=committed)
+        factory, made = read_options.factory_of(
+            client_factory,
+            name_server,
+            client,
+            options,
+            group=group,
+            looks_again=not (ends or arrives),
+            writes_letters=dead_letter_topic is not None,
+        )
+        self._shown = read_options.shown(factory, made, client, options)
+        expression = sql_filter if sql_filter is not None else (tags or "*")
         self._config = ReadConfig(
-            factory=client_factory or _remoting_factory(read_client_options(name_server, options)),
+            factory=factory,
             group=group,
             start=start,
             stop=stop,
@@ -128,7 +119,7 @@ class _Read(beam.PTransform):
 
     @property
     def _is_bounded(self) -> bool:
-        return self._config.stop is not None or self._config.options.max_num_records is not None
+        return _ends(self._config.stop, self._config.options)
 
     def _discovery(self, subscription: Subscription) -> DiscoveryConfig:
         config = self._config
@@ -161,7 +152,7 @@ class _Read(beam.PTransform):
             runs = elements | label >> reading
         else:
             read = elements | label >> reading.with_outputs(WATERMARKS_TAG, main="runs")
-            learned = read[WATERMARKS_TAG] | "Learned" >> beam.Map(_same).with_output_types(tuple[str, int])
+            learned = read[WATERMARKS_TAG] | "Learned" >> beam.Map(_same).with_output_types(tuple[str, int, int])
             watermarks(learned)
             runs = read["runs"] | "Runs" >> beam.Map(_same).with_output_types(Pulled)
         first = self._deduplicate is None
@@ -206,7 +197,7 @@ class _Read(beam.PTransform):
             "dead_letter_topic": self._dead_letter_topic,
             "deduplicate_within_ms": self._deduplicate.within_ms if self._deduplicate else None,
         }
-        return {key: DisplayDataItem(value).drop_if_none() for key, value in items.items()}
+        return {key: DisplayDataItem(value).drop_if_none() for key, value in (items | self._shown).items()}
 
 
 class ReadFromRocketMQ(_Read):
@@ -214,7 +205,10 @@ class ReadFromRocketMQ(_Read):
 
     Args:
       topic: a topic, several, a compiled regular expression over topic names, or `MessageQueue`s.
-      name_server: `host:port`, several separated by semicolons; None: the environment variable NAMESRV_ADDR.
+      name_server: `host:port`, several separated by semicolons; None: that of `client`, else `options.name_server`,
+        else the environment variable NAMESRV_ADDR.
+      client: `ClientOptions`: all else that can be said of a connection, as the pull group, long polls, timeouts and
+        retries. What is said twice, here and in `options` or by another argument, must be the same.
       security: credentials, TLS, and which addresses may be used; None: `options.security`.
       consumer_group: whose offsets are the start (`StartFrom.group_offsets`) and are committed.
       start: where to start in a queue that this pipeline has not read yet; by default the group's offsets (latest
@@ -231,7 +225,7 @@ class ReadFromRocketMQ(_Read):
         `.with_error_handler(...)` it fails the pipeline.
       deduplicate: `DropDuplicates(...)`: drop what a writer has stored twice, before it is decoded. Costs a shuffle.
       options: `ReadOptions`.
-      client_factory: another way to make clients, for tests.
+      client_factory: another way to make clients, for tests. It knows what `client` and `name_server` would say.
 
     Returns: PCollection of `Record`, or of what the deserializer makes; in the global window.
 
@@ -246,6 +240,7 @@ class ReadFromRocketMQ(_Read):
         topic: Any = None,
         *,
         name_server: str | None = None,
+        client: ClientOptions | None = None,
         security: Security | None = None,
         consumer_group: str | None = None,
         start: StartFrom | None = None,
@@ -262,6 +257,7 @@ class ReadFromRocketMQ(_Read):
     ) -> None:
         super().__init__(
             name_server=name_server,
+            client=client,
             security=security,
             consumer_group=consumer_group,
             start=start,
@@ -277,6 +273,7 @@ class ReadFromRocketMQ(_Read):
             client_factory=client_factory,
         )
         self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
+        validate_subscription(self._subscription)
         if dead_letter_topic is not None and names_topic(self._subscription, dead_letter_topic):
             raise LocalError(f"dead_letter_topic {dead_letter_topic!r} is among the topics that are read")
 
@@ -284,6 +281,7 @@ class ReadFromRocketMQ(_Read):
         discovery = self._discovery(self._subscription)
         source = _planned_source(pbegin.pipeline)
         if source is not None and self._config.options.max_num_records is None:
+            read_options.refuse_planned(self._config.options)
             return self._plan(pbegin, source(QueuePlanner(self._config, discovery)))
         start = pbegin | "Start" >> beam.Impulse()
         watch = not self._is_bounded and discovery.interval_ms > 0
@@ -321,6 +319,7 @@ class ReadAllFromRocketMQ(_Read):
         self,
         *,
         name_server: str | None = None,
+        client: ClientOptions | None = None,
         security: Security | None = None,
         consumer_group: str | None = None,
         start: StartFrom | None = None,
@@ -337,6 +336,7 @@ class ReadAllFromRocketMQ(_Read):
     ) -> None:
         super().__init__(
             name_server=name_server,
+            client=client,
             security=security,
             consumer_group=consumer_group,
             start=start,
@@ -350,6 +350,7 @@ class ReadAllFromRocketMQ(_Read):
             deduplicate=deduplicate,
             options=options,
             client_factory=client_factory,
+            arrives=True,
         )
         if self._config.options.max_num_records is not None:
             raise LocalError("max_num_records has no meaning for ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
@@ -368,23 +369,23 @@ class _DescribeFn(beam.DoFn):
 
     def process(self, element: str | MessageQueue | QueueDescriptor) -> Iterable[QueueDescriptor]:
         if isinstance(element, QueueDescriptor):
+            validate_queue(element.queue)
             return [element]
-        queues = Subscription.of(element).find_queues(shared_client(self._factory))
-        return [QueueDescriptor(queue) for queue in queues]
+        what = Subscription.of(element)
+        validate_subscription(what)
+        return [QueueDescriptor(queue) for queue in what.find_queues(shared_client(self._factory))]
 
 
 def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:
     return ReadSubscriptionFn(config, discovery)
 
 
+def _ends(stop: StopAt | None, options: ReadOptions) -> bool:
+    return stop is not None or options.max_num_records is not None
+
+
 def _same(element: Any) -> Any:
     return element
-
-
-def _remoting_factory(options: ClientOptions) -> ClientFactory:
-    from rmqio.client.factory import RemotingClientFactory
-
-    return RemotingClientFactory(options)
 
 
 def _planned_source(pipeline: Any) -> Any:

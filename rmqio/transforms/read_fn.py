@@ -18,9 +18,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
 from rmqio.logs import event
+from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ReadOptions
-from rmqio.seams import ClientFactory, Fetched, QueueReader
+from rmqio.seams import ClientFactory, Fetched, OffsetLookup, QueueReader
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -97,20 +98,24 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
 
     def initial_restriction(self, element: QueueDescriptor) -> QueueRange:
         config, options = self._config, self._config.options
-        client = shared_client(config.factory)
-        # Before the start, so that a queue that is not to be read need not have one.
-        stop_at = element.stop or config.stop
-        stop = stop_at.resolve(element.queue, client) if stop_at is not None else None
-        if stop_at is not None and stop is None:
-            return QueueRange(0, 0, limit=0)  # not to be read
-        start = (element.start or config.start).resolve(
-            element.queue,
-            client,
-            group=config.group,
-            on_out_of_range=options.on_offset_out_of_range,
-            on_timestamp_after_end=options.on_timestamp_after_end,
-        )
-        return QueueRange(start, None if stop is None else max(start, stop), element.limit)
+
+        def resolve(queue: MessageQueue, lookup: OffsetLookup) -> QueueRange:
+            # The stop first, so that a queue that is not to be read need not have a start.
+            stop_at = element.stop or config.stop
+            stop = stop_at.resolve(queue, lookup) if stop_at is not None else None
+            if stop_at is not None and stop is None:
+                return QueueRange(0, 0, limit=0)  # not to be read
+            start = (element.start or config.start).resolve(
+                queue,
+                lookup,
+                group=config.group,
+                on_out_of_range=options.on_offset_out_of_range,
+                on_timestamp_after_end=options.on_timestamp_after_end,
+            )
+            return QueueRange(start, None if stop is None else max(start, stop), element.limit)
+
+        queue = element.queue
+        return all_or_error(resolve_all([queue], shared_client(config.factory), resolve))[queue]
 
     def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
         return QueueRangeTracker(restriction)
@@ -301,7 +306,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         interval_ms = 0 if finished else config.options.offset_commit_interval_ms
         if is_commit_due(config.factory, group, queue, position, interval_ms):
             on_reset = config.options.on_group_reset
-            callback = functools.partial(commit_position, config.factory, group, queue, position, on_reset)
+            told = (config.factory, group, queue, position, on_reset, finished)
+            callback = functools.partial(commit_position, *told)
             finalizer.register(callback)
         done, failed = take_counts(config.factory, group)
         if done:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import apache_beam as beam
 from apache_beam import PCollection
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.errors import LocalError
+from rmqio.look_back import LookBack
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
-from rmqio.seams import ClientFactory
+from rmqio.seams import IDS, RANDOM_IDS, ClientFactory
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
+from rmqio.transforms.default_ids import DefaultIds, default_ids
 from rmqio.transforms.selector import TopicSelector, as_selector
+from rmqio.transforms.sink import Sink
 from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
 from rmqio.transforms.write_fn import WriteFn
+from rmqio.transforms.write_once import MARKS, MovePosition
 from rmqio.transforms.write_outputs import FAILED, LETTERS, SENT
 from rmqio.wire.properties import validate_group, validate_topic
+
+_LOGGER = logging.getLogger("rmqio.transforms")
 
 DEFAULT_PRODUCER_GROUP: Final = "rmqio_producer"
 
@@ -69,7 +78,11 @@ class WriteToRocketMQ(beam.PTransform):
       selector: `ConstantTopic`, `TopicFromFields`, or a callable of the element that gives a topic, (topic, tag), or
         None. A message's own tag goes before the selector's.
       id_fn: gives the stable id of an element: text, the same when the element comes again, unique among messages.
-        None: of a `Record` its coordinates, of other elements a random one.
+        None: of a `Record` its coordinates; of what a `serializer` makes of the direct output of a GroupByKey or a
+        combine by key a hash of key, window, pane and message (in a stream not in the global window); of other elements
+        a random one, which is logged once.
+      exactly_once: a writer that may repeat work looks back in the sink, and sends what is not there: no message is
+        stored twice. Needs stable ids, and a group of this pipeline's own; see docs/write.md for what else.
       dead_letter_topic: what goes to `failed` is written there as well, with body, reason, and coordinates as far as
         they are known, for `python -m rmqio.replay`. A letter that cannot be written fails the bundle.
       options: batching and retries.
@@ -94,6 +107,7 @@ class WriteToRocketMQ(beam.PTransform):
         serializer: Serializer | None = None,
         selector: TopicSelector | Callable[[Any], Any] | None = None,
         id_fn: IdFunction | None = None,
+        exactly_once: LookBack | None = None,
         dead_letter_topic: str | None = None,
         options: WriteOptions | None = None,
         ordered_by_sharding_key: bool = True,
@@ -134,7 +148,27 @@ class WriteToRocketMQ(beam.PTransform):
             if dead_letter_topic == topic:
                 raise LocalError(f"dead_letter_topic is {topic!r}, the topic that is written; give another one")
         self._dead_letter_topic = dead_letter_topic
+        self._random_ids = False
+        self._ids_shown = "id_fn" if id_fn is not None else "not known before it is applied"
+        self._exactly_once = exactly_once
+        if exactly_once is not None:
+            self._check_exactly_once(exactly_once, producer_group or self._options.producer_group)
         self._error_handler: ErrorHandler | None = None
+
+    def _check_exactly_once(self, look_back: LookBack, group: str | None) -> None:
+        if not isinstance(look_back, LookBack):
+            raise LocalError(f"exactly_once is {look_back!r}; it must be rmqio.LookBack(...)")
+        if self._backend != "remoting":
+            raise LocalError(f"exactly_once needs backend='remoting': {self._backend!r} repeats sends by itself")
+        if self._options.asynchronous:
+            raise LocalError("exactly_once awaits each batch: leave WriteOptions.asynchronous away")
+        self._position_group = look_back.group or group
+        if self._position_group is None:
+            raise LocalError(
+                "exactly_once needs a group that no other pipeline writes with: give LookBack(group=...) or "
+                "producer_group="
+            )
+        validate_group(self._position_group)
 
     def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
         """Hand `failed` to Beam's error handler; None: only to the result."""
@@ -145,16 +179,21 @@ class WriteToRocketMQ(beam.PTransform):
         self._check_element_type(pcoll.element_type)
         factory = self._client_factory or self._backend_factory()
         with_letters = self._dead_letter_topic is not None
+        ids = self._choose_ids(pcoll)
+        sink = None if self._exactly_once is None else self._sink(self._exactly_once, factory, pcoll)
         write = WriteFn(
             self._maker,
-            factory,
+            factory if sink is None else _of_single_tries(factory),
             self._group,
             self._options,
             with_sent=self._with_sent,
             ordered=self._ordered,
             with_letters=with_letters,
+            ids=ids,
+            sink=sink,
         )
-        tags = [FAILED, LETTERS] if with_letters else [FAILED]
+        has_position = sink is not None and sink.group is not None
+        tags = [FAILED, *([LETTERS] if with_letters else []), *([MARKS] if has_position else [])]
         outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(*tags, main=SENT)
         sent, failed = outputs[SENT], outputs[FAILED]
         # So that Beam finds our coders: a ParDo knows the types of tagged outputs in its newest versions only.
@@ -163,7 +202,45 @@ class WriteToRocketMQ(beam.PTransform):
             self._error_handler.add_error_pcollection(failed)
         if with_letters:
             self._write_letters(outputs[LETTERS], factory)
+        if sink is not None and has_position:
+            marks = outputs[MARKS]
+            marks.element_type = bytes
+            _ = marks | "Move position" >> beam.ParDo(MovePosition(sink))
         return WriteToRocketMQResult(sent, failed)
+
+    def _choose_ids(self, pcoll: PCollection[Any]) -> DefaultIds | None:
+        """The ids of elements that bring none, if they can be the same when a bundle is run again."""
+        if self._maker.id_fn is not None:
+            return None
+        label = pcoll.pipeline.transforms_stack[-1].full_label
+        ids = None
+        if self._maker.serializer is not None:
+            ids = default_ids(pcoll, label, is_stream=_is_stream(pcoll))
+        self._random_ids = ids is None and pcoll.element_type is not Record
+        if ids is not None:
+            self._ids_shown = "key, window and pane"
+        elif not self._random_ids:
+            self._ids_shown = "coordinates of records"
+        else:
+            self._ids_shown = RANDOM_IDS
+            _LOGGER.warning(
+                "%s: ids: random; when a bundle is run again, its copies cannot be dropped. Give id_fn=", label
+            )
+        return ids
+
+    def _sink(self, look_back: LookBack, factory: ClientFactory, pcoll: PCollection[Any]) -> Sink:
+        """What is written. Raises `LocalError` where ids are random.
+
+        Of a bounded pipeline there is no position: what fails begins anew, and a finalizer would make a stream of it on
+        Flink. Unless it runs as a stream anyway, and so may go on from a checkpoint.
+        """
+        if self._random_ids:
+            raise LocalError(
+                "exactly_once needs ids that are the same when an element comes again, and those of "
+                f"{getattr(pcoll.element_type, '__name__', pcoll.element_type)} are random: give id_fn="
+            )
+        group = self._position_group if _is_stream(pcoll) else None
+        return Sink(factory, group, look_back, int(time.time() * 1000))
 
     def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
         from rmqio.transforms.write_dead_letters import WriteDeadLetters  # which is made of this transform
@@ -192,6 +269,8 @@ class WriteToRocketMQ(beam.PTransform):
             compression_level=options.compression_level,
             create_topics=options.create_topics,
             security=options.security,
+            # A replica that is behind would not know of a message that is there, and it would be sent again
+            replica_reads=self._exactly_once is None,
         )
         if self._backend == "librocketmq":
             from rmqio.librocketmq import LibrocketmqClientFactory
@@ -222,6 +301,8 @@ class WriteToRocketMQ(beam.PTransform):
             "selector": None if maker.selector is None else str(maker.selector),
             "serializer": _name(maker.serializer),
             "id_fn": _name(maker.id_fn),
+            IDS: self._ids_shown,
+            "exactly_once": None if self._exactly_once is None else self._position_group,
             "dead_letter_topic": self._dead_letter_topic,
             "client_factory": _name(self._client_factory),
             "backend": None if self._client_factory is not None else self._backend,
@@ -236,6 +317,20 @@ class WriteToRocketMQ(beam.PTransform):
             "request_timeout_ms": options.request_timeout_ms,
         }
         return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
+
+
+def _is_stream(pcoll: PCollection[Any]) -> bool:
+    """Whether what is written has no end, or may go on from a checkpoint all the same."""
+    return not pcoll.is_bounded or bool(pcoll.pipeline.options.view_as(StandardOptions).streaming)
+
+
+def _of_single_tries(factory: ClientFactory) -> ClientFactory:
+    """A factory of ours whose producers repeat nothing; another one as it is: that is its maker's to see to."""
+    from rmqio.client.factory import RemotingClientFactory
+
+    if isinstance(factory, RemotingClientFactory):
+        return RemotingClientFactory(replace(factory.options, max_retries=0))
+    return factory
 
 
 def _name(function: object) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.dead_letters import letter_id
@@ -16,11 +17,15 @@ from rmqio.model import Message
 from rmqio.options import WriteOptions
 from rmqio.seams import ClientFactory
 from rmqio.sending.batches import BatchSender
+from rmqio.sending.certain import CertainProducer
 from rmqio.sending.gathering import Gathering
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
+from rmqio.transforms.default_ids import DefaultIds
 from rmqio.transforms.metrics import observe_process
+from rmqio.transforms.sink import Sink
 from rmqio.transforms.write_elements import MessageMaker, letter_of_failure
+from rmqio.transforms.write_once import MARKS, WriteOnce
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 from rmqio.wire import accelerator
 from rmqio.wire.batch import estimated_size
@@ -48,6 +53,9 @@ class WriteFn(beam.DoFn):
       with_sent: whether results are given out.
       ordered: one batch in flight per queue that a sharding key leads to.
       with_letters: whether failures also come as dead letters, on the output "letters".
+      ids: of elements that have no id else.
+      sink: what is written exactly once; None: at least once. Then `factory` makes producers of single tries, every
+        message must have an id, and marks come on the output "marks".
       clock: seconds, monotonic; must pickle.
     """
 
@@ -61,6 +69,8 @@ class WriteFn(beam.DoFn):
         with_sent: bool = True,
         ordered: bool = True,
         with_letters: bool = False,
+        ids: DefaultIds | None = None,
+        sink: Sink | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._maker = maker
@@ -70,9 +80,11 @@ class WriteFn(beam.DoFn):
         self._with_sent = with_sent
         self._ordered = ordered
         self._with_letters = with_letters
+        self._ids = ids
+        self._sink = sink
         self._clock = clock
         self._topic = maker.topic
-        self._passes_messages = maker.selector is None and maker.id_fn is None
+        self._passes_messages = maker.selector is None and maker.id_fn is None and sink is None
         self._max_messages = options.max_batch_messages if options.batch_flush else 1
         self._max_bytes = options.max_batch_bytes
         self._lease: ProducerLease | None = None
@@ -90,9 +102,20 @@ class WriteFn(beam.DoFn):
         self._metrics = metrics
         self._outputs = WriteOutputs(metrics, with_sent=self._with_sent, letter_of=letter_of)
         required_topics = self._maker.required_topics
+        known_topics = self._lease.known_topics
+        self._once = None
+        if self._sink is not None:
+            self._once = WriteOnce(self._sink, self._outputs.already_there)
+            producer = CertainProducer(
+                producer,
+                self._once,
+                max_retries=options.max_retries,
+                outage_timeout_s=self._sink.look_back.outage_timeout_s,
+                awaits_topic=lambda topic: topic in required_topics or topic in known_topics,
+            )
         routes = WriteRoutes(
             producer,
-            known_topics=self._lease.known_topics,
+            known_topics=known_topics,
             required_topics=required_topics,
             refresh_ms=options.name_server_poll_interval_ms,
             clock=self._clock,
@@ -103,6 +126,7 @@ class WriteFn(beam.DoFn):
             max_in_flight=options.max_in_flight if options.asynchronous else 1,
             ordered=self._ordered,
             required_topics=required_topics,
+            gate=self._once,
             clock=self._clock,
         )
         self._gathering = Gathering(
@@ -121,6 +145,8 @@ class WriteFn(beam.DoFn):
         assert self._lease is not None
         self._lease.note_statistics()
         self._gathering.begin()
+        if self._once is not None:
+            self._once.begin_bundle()
         self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
         self._outputs.begin_bundle()
 
@@ -160,6 +186,10 @@ class WriteFn(beam.DoFn):
                     raise LocalError("no topic: neither the message nor topic= names one")
             else:
                 message, topic, message_id = self._maker.make(element)
+                if message_id is None and self._ids is not None:
+                    message_id = self._ids.id_of(element, origin, message, topic)
+            if self._once is not None:
+                _check_once(message, message_id)
             size = estimated_size(message)
         except Exception as error:  # noqa: BLE001  # whatever a user's callable raises, one element must not stop the rest
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
@@ -174,6 +204,9 @@ class WriteFn(beam.DoFn):
         assert self._lease is not None
         self._metrics.retried(*self._lease.take_statistics())
         self._outputs.end_bundle()
+        mark = None if self._once is None else self._once.mark()
+        if mark is not None:
+            self._outputs.waiting.append([TaggedOutput(MARKS, self._origin.with_value(mark))])
         return self._outputs.take()
 
     def teardown(self) -> None:
@@ -188,3 +221,11 @@ class WriteFn(beam.DoFn):
         by those of the element (`_maybe_propagate_windowing_info`).
         """
         return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
+
+
+def _check_once(message: Message, message_id: str | None) -> None:
+    """Raises `LocalError` for a message that cannot be written exactly once."""
+    if message_id is None:
+        raise LocalError("it has no id that is the same when it comes again: give id_fn=")
+    if message.delay_level is not None or message.deliver_at_ms is not None:
+        raise LocalError("a delayed message is in no queue before its time, where a look-back could find it")

@@ -49,6 +49,7 @@ class WriteMetrics:
         self.send_latency = Latency("send_latency_ms")
         self.send_retries = Count("send_retries")
         self.unknown_outcomes = Count("unknown_outcomes")
+        self.already_there = Count("messages_already_there")
 
     def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
         """A batch was stored, in one queue."""
@@ -110,6 +111,13 @@ class WriteOutputs:
         if len(results) != len(messages):  # would give results to the wrong elements
             raise LocalError(f"the producer gave {len(results)} results for {len(messages)} messages")
         self._metrics.sent(messages, results, latency_s)
+        if self._with_sent:
+            self.waiting.append(map(WindowedValue.with_value, origins, results))
+
+    def already_there(self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult]) -> None:
+        """Messages that an earlier attempt has sent: their results are where they are."""
+        for result in results:
+            self._metrics.already_there.add(1, queue_labels(result.queue))
         if self._with_sent:
             self.waiting.append(map(WindowedValue.with_value, origins, results))
 

@@ -9,6 +9,8 @@ from typing import Final
 _MARK: Final = "rmqio-task-failure"
 _FOUND: Final = re.compile(rf"{_MARK}<(.*?)>{_MARK}", re.DOTALL)
 _JAVA_FRAME: Final = re.compile(r"\s+(at [\w.$<>/]+\(|\.\.\. \d+ more)|Driver stacktrace:|\s*$")
+_OF_A_QUERY: Final = "=== Streaming Query ==="
+"""Begins what Spark adds to a query's failure: its numbers, its offsets and its plan."""
 _LINES: Final = 30
 _WHERE: Final = re.compile(r"\s*\[while running '(.*)'\]\s*$", re.DOTALL)
 # Beam's calls of a DoFn, and ours of Beam
@@ -46,7 +48,8 @@ def without_java_frames(error: BaseException, running: str = "") -> BaseExceptio
 
     `running` names the transforms of the job that failed: which of them it was, Spark does not know.
     """
-    lines = [line for line in str(error).splitlines() if not _JAVA_FRAME.match(line)]
+    text = str(error).partition(_OF_A_QUERY)[0]
+    lines = [line for line in text.splitlines() if not _JAVA_FRAME.match(line)]
     if len(lines) == len(str(error).splitlines()):
         return error
     where = f" in {running}" if running else ""

@@ -97,7 +97,8 @@ class StreamOptions(PipelineOptions):
         parser.add_argument(
             "--spark_buckets",
             type=int,
-            help="Parts into which state is divided; the checkpoint fixes them. Default: Spark's shuffle partitions.",
+            help="Parts into which state is divided, as long as the checkpoint lives: then another number is refused. "
+            "Default: Spark's shuffle partitions.",
         )
 
 

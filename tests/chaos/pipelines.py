@@ -8,6 +8,7 @@ standard input.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import threading
@@ -120,7 +121,7 @@ def _run(arguments: argparse.Namespace, stop: StopAt | None) -> None:
                 consumer_group=arguments.group,
                 start=StartFrom.group_offsets("earliest"),
                 stop=stop,
-                options=_READ,
+                options=_READ if stop is None else dataclasses.replace(_READ, discovery_interval_ms=0),
                 **at,
             )
             | beam.ParDo(Note(arguments.ledger)).with_output_types(Record)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RmqioError, SystemError_
@@ -15,6 +16,9 @@ from rmqio.options import ClientOptions
 from rmqio.security import UNSECURED, Security
 
 Kind = Literal["single", "batch", "ordered"]
+EVENT_TIME: Final = "event_time_ms"
+"""The property with a message's event time: up to a second behind the clock, for one in forty up to `LATE_MS`."""
+LATE_MS: Final = 15_000
 _PAUSE_S = 0.2
 
 
@@ -34,6 +38,7 @@ class Writer:
       topic: where to; of an ordered one the queue of each message is 0 of its first broker.
       size: messages of a batch.
       pause_s: between requests.
+      seed: of how late messages are.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Writer:
         name_server: str,
         size: int,
         pause_s: float,
+        seed: int = 0,
         security: Security = UNSECURED,
     ) -> None:
         self.name, self.kind, self.topic = name, kind, topic
@@ -64,6 +70,7 @@ class Writer:
             f"chaos-{name}",
         )
         self._queue: MessageQueue | None = None
+        self._rng = random.Random(f"{seed} {name}")
         self._is_enough = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
 
@@ -104,7 +111,7 @@ class Writer:
             self.error = error
 
     def _until_acked(self, ids: Sequence[str]) -> Sequence[SendResult]:
-        send = self._request([Message(id_.encode(), topic=self.topic) for id_ in ids], ids)
+        send = self._request([self._message(id_) for id_ in ids], ids)
         while True:
             before = self.unknown_outcomes
             is_unsure = False
@@ -118,6 +125,11 @@ class Writer:
                 if is_unsure or self.unknown_outcomes > before:
                     self.unsure.update(ids)
             time.sleep(_PAUSE_S)
+
+    def _message(self, id_: str) -> Message:
+        late_ms = self._rng.uniform(0, LATE_MS if self._rng.random() < 0.025 else 1_000)
+        at_ms = int(time.time() * 1000 - late_ms)
+        return Message(id_.encode(), topic=self.topic, properties={EVENT_TIME: str(at_ms)})
 
     def _request(self, messages: list[Message], ids: Sequence[str]) -> Callable[[], Sequence[SendResult]]:
         producer = self._producer

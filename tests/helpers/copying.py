@@ -6,9 +6,11 @@ The order of a queue stays: its copies have one sharding key. Copies have the id
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 
 import apache_beam as beam
 
@@ -26,7 +28,8 @@ FLAGS = ReadOptions(poll_timeout_ms=1_000, offset_commit_interval_ms=0, idle_tim
 
 def copy_of(record: Record) -> Message:
     """Its body says which message of which queue it was."""
-    body = {"queue": record.queue_id, "offset": record.queue_offset, "id": record.body.decode()}
+    body = {"broker": record.broker, "queue": record.queue_id, "offset": record.queue_offset}
+    body["id"] = record.body.decode()
     return Message(json.dumps(body).encode(), sharding_key=str(record.queue_id))
 
 
@@ -56,7 +59,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         consumer_group=arguments.group,
         start=arguments.start,
         stop=arguments.stop,
-        options=FLAGS,
+        options=dataclasses.replace(FLAGS, discovery_interval_ms=arguments.discovery_interval_ms),
         **at,
     )
     if arguments.pause_us:
@@ -67,15 +70,25 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     _ = written.failed | "Refused" >> beam.Map(refuse)
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("name_server", "source", "sink", "group"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--start", type=parse_start, default=parse_start("group:earliest"))
     parser.add_argument("--stop", type=parse_stop)
     parser.add_argument("--pause_us", type=int, default=0)
+    parser.add_argument("--discovery_interval_ms", type=int, default=FLAGS.discovery_interval_ms)
     parser.add_argument("-v", "--verbose", action="store_true")
-    arguments, rest = parser.parse_known_args()
+    return parser
+
+
+def arguments_of(command: Sequence[str]) -> argparse.Namespace:
+    """For `build`, from a command line without the runner's."""
+    return _parser().parse_args(command)
+
+
+def main() -> int:
+    arguments, rest = _parser().parse_known_args()
     return run_program(
         "copying.py",
         options(rest),

@@ -83,6 +83,7 @@ class Cluster:
 
     def __init__(self, folder: Path, slots: int = 2, conf: dict[str, Any] | None = None) -> None:
         self.folder = folder
+        self._slots = slots
         self._java, self._class_path = find_java(minimum_major=11, program="Flink"), jars()
         self.rpc, port = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
@@ -139,6 +140,15 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         task_manager.wait()
         self.task_managers.remove(task_manager)
+
+    def replace_job_manager(self) -> None:
+        """As if its machine had gone: nothing but checkpoints is left of its jobs."""
+        old = self.processes.pop(0)
+        old.kill()
+        old.wait()
+        self.processes.insert(0, self._start(_JOB_MANAGER, f"job-manager-{time.monotonic_ns()}", 400))
+        self.processes.pop()
+        eventually(lambda: self.slots() == self._slots * len(self.task_managers), self.processes[0])
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")

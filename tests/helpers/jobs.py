@@ -57,7 +57,7 @@ class Job:
                 continue  # it has ended meanwhile
             if int(after_name[3]) == self.process.pid:  # the session
                 names[int(folder.name)], parents[int(folder.name)] = name, int(after_name[1])
-        is_daemon = {pid: "rmqio.runners.spark.daemon" in name for pid, name in names.items()}
+        is_daemon = {pid: "-m rmqio.runners.spark.daemon" in name for pid, name in names.items()}
         worker = max(pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid]))
         os.kill(worker, signal.SIGKILL)
         return worker

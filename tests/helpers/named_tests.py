@@ -6,16 +6,23 @@ import importlib
 import inspect
 import re
 import unittest
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from rmqio.runners.capabilities import Mode
+from tests.helpers.modes import MARK, shown_by
+
 ROOT: Final = Path(__file__).parents[2]
 
 
-def problem(test: str, may_fail: bool = False) -> str | None:
-    """Why a test (`path::Class::name` or `path::name`) shows nothing; None: it is collected and has no way to skip."""
+def problem(test: str, may_fail: bool = False, mode: Mode | None = None) -> str | None:
+    """Why a test (`path::Class::name` or `path::name`) shows nothing; None: it is collected and has no way to skip.
+
+    `mode`: that of what it is to show, which it must name in its marker `shows`, or in one of its parameters.
+    """
     file, *names = test.split("::")
     if not (ROOT / file).is_file() or not Path(file).name.startswith("test_") or not names:
         return "is in no test file here"
@@ -37,9 +44,21 @@ def problem(test: str, may_fail: bool = False) -> str | None:
         return "is skipped or expected to fail"
     if any(mark.name == "skipif" and (isinstance(mark.args[0], str) or mark.args[0]) for mark in marks):
         return "is skipped here"
-    if re.search(r"skipTest\(|SkipTest|pytest\.(skip|xfail|importorskip)", inspect.getsource(function)):
-        return "may skip itself"
+    overridden = [vars(each)[names[-1]] for kind in classes for each in kind.__mro__[1:] if names[-1] in vars(each)]
+    for each in (function, *overridden):
+        if re.search(r"skipTest\(|SkipTest|pytest\.(skip|xfail|importorskip)", inspect.getsource(each)):
+            return "may skip itself"
+    if mode is not None and mode.value not in shown_by([*marks, *_of_parameters(marks)]):
+        return f"does not run on {mode.value}: it has no marker {MARK}({mode})"
     return None
+
+
+def _of_parameters(marks: Iterable[pytest.Mark]) -> Iterator[pytest.Mark]:
+    """The marks of the values that a test is run with."""
+    for mark in marks:
+        if mark.name == "parametrize":
+            for value in mark.args[1]:
+                yield from (getattr(each, "mark", each) for each in getattr(value, "marks", ()))
 
 
 def _marks(where: Any) -> list[pytest.Mark]:

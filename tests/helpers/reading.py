@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -49,12 +50,19 @@ T0 = 1_700_000_000_000
 
 @contextmanager
 def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
-    """A cluster of which everything has been closed in the end."""
-    with InMemoryCluster(**arguments) as made:
+    """A cluster of which everything has been closed in the end. Reads of it begin at T0, before all messages."""
+    with InMemoryCluster(**arguments) as made, read_begins_at(T0):
         yield made
         close_shared_clients()
         assert made.open_clients == 0
         assert made.open_readers == 0
+
+
+@contextmanager
+def read_begins_at(unix_ms: int) -> Iterator[None]:
+    """Queues that are found later are late since then."""
+    with mock.patch("rmqio.transforms.discovery.now_ms", return_value=unix_ms):
+        yield
 
 
 def clocked_cluster(**arguments: Any) -> Any:
@@ -305,7 +313,7 @@ class SubscriptionBundles(Bundles):
         what: Any = "t",
         *,
         interval_ms: int = 0,
-        new_queue_start: str = "earliest",
+        new_queue_start: Literal["earliest", "latest"] = "earliest",
         **changes: Any,
     ) -> None:
         config = read_config(cluster, **changes)

@@ -12,9 +12,9 @@ from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.transforms import window
 
-from rmqio.runners.spark.streaming.channels import FIRST_SOURCE, PARTS, REPORT, TICK
+from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
-from rmqio.runners.spark.streaming.model import MAX, LevelReport
+from rmqio.runners.spark.streaming.model import MAX, Learned, LevelReport
 from rmqio.runners.spark.streaming.operator import Row, run_bucket, run_first
 from tests.helpers import spark_plan
 
@@ -60,24 +60,29 @@ class Stream:
         clock: int = 0,
         silent: tuple[int, int] | None = None,
         learned: int | None = None,
+        run: str | None = None,
     ) -> list[Any]:
         """(value, microseconds, window) of what has come out, sorted; all times are in seconds.
 
         Of the source's only part that counts: how far the clock has moved it, what holds while nothing comes of it, and
-        what the read has learned of it.
+        what the read has learned of it. `run`: which run has planned it, if that is another one.
         """
         spark_plan._FOUND.clear()
         parts = {"a": None if watermark is None else watermark * SECOND, "b": MAX}
         source = {"parts": parts, "ended": False, "rows": len(elements), "lag": {}}
         if silent is not None:
             source["silent"] = {"a": [each * SECOND for each in silent]}
-        tick = {"sources": {"0": source}, "clock": clock}
-        rows: list[Row] = [(FIRST_SOURCE, 0, None, self.encoded(element)) for element in elements]
+        planned_by = run or self.levels[0].run
+        tick = {"sources": {"0": source}, "clock": clock, "run": planned_by}
+        rows: list[Row] = [(BATCH, 0, None, json.dumps([planned_by, 1, {}]).encode())]
+        rows += [(FIRST_SOURCE, 0, None, self.encoded(element)) for element in elements]
         rows.append((TICK, 0, None, json.dumps(tick).encode()))
-        found = run_first(self.levels[0], spark_plan.batches(rows))
+        found = run_first(self.levels[0], spark_plan.batches(rows), lambda _: None)
         rows = [row for batch in found for row in zip(*batch.to_pydict().values(), strict=True)]
         if learned is not None:
-            rows += [(PARTS, bucket, b"0", json.dumps({"a": learned * SECOND}).encode()) for bucket in BUCKETS]
+            rows += [
+                (PARTS, bucket, b"0", json.dumps(Learned({"a": learned * SECOND}, {})).encode()) for bucket in BUCKETS
+            ]
         for level in self.levels[1:]:
             dealt = {bucket: [row for row in rows if row[1] == bucket] for bucket in BUCKETS}
             assert sum(map(len, dealt.values())) == len(rows)

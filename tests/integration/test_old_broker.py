@@ -2,7 +2,8 @@
 
 Brokers before 5.0 listen on every interface, whatever is configured, so the tests run in a network namespace that has
 nothing but a loopback. Not among them, because these brokers differ: searches by time (they may give the message before
-the time), the offset of a group never seen (0, not none), messages delivered at a given time, topic attributes.
+the time), the offset of a group never seen (0, not none: a late queue is read from there), messages delivered at a
+given time, topic attributes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from rmqio.local.fetch import fetch
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "tests/helpers/rocketmq-4.9.7.lock.json"
 FILES = ["test_client_reading", "test_read_filters", "test_read_endless", "test_province"]
+ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[latest-10]"
+DIFFERS = f"tests/integration/test_read_endless.py::{ADDED}"
 ENTER = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -38,7 +41,8 @@ def _can_enter() -> bool:
 def test_an_old_broker_passes_the_same_tests() -> None:
     fetch(read_lock(LOCK))  # while there is a network
     files = [f"tests/integration/{name}.py" for name in FILES]
-    command = [*ENTER, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "broker", *files]
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "broker"]
+    command = [*ENTER, *pytest_, f"--deselect={DIFFERS}", *files]
     environment = os.environ | {"RMQIO_LOCAL_LOCK": str(LOCK)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]

@@ -20,6 +20,7 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.provinces import province_of
+from rmqio.runners.capabilities import Mode
 
 pytestmark = pytest.mark.broker
 
@@ -122,6 +123,7 @@ def test_bad_input_arrives_in_the_dead_letter_topic(bench: Bench) -> None:
     assert checked.stdout == "read 103, wrote 103, lost 0, duplicated 0\n"
 
 
+@pytest.mark.shows(Mode.DIRECT)
 def test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c(bench: Bench) -> None:
     bench.load([*bodies(100), b"junk"])
     process = subprocess.Popen(

@@ -16,7 +16,7 @@ from rmqio.client.admin import Admin
 from rmqio.options import ClientOptions
 from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.read_fn import UnboundedReadFn
-from tests.helpers.ledger import QUICK, Lab, check, new_group, running
+from tests.helpers.ledger import QUICK, Lab, check, new_group, running, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -46,6 +46,7 @@ def test_a_queue_added_while_it_runs_is_read_from_where_the_option_says(
         # In the pipeline's own thread, which so cannot look for queues before they hold messages.
         admin.create_topic(q0.topic, queues=3)
         lab.send(q1, 10)
+        wait_until(lambda: lab.client.max_offset(q1) == 10, "the messages to count: a broker stores them before")
 
     options = looking_often(new_queue_start=new_queue_start)
     # Its start is its own: that is for the queues of the first look only.

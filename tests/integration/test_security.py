@@ -15,8 +15,9 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.producer import RemotingProducer
 from rmqio.client.secured import forget_warnings
 from rmqio.errors import LocalError, NoPermission, RmqioError, TransportError
-from rmqio.model import Message, MessageFilter, Record
+from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
+from rmqio.seams import OffsetQuery
 from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
 from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
 
@@ -59,6 +60,11 @@ def test_with_credentials_and_tls_all_works(guarded: Guarded, topic: str) -> Non
         producer.send_batch([Message(b"three"), Message(b"four")], queue)
         producer.submit([Message(b"%d of a batch" % n) for n in range(300)], queue).result()
     assert len(read(options, topic)) == 304
+    with closing(RemotingQueueClient(options)) as client:  # a look makes its connections without blocking
+        queues = [MessageQueue(topic, queue.broker, number) for number in range(2)]
+        ends = client.look_up([OffsetQuery(queue, "max") for queue in queues])
+        assert sum(end for end in ends if isinstance(end, int)) == 304
+        assert client.commit_offsets("a_group", dict.fromkeys(queues, 1)) == {}
 
 
 def test_large_bodies_travel_through_tls(guarded: Guarded, topic: str) -> None:

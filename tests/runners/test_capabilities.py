@@ -1,6 +1,7 @@
 """What `rmqio.runners.capabilities` says of DirectRunner and FlinkRunner, by the smallest pipelines that show it.
 
-The same pipelines run in all modes. What the table says of SparkRunner is shown by its own tests.
+The same pipelines run in all modes. What the table says of SparkRunner is shown by its own tests, and what it says of
+topics that go on by `test_live_windows`, and by the tests that kill drivers, jobs and TaskManagers.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom
 from rmqio.errors import LocalError
 from rmqio.runners import options
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.ledger import wait_until
@@ -42,7 +44,11 @@ pytestmark = [
 DIRECT = "--runner=DirectRunner"
 BATCH = "--runner=FlinkRunner --parallelism=1"
 STREAM = f"{BATCH} --streaming --checkpointing_interval=500"
-everywhere = pytest.mark.parametrize("mode", [DIRECT, BATCH, STREAM], ids=["direct", "flink", "flink-streaming"])
+shows = pytest.mark.shows
+of_direct = pytest.param(DIRECT, id="direct", marks=shows(Mode.DIRECT))
+of_batch = pytest.param(BATCH, id="flink", marks=shows(Mode.FLINK))
+of_stream = pytest.param(STREAM, id="flink-streaming", marks=shows(Mode.FLINK_STREAMING))
+everywhere = pytest.mark.parametrize("mode", [of_direct, of_batch, of_stream])
 Pairs = tuple[str, int]
 
 
@@ -102,7 +108,7 @@ class Finalize(beam.DoFn):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def process(self, element: int, finalizer: Any = beam.DoFn.BundleFinalizerParam) -> Iterator[int]:
+    def process(self, element: Any, finalizer: Any = beam.DoFn.BundleFinalizerParam) -> Iterator[Any]:
         finalizer.register(functools.partial(note, self._path, element))
         yield element
 
@@ -172,7 +178,10 @@ def test_a_splittable_dofn_that_defers_itself(mode: str) -> None:
         assert_that(numbers, equal_to([0, 0, 1, 1, 2]))
 
 
-@pytest.mark.parametrize("mode", [DIRECT, BATCH], ids=["direct", "flink-streaming"])
+# Of what ends, and asks for it, Flink makes a stream. Streams without end: below.
+@pytest.mark.parametrize(
+    "mode", [of_direct, pytest.param(BATCH, id="flink-streaming", marks=shows(Mode.FLINK_STREAMING))]
+)
 def test_bundles_are_finalized(mode: str, tmp_path: Path) -> None:
     with on(mode) as p:
         assert_that(p | beam.Create([1, 2]) | beam.ParDo(Finalize(tmp_path / "final")), equal_to([1, 2]))
@@ -191,12 +200,13 @@ def put_in_order(pipeline: Any) -> Any:
     return pairs | beam.ParDo(InOrder()) | beam.Map(lambda numbers: numbers == sorted(numbers))
 
 
+@shows(Mode.DIRECT)
 def test_ordered_lists_as_state() -> None:
     with on(DIRECT) as p:
         assert_that(put_in_order(p), equal_to([True, True]))
 
 
-@pytest.mark.parametrize("mode", [BATCH, STREAM], ids=["flink", "flink-streaming"])
+@pytest.mark.parametrize("mode", [of_batch, of_stream])
 def test_ordered_lists_as_state_fail_on_flink(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p = on(f"{mode} --number_of_execution_retries=0")
     _ = put_in_order(p)
@@ -214,7 +224,7 @@ def test_event_time_timers(mode: str, tmp_path: Path) -> None:
         assert_that(fired, equal_to([("a", 15.0)]))
 
 
-@pytest.mark.parametrize("mode", [DIRECT, BATCH], ids=["direct", "flink"])
+@pytest.mark.parametrize("mode", [of_direct, of_batch])
 def test_processing_time_timers_of_what_ends_do_not_wait(mode: str, tmp_path: Path) -> None:
     with on(mode) as p:
         assert_that(timed(p, 10) | beam.ParDo(ClockAlarm(tmp_path / "notes", 3_000)), equal_to(["a"]))
@@ -225,12 +235,13 @@ def with_a_side_input(pipeline: Any) -> Any:
     return pipeline | "Main" >> beam.Create([1, 2]) | "Look" >> beam.Map(lambda n, side: (n, sum(side)), numbers)
 
 
-@pytest.mark.parametrize("mode", [DIRECT, BATCH], ids=["direct", "flink"])
+@pytest.mark.parametrize("mode", [of_direct, of_batch])
 def test_side_inputs(mode: str) -> None:
     with on(mode) as p:
         assert_that(with_a_side_input(p), equal_to([(1, 11), (2, 11)]))
 
 
+@shows(Mode.FLINK_STREAMING)
 def test_a_checkpoint_with_a_side_input_fails_on_flink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqio.runners.report.Report.check", lambda report: None)
     p = on(f"{STREAM} --number_of_execution_retries=0")
@@ -246,6 +257,7 @@ def test_windows_that_merge(mode: str) -> None:
         assert_that(sums, equal_to([("a", 3), ("a", 41)]))
 
 
+@shows(Mode.DIRECT)
 def test_an_unbounded_source_that_ends() -> None:
     begin = Timestamp.of(1_000_000_000)
     with on(DIRECT) as p:
@@ -259,16 +271,19 @@ def test_an_unbounded_source_that_ends() -> None:
 # ---- pipelines that do not end --------------------------------------------------------------------------------------
 
 
-def test_timers_of_a_stream_wait_for_their_time(tmp_path: Path) -> None:
+@shows(Mode.FLINK_STREAMING)
+def test_timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized(tmp_path: Path) -> None:
     p = on(STREAM)
     ticks = p | PeriodicImpulse(fire_interval=0.5)
     keyed = ticks | "Key" >> beam.Map(lambda at: (str(float(at)), 1)).with_output_types(Pairs)
     _ = keyed | "Event" >> beam.ParDo(EventAlarm(tmp_path / "event", 1))
     _ = keyed | "Clock" >> beam.ParDo(ClockAlarm(tmp_path / "clock", 1))
+    _ = keyed | "Final" >> beam.ParDo(Finalize(tmp_path / "final"))
     result = p.run()
     try:
         for name in ("event", "clock"):
             wait_until(lambda name=name: len(waits(tmp_path / name)) >= 3, f"{name} timers", timeout_s=60)  # type: ignore[misc]
+        wait_until(lambda: len(noted(tmp_path / "final")) >= 3, "bundles to be final", timeout_s=60)
     finally:
         result.cancel()
     assert min(waits(tmp_path / "clock")) >= 1
@@ -352,6 +367,7 @@ def split_further(keyed: Any) -> Any:
     return keyed | beam.Values() | beam.ParDo(CountUp())
 
 
+@shows(Mode.DIRECT)
 @pytest.mark.parametrize("branch", [windowed, flattened, beside_itself, split_further, lambda k: k | beam.Reshuffle()])
 def test_a_shuffle_behind_a_read_without_end_would_wait_for_ever(
     branch: Callable[[Any], Any], cluster: InMemoryCluster, tmp_path: Path
@@ -382,6 +398,7 @@ def test_what_is_no_shuffle_does_not_wait(
     assert len(other) >= 4
 
 
+@shows(Mode.DIRECT)
 @pytest.mark.parametrize("alarm", [EventAlarm, ClockAlarm])
 def test_timers_behind_a_read_without_end_fire_at_once(
     alarm: type[Alarm], cluster: InMemoryCluster, tmp_path: Path
@@ -392,6 +409,7 @@ def test_timers_behind_a_read_without_end_fire_at_once(
     assert max(waits(tmp_path / "notes")) < 60
 
 
+@shows(Mode.FLINK_STREAMING)
 def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

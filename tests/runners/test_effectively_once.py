@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from rmqio import LookBack, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
@@ -104,6 +104,20 @@ def test_what_a_task_that_fails_has_sent_twice_comes_out_once(lab: Lab, tmp_path
         copying(pipeline, sink, target, lab.name_server, StopAt.latest())
     wait_until(lambda: len(lab.copied(target)) == 300, "all are copied")
     assert lab.copied(target).total() == 300
+
+
+def test_an_exactly_once_write_sends_nothing_of_it_twice(lab: Lab, tmp_path: Path) -> None:
+    source, sink = lab.topic(), lab.topic()
+    lab.send(source, range(300))
+    wait_until(lambda: len(lab.copied(source)) == 300, "all are there")
+    marker = tmp_path / "failed"
+    with beam.Pipeline(runner=SparkRunner()) as pipeline:
+        read = ReadFromRocketMQ(source, name_server=lab.name_server, start=StartFrom.earliest(), stop=StopAt.latest())
+        write = WriteToRocketMQ(sink, name_server=lab.name_server, exactly_once=LookBack(f"{sink}-position"))
+        _ = (pipeline | read | write).sent | beam.ParDo(FailOnce(marker))
+    assert marker.exists()
+    wait_until(lambda: len(lab.copied(sink)) == 300, "all are copied")
+    assert lab.copied(sink) == Counter(range(300))
 
 
 @contextlib.contextmanager

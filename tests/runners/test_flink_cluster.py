@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
 from tests.helpers.flink_cluster import Cluster
 from tests.helpers.jobs import Job, started
-from tests.helpers.orders import Bench
+from tests.helpers.kept import KeptBench
 from tests.helpers.spark_cluster import end_with_the_tests
 
 pytestmark = [
@@ -26,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes of the cluster end with the tests by prctl"),
 ]
 
-COUNT = 300_000  # a stop takes seconds, in which no more than half of them are read
+FIRST = 2_000
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,8 @@ def workers() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(rocketmq, tmp_path)
+def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[KeptBench]:
+    made = KeptBench(rocketmq, tmp_path)
     yield made
     made.client.close()
 
@@ -72,20 +74,31 @@ def test_a_batch_job_on_both_task_managers(cluster: Cluster, workers: list[str])
     assert {each.state for each in cluster.rest.jobs()} == {"FINISHED"}
 
 
-def orders(bench: Bench, cluster: Cluster, workers: list[str], *more: str) -> Job:
+def orders(bench: KeptBench, cluster: Cluster, workers: list[str], *more: str) -> Job:
     flags = on(cluster, workers, "--checkpointing_interval=500", *more)[1:]
     return bench.job(*flags, runner="FlinkRunner")
 
 
-def test_a_lost_task_manager_changes_nothing(bench: Bench, cluster: Cluster, workers: list[str]) -> None:
-    bench.send(COUNT)
-    with started(orders(bench, cluster, workers, "--parallelism=2")) as job:
-        job.wait_until(lambda: bench.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed")
-        cluster.lose(cluster.task_managers[0])
-        lost_at = bench.committed()
-        assert 0.2 * COUNT <= lost_at <= 0.8 * COUNT, lost_at
-        bench.send(2_000)  # before the job can go on, and idle queues close the windows
-        cluster.start_task_manager()
+# However fast it is, something is on its way; and no queue may follow the clock before all has been sent.
+WAITS = "--idle_timeout_ms=600000"
+
+
+@pytest.mark.shows(Mode.FLINK_STREAMING)
+def test_a_lost_task_manager_changes_nothing(bench: KeptBench, cluster: Cluster, workers: list[str]) -> None:
+    """Neither in windows nor in user state, and timers of both kinds fire: each order is in one total of each."""
+    with started(orders(bench, cluster, workers, "--parallelism=2", WAITS)) as job:
+        bench.send(FIRST)
+        job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
+        bench.send_ringing(60)
+        job.wait_until(lambda: bench.committed() == bench.sent, "those that are to ring to be committed")
+        with bench.incoming():
+            job.wait_until(lambda: bench.committed() >= 2 * FIRST, "more to be committed")
+            cluster.lose(cluster.task_managers[0])
+            assert bench.committed() < bench.sent
+            assert time.time() < bench.rings_at_s, "timers that were set are still to fire"
+            cluster.start_task_manager()
+        bench.want_what_is_kept()
+        bench.end_windows()
         job.wait_until(bench.are_there, "all totals", timeout_s=300)
         job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
         assert job.interrupt() == 130, job.log.read_text()
@@ -97,18 +110,25 @@ def test_a_lost_task_manager_changes_nothing(bench: Bench, cluster: Cluster, wor
 # operator than its parts.
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)], ids=["scale up", "scale down"])
 def test_a_savepoint_is_resumed_with_another_parallelism(
-    before: int, after: int, bench: Bench, cluster: Cluster, workers: list[str]
+    before: int, after: int, bench: KeptBench, cluster: Cluster, workers: list[str]
 ) -> None:
-    bench.send(COUNT)
-    with started(orders(bench, cluster, workers, f"--parallelism={before}")) as job:
-        job.wait_until(lambda: bench.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed")
-        (running,) = (each for each in cluster.rest.jobs() if not each.has_ended)
-        savepoint = cluster.rest.stop(running.id)
+    """Windows, user state and timers go to other subtasks with their keys."""
+    with started(orders(bench, cluster, workers, f"--parallelism={before}", WAITS)) as job:
+        bench.send(FIRST)
+        job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
+        bench.send_ringing(60)
+        job.wait_until(lambda: bench.committed() == bench.sent, "those that are to ring to be committed")
+        with bench.incoming():
+            job.wait_until(lambda: bench.committed() >= 2 * FIRST, "more to be committed")
+            (running,) = (each for each in cluster.rest.jobs() if not each.has_ended)
+            savepoint = cluster.rest.stop(running.id)
         job.process.wait(60)
-    stopped_at = bench.committed()
-    assert 0.2 * COUNT <= stopped_at < COUNT, stopped_at
-    bench.send(2_000)
-    with started(orders(bench, cluster, workers, f"--parallelism={after}", f"--savepoint_path={savepoint}")) as job:
+    assert time.time() < bench.rings_at_s, "timers that were set are still to fire"
+    assert bench.committed() < bench.sent
+    bench.want_what_is_kept()
+    # One that began anew would not see what was sent before.
+    flags = (f"--parallelism={after}", f"--savepoint_path={savepoint}", "--start=latest")
+    with started(orders(bench, cluster, workers, *flags)) as job:
         job.wait_until(bench.are_there, "all totals", timeout_s=300)
         job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
         assert job.interrupt() == 130, job.log.read_text()

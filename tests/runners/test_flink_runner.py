@@ -28,11 +28,13 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rmqio.errors import LocalError
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.exclusive import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
 from rmqio.runners.flink.servers import SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.jobs import Job, started
+from tests.helpers.kept import KeptBench
 from tests.helpers.ledger import wait_until
 from tests.helpers.listening import is_loopback, listening
 from tests.helpers.orders import Bench
@@ -132,6 +134,7 @@ def endless(folder: Path, *flags: str) -> FlinkResult:
     return result
 
 
+@pytest.mark.shows(Mode.FLINK_STREAMING)
 def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
     result = endless(tmp_path)
     assert isinstance(result, FlinkResult)
@@ -228,7 +231,7 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
     made.client.close()
 
 
-COUNT = 20_000
+COUNT = 10_000
 
 
 def restored(job: Job) -> int:
@@ -262,30 +265,44 @@ def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, mon
     assert not list(folder.glob("rmqio-checkpoint-*"))
 
 
+@pytest.fixture
+def kept(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[KeptBench]:
+    made = KeptBench(rocketmq, tmp_path)
+    yield made
+    made.client.close()
+
+
+@pytest.mark.shows(Mode.FLINK_STREAMING)
 @pytest.mark.broker
 @pytest.mark.timeout(900)
-def test_a_killed_job_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
-    bench.send(1_000)
+def test_a_killed_job_goes_on_from_its_last_checkpoint(kept: KeptBench) -> None:
+    """With its windows, its user state and its timers of both kinds: each order is in one total of each."""
+    kept.send(1_000)
     flags = ("--checkpointing_interval=500",)
     # On a busy machine the pauses between what is sent are long: no queue may follow the clock and close the windows.
-    with started(bench.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
-        job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
+    with started(kept.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
+        job.wait_until(lambda: kept.committed() == kept.sent, "the first orders to be committed")
+        kept.send_ringing(45)
+        job.wait_until(lambda: kept.committed() == kept.sent, "those that are to ring to be committed")
 
         def goes_on() -> bool:
             """Keeps orders on their way: the job reads faster than it could be killed amid a fixed number of them."""
-            if bench.sent - bench.committed() < 0.2 * COUNT:
-                bench.send(500)
-            return 0.2 * COUNT <= bench.committed() < bench.sent
+            if kept.sent - kept.committed() < 0.2 * COUNT:
+                kept.send(500)
+            return 0.2 * COUNT <= kept.committed() < kept.sent
 
         job.wait_until(goes_on, "a fifth of the orders to be committed, with others on their way")
         job.kill()
-    killed_at = bench.committed()
+    assert time.time() < kept.rings_at_s, "timers that were set are still to fire"
+    killed_at = kept.committed()
     total = max(COUNT, 2 * killed_at)  # on a fast machine it has read more
     assert 0.2 * total <= killed_at <= 0.8 * total, killed_at
-    bench.send(total - bench.sent)
-    with started(bench.job(*flags, "-v", runner="FlinkRunner")) as job:
+    kept.send(total - kept.sent)
+    kept.want_what_is_kept()
+    # One that began anew would not see what was sent before.
+    with started(kept.job(*flags, "-v", "--start=latest", runner="FlinkRunner")) as job:
         job.wait_until(lambda: restored(job) == 1, "Flink to go on from a checkpoint")
-        job.wait_until(bench.are_there, "all totals")
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        job.wait_until(kept.are_there, "all totals")
+        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed")
         assert job.interrupt() == 130, job.log.read_text()
-    bench.check()
+    kept.check()

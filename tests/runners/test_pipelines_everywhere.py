@@ -20,6 +20,7 @@ from rmqio.pipelines import orders_avro, province, windowed_orders, word_count
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
+from rmqio.runners.capabilities import Mode
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.telemetry import METRICS
 from tests.helpers.ledger import Lab, wait_until
@@ -30,7 +31,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 QUEUES = 4
 COUNT = 400
 BEGIN_MS = 1_700_000_000_000
-RUNNERS = ["DirectRunner", "SparkRunner", "SparkRunner --streaming", "FlinkRunner", "FlinkRunner --streaming"]
+FLAGS = {
+    Mode.DIRECT: "DirectRunner",
+    Mode.SPARK: "SparkRunner",
+    Mode.SPARK_STREAMING: "SparkRunner --streaming",
+    Mode.FLINK: "FlinkRunner",
+    Mode.FLINK_STREAMING: "FlinkRunner --streaming",
+}
+RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode, flags in FLAGS.items()]
 
 
 class Case(NamedTuple):

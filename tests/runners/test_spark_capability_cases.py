@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import trigger, userstate, window
 from apache_beam.transforms.environments import DockerEnvironment
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterProcessingTime, AfterWatermark, Repeatedly
 from apache_beam.transforms.window import TimestampCombiner
+from apache_beam.utils.timestamp import Timestamp
 
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import SparkRunner
 
 EARLY, ON_TIME = 0, 1  # PaneInfoTiming
@@ -156,10 +159,22 @@ class AtLeisure(beam.DoFn):
         yield key, at.micros / 1e6
 
 
-def test_timers_of_both_kinds_fire_without_waiting() -> None:
+def listed(pipeline: Any) -> Any:
+    return pipeline | beam.Create([("a", 1), ("b", 2), ("a", 3)])
+
+
+def unbounded(pipeline: Any) -> Any:
+    """The same from a source of which nobody knows that it ends."""
+    ticks = pipeline | PeriodicImpulse(Timestamp(0), Timestamp(3), 1, apply_windowing=False)
+    return ticks | "Key" >> beam.Map(lambda at: ("aba"[int(at)], 1)).with_output_types(tuple[str, int])
+
+
+@pytest.mark.shows(Mode.SPARK)
+@pytest.mark.parametrize("source", [listed, unbounded])
+def test_timers_of_both_kinds_fire_without_waiting(source: Callable[[Any], Any]) -> None:
     begin = time.monotonic()
     with beam.Pipeline(runner=SparkRunner()) as p:
-        found = p | beam.Create([("a", 1), ("b", 2), ("a", 3)]) | beam.ParDo(AtLeisure())
+        found = source(p) | beam.ParDo(AtLeisure())
         assert_that(found, equal_to([("a", "later"), ("a", 5), ("b", "later"), ("b", 5)]))
     assert time.monotonic() - begin < 3_000
 
@@ -226,6 +241,7 @@ def note(path: Path) -> None:
         file.write("x")
 
 
+@pytest.mark.shows(Mode.SPARK)
 @pytest.mark.parametrize("tracker", [OffsetRestrictionTracker, Endless], ids=["bounded", "unbounded"])
 def test_a_splittable_dofn_with_a_side_input_that_checkpoints_and_finalizes(
     tracker: type[OffsetRestrictionTracker], tmp_path: Path

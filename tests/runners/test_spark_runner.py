@@ -27,6 +27,7 @@ from apache_beam.transforms import userstate, window
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from pyspark.sql import SparkSession
 
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.runners.spark.execution import Execution
 
@@ -170,6 +171,7 @@ class Everything(beam.DoFn):
         yield key, sorted(bag.read()), sorted(unique.read()), last.read(), total.read(), in_order
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_state_of_every_kind() -> None:
     with pipeline() as p:
         found = p | beam.Create([(f"k{n % 4}", n) for n in range(40)]) | beam.ParDo(Everything())

@@ -17,7 +17,7 @@ from rmqio.runners.spark.streaming.source import _TICK_S, Limits, PlannedReader,
 
 def planning(folder: Path) -> Planning:
     source = StreamSource(0, "Impulse", ImpulsePlanner(b"x"), None)
-    files = [str(folder / name) for name in ("control", "drain", "pending")]
+    files = [str(folder / name) for name in ("control", "drain", "pending", "cuts")]
     return Planning((source,), 2, Limits(), False, "run", *files)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines without end on Structured Streaming: windows, triggers, state, timers, side inputs, restarts."""
+"""Pipelines on Structured Streaming: state, timers, side inputs, failures, checkpoints. Windows: test_live_windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms import trigger, window
+from apache_beam.transforms import window
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
@@ -31,6 +31,7 @@ from apache_beam.transforms.userstate import (
 from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
 from rmqio.errors import LocalError
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 
 pytestmark = [pytest.mark.slow]
@@ -73,64 +74,6 @@ def windowed_list(kv: Any, bounds: Any = beam.DoFn.WindowParam) -> Any:
     return [kv[0], sorted(kv[1]), float(bounds.start), float(bounds.end)]
 
 
-def test_fixed_windows_and_sessions_in_one_pipeline(tmp_path: Path) -> None:
-    fixed, sessions = tmp_path / "fixed", tmp_path / "sessions"
-    fixed.mkdir()
-    sessions.mkdir()
-    values = [("a", n) for n in (0, 1, 9, 10, 25)] + [("b", n) for n in (3, 4, 19)]
-    with streaming() as p:
-        pairs = timed(p, values)
-        _ = (
-            pairs
-            | "F" >> beam.WindowInto(window.FixedWindows(10))
-            | "GF" >> beam.GroupByKey()
-            | "LF" >> beam.Map(windowed_list)
-            | "WF" >> beam.ParDo(ToFile(fixed))
-        )
-        _ = (
-            pairs
-            | "S" >> beam.WindowInto(window.Sessions(5), allowed_lateness=3)
-            | "GS" >> beam.GroupByKey()
-            | ("LS" >> beam.Map(windowed_list))
-            | "WS" >> beam.ParDo(ToFile(sessions))
-        )
-    assert sorted(written(fixed)) == [
-        ["a", [0, 1, 9], 0.0, 10.0],
-        ["a", [10], 10.0, 20.0],
-        ["a", [25], 20.0, 30.0],
-        ["b", [3, 4], 0.0, 10.0],
-        ["b", [19], 10.0, 20.0],
-    ]
-    assert sorted(written(sessions)) == [
-        ["a", [0, 1], 0.0, 6.0],
-        ["a", [9, 10], 9.0, 15.0],
-        ["a", [25], 25.0, 30.0],
-        ["b", [3, 4], 3.0, 9.0],
-        ["b", [19], 19.0, 24.0],
-    ]
-
-
-def test_panes_of_a_trigger_are_numbered_and_accumulate(tmp_path: Path) -> None:
-    early = trigger.AfterWatermark(early=trigger.AfterCount(2))
-    accumulating = trigger.AccumulationMode.ACCUMULATING
-
-    def pane(kv: Any, info: Any = beam.DoFn.PaneInfoParam) -> Any:
-        return [kv[0], len(list(kv[1])), info.index, info.is_first, info.is_last, info.timing]
-
-    with streaming() as p:
-        _ = (
-            timed(p, [("a", n) for n in range(3)])
-            | beam.WindowInto(window.FixedWindows(10), trigger=early, accumulation_mode=accumulating)
-            | beam.GroupByKey()
-            | "Pane" >> beam.Map(pane)
-            | beam.ParDo(ToFile(tmp_path))
-        )
-    assert sorted(written(tmp_path), key=lambda each: each[2]) == [
-        ["a", 3, 0, True, False, beam.utils.windowed_value.PaneInfoTiming.EARLY],
-        ["a", 3, 1, False, True, beam.utils.windowed_value.PaneInfoTiming.ON_TIME],
-    ]
-
-
 class Totals(beam.DoFn):
     """Sums a key's numbers in state until the end of their window, and tells them all."""
 
@@ -168,6 +111,7 @@ class Totals(beam.DoFn):
         yield ["soon", key]
 
 
+@pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_state_and_timers_of_both_kinds(tmp_path: Path) -> None:
     values = [(f"k{n % 3}", n) for n in range(30)]
     with streaming() as p:
@@ -186,6 +130,7 @@ def test_state_and_timers_of_both_kinds(tmp_path: Path) -> None:
     assert Counter(each[1] for each in found if each[0] == "soon") == {"k0": 2, "k1": 2, "k2": 2}
 
 
+@pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_side_inputs_of_the_global_window_and_of_windows(tmp_path: Path) -> None:
     plain, by_window = tmp_path / "plain", tmp_path / "windows"
     plain.mkdir()
@@ -209,6 +154,7 @@ def test_side_inputs_of_the_global_window_and_of_windows(tmp_path: Path) -> None
     assert sorted(written(by_window)) == [["a", 1, 3], ["a", 11, 11], ["b", 2, 3]]
 
 
+@pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_an_unbounded_splittable_dofn_runs_by_its_own_clock(tmp_path: Path) -> None:
     begin = time.time()
     with streaming() as p:
@@ -318,6 +264,7 @@ class Finalized(beam.DoFn):
         finalizer.register(self._finalizer)
 
 
+@pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_finalizers_run_when_spark_has_committed_the_last_micro_batch_too(tmp_path: Path) -> None:
     checkpoint, first, last = (tmp_path / name for name in ("checkpoint", "first", "last"))
     first.mkdir()
@@ -332,14 +279,26 @@ def test_finalizers_run_when_spark_has_committed_the_last_micro_batch_too(tmp_pa
     assert {"0", "1"} <= set(written(last))
 
 
-def test_the_checkpoint_fixes_the_number_of_buckets(tmp_path: Path) -> None:
-    for asked in (3, 5):
-        p = streaming(f"--checkpoint_dir={tmp_path}", f"--spark_buckets={asked}")
-        _ = timed(p, [("a", 1)]) | beam.WindowInto(window.FixedWindows(10)) | beam.GroupByKey() | beam.Map(str)
+def test_another_number_of_buckets_than_that_of_the_state_is_refused(tmp_path: Path) -> None:
+    """Keys are dealt to buckets by the number of these: in another one a key would not find its state."""
+
+    def run(*flags: str) -> None:
+        p = streaming(f"--checkpoint_dir={tmp_path}", *flags)
+        _ = (
+            timed(p, [(f"k{n}", n) for n in range(8)])
+            | beam.WindowInto(window.FixedWindows(15))
+            | beam.ParDo(Totals())
+            | beam.Map(str)
+        )
         p.run().wait_until_finish()
-        assert json.loads((tmp_path / "rmqio.json").read_text())["buckets"] == 3
-        partitions = {each.name for each in (tmp_path / "state" / "0").iterdir() if each.name.isdigit()}
-        assert partitions == {"0", "1", "2"}
+
+    run("--spark_buckets=2")
+    with pytest.raises(LocalError, match=r"--spark_buckets=4: the state in \S+ is divided into 2 .*--checkpoint_dir"):
+        run("--spark_buckets=4")
+    run()
+    assert json.loads((tmp_path / "rmqio.json").read_text())["buckets"] == 2
+    partitions = {each.name for each in (tmp_path / "state" / "0").iterdir() if each.name.isdigit()}
+    assert partitions == {"0", "1"}
 
 
 def test_without_a_checkpoint_folder_it_says_so(caplog: pytest.LogCaptureFixture) -> None:

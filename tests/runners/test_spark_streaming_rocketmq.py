@@ -1,10 +1,11 @@
-"""`windowed_orders.py` on Spark and a real RocketMQ, killed, stopped and drained: every order in one total."""
+"""Windows and user state on Spark and a real RocketMQ, killed, stopped and drained: every order in one total."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +14,23 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.local import LocalRocketMQ
+from rmqio.runners.capabilities import Mode
 from tests.helpers.jobs import started
+from tests.helpers.kept import KeptBench
 from tests.helpers.orders import Bench
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
-COUNT = 40_000
+FIRST, COUNT = 1_000, 10_000
+GOES_ON = "--start=latest"
+"""For runs that go on: one that began anew would not see what was sent before."""
+
+
+@pytest.fixture
+def kept(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[KeptBench]:
+    made = KeptBench(rocketmq, tmp_path)
+    yield made
+    made.client.close()
 
 
 @pytest.fixture
@@ -28,29 +40,38 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
     made.client.close()
 
 
-def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(bench: Bench) -> None:
-    bench.send(COUNT)
-    with started(bench.job("--max_records_per_trigger=2000")) as job:
-        job.wait_until(lambda: bench.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed")
+@pytest.mark.shows(Mode.SPARK_STREAMING)
+def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept: KeptBench) -> None:
+    """Neither of windows nor of user state, and timers of both kinds fire: each order is in one total of each."""
+    kept.send(FIRST)
+    slow = ("--ordered", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
+    with started(kept.job(*slow, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
+        job.wait_until(lambda: kept.committed() == FIRST, "the first orders to be committed")
+        kept.send_ringing(60)
+        job.wait_until(lambda: kept.committed() == kept.sent, "those that are to ring to be committed")
+        kept.send(COUNT - kept.sent)
+        job.wait_until(lambda: kept.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed")
         job.kill()
-    killed_at = bench.committed()
+    killed_at = kept.committed()
     assert 0.2 * COUNT <= killed_at <= 0.8 * COUNT, killed_at
+    assert time.time() < kept.rings_at_s, "timers that were set are still to fire"
 
-    with started(bench.job("--available_now")) as job:
+    with started(kept.job("--ordered", "--available_now", "--idle_timeout_ms=600000", GOES_ON)) as job:
         assert job.process.wait(180) == 0, job.log.read_text()
-    assert bench.committed() == COUNT
-    assert job.output.read_text().startswith("windowed_orders.py: ")
+    assert kept.committed() == COUNT
+    assert job.output.read_text().startswith("keeping.py: ")
     lines = [line for line in job.log.read_text().splitlines() if line.strip()]
     # Java says this of an option with which Spark starts it; nothing can keep it from that
     assert lines in ([], ["WARNING: Using incubator modules: jdk.incubator.vector"]), "nothing else of Spark's own"
-    assert bench.totals().keys() < bench.wanted.keys(), "windows that are not over have no totals"
+    assert not kept.are_there(), "windows that are not over have no totals"
 
-    bench.send(2_000)
-    with started(bench.job()) as job:
-        job.wait_until(bench.are_there, "all totals")
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+    kept.send(2_000)
+    kept.want_what_is_kept()
+    with started(kept.job("--ordered", "--spark_master_url=local[4,4]", GOES_ON)) as job:
+        job.wait_until(kept.are_there, "all totals")
+        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed")
         assert job.interrupt() == 130, job.log.read_text()
-    bench.check()
+    kept.check()
 
 
 def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -> None:

@@ -248,5 +248,9 @@ def test_a_failure_of_sparks_own_is_told_without_its_frames() -> None:
         ": org.apache.spark.SparkException: Job aborted: ExecutorLost 3\nCaused by: java.lang.OutOfMemoryError: heap"
     )
     assert str(without_java_frames(java, "Read > Join")).startswith("Spark failed in Read > Join: An error occurred")
+    query = RuntimeError(
+        "[STREAM_FAILED] Query terminated: no space left\n=== Streaming Query ===\nIdentifier: 7\n+- Plan"
+    )
+    assert str(without_java_frames(query)) == "Spark failed: [STREAM_FAILED] Query terminated: no space left"
     plain = ValueError("Join: a side input has 9 MiB")
     assert without_java_frames(plain, "Join") is plain

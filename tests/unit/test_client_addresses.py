@@ -54,6 +54,6 @@ def test_nor_is_it_the_messages_fault_where_sends_have_a_port_of_their_own(addre
             (queue,) = producer.queues("topic")
             route = producer._routes.route("topic")
             data = replace(route.brokers[queue.broker], addresses={0: address})
-            producer._routes._keep("topic", replace(route, brokers={queue.broker: data}))
+            producer._routes.keep("topic", replace(route, brokers={queue.broker: data}))
             with pytest.raises(SetupError, match="which is no address"):
                 producer.submit([Message(b"x")], queue).result()

@@ -97,6 +97,7 @@ class Setup:
         self._connection = Connection(ADDRESS, environment=self.environment)
         self.refreshes = 0
         self.is_replica = False
+        self.suggested: list[int] = []
         self.reader = PipelinedReader(
             ReadQueue(QUEUE, QUEUE, MessageFilter(tags)),
             offset,
@@ -111,6 +112,12 @@ class Setup:
 
     def refresh(self) -> None:
         self.refreshes += 1
+
+    def suggest(self, broker_id: int) -> None:
+        self.suggested.append(broker_id)
+
+    def distrust(self) -> bool:
+        return False
 
     def wait(self, timeout_ms: float = 1_000) -> bool:
         return Waiter(self.environment).wait([self.reader], timeout_ms)

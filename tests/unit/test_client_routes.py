@@ -154,9 +154,11 @@ def test_replica_is_read_while_there_is_no_master() -> None:
     with pytest.raises(TransportError, match="no address"):
         setup.routes.held_address("t", "a")
     route = setup.routes.route("t")
-    assert setup.routes.holds_master("t", "a")
+    assert setup.routes.held_broker("t", "a") == ("b1:1", 0)
+    assert setup.routes.held_broker("t", "a", wanted_id=1) == ("replica:1", 1)
+    assert setup.routes.held_broker("t", "a", wanted_id=2) == ("b1:1", 0)
     route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
-    assert setup.routes.holds_master("t", "a") is False
+    assert setup.routes.held_broker("t", "a") == ("replica:1", 1)
     assert setup.routes.held_address("t", "a") == "replica:1"
 
 
@@ -175,6 +177,22 @@ def test_a_static_topics_queue_is_that_of_the_broker_that_has_it_now() -> None:
     route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
     assert (link.connection().address, link.is_replica) == ("replica:1", True)
     assert server.asked == ["t"]
+
+
+def test_who_reads_a_replica_finds_the_master_that_is_back_without_a_failure() -> None:
+    server = NameServer()
+    setup = Setup(server)
+    route = setup.routes.route("t")
+    route.brokers["a"].addresses.pop(0)  # type: ignore[attr-defined]
+    pool = ConnectionPool(setup.options, setup.environment)
+    link = RouteLink(MessageQueue("t", "a", 0), pool, setup.routes, setup.clock.monotonic)
+    for _ in range(3):
+        assert (link.connection().address, link.is_replica) == ("replica:1", True)
+    assert server.asked == ["t"], "the route is not old yet"
+    setup.clock.advance(31)
+    found = [link.connection().address for _ in range(3)]
+    assert found[-1] == "b1:1"
+    assert server.asked == ["t", "t"]
 
 
 def test_look_up_without_blocking_takes_its_answer_at_the_next_call() -> None:

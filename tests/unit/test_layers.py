@@ -23,8 +23,11 @@ BASE = {
     f"rmqio.{name}"
     for name in (
         "addresses",
+        "attempts",
         "errors",
         "logs",
+        "look_back",
+        "lookups",
         "model",
         "options",
         "seams",

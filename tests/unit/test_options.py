@@ -101,17 +101,15 @@ def test_options_are_frozen_hashable_and_picklable(cls: type) -> None:
         options.request_timeout_ms = 5
 
 
-@pytest.mark.parametrize("cls", MAKERS)
-def test_docs_have_an_entry_for_options_that_exist_only(cls: type) -> None:
+def documented(cls: type) -> list[str]:
+    """The options that have an entry among the `Args` of a class."""
     entries = re.findall(r"^      ([a-z_, \n]+): ", cls.__doc__ or "", flags=re.M)
-    documented = {name for entry in entries for name in re.findall(r"[a-z_]+", entry)}
-    assert documented
-    assert documented <= set(option_names(cls))
+    return [name for entry in entries for name in re.findall(r"[a-z_]+", entry)]
 
 
-@pytest.mark.parametrize("cls", [ClientOptions, ReadOptions])
-def test_docs_name_every_option(cls: type) -> None:
-    assert [name for name in option_names(cls) if name not in (cls.__doc__ or "")] == []
+@pytest.mark.parametrize("cls", MAKERS)
+def test_docs_have_an_entry_for_every_option(cls: type) -> None:
+    assert sorted(documented(cls)) == sorted(option_names(cls))
 
 
 # ---- name server ----------------------------------------------------------------------------------------------------
@@ -167,7 +165,7 @@ def test_without_the_variable_the_error_tells_both_ways(value: str | None, monke
 PROPERTIES: list[tuple[str, str, tuple[str, Any] | None, tuple[str, Any] | None]] = [
     ("nameserver.address", "h:9876", ("name_server", "h:9876"), ("name_server", "h:9876")),
     ("nameserver.poll.interval", "5", ("name_server_poll_interval_ms", 5), ("name_server_poll_interval_ms", 5)),
-    ("brokerserver.heartbeat.interval", "6", ("broker_heartbeat_interval_ms", 6), ("broker_heartbeat_interval_ms", 6)),
+    ("brokerserver.heartbeat.interval", "6", None, ("broker_heartbeat_interval_ms", 6)),
     ("producer.group", "pg", None, ("producer_group", "pg")),
     ("producer.retry.times", "7", None, ("max_retries", 7)),
     ("producer.timeout", "8", None, ("request_timeout_ms", 8)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -54,6 +55,8 @@ def settings(streaming: bool = False, **options: Any) -> ReadSettings:
         ),
         ({"startingTimestamp": 1, "startingOffsetsByTimestampStrategy": "x"}, "must be one of error, latest"),
         ({"consumerGroup": "g"}, "consumerGroup says nothing without startingOffsets"),
+        ({"startingOffsets": "group", "consumerGroup": "a g"}, "consumerGroup: group name 'a g' is illegal"),
+        ({"subscribe": "t,a b"}, "subscribe: topic name 'a b' is illegal"),
         ({"groupOffsetsReset": "earliest"}, "groupOffsetsReset says nothing without consumerGroup"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "says nothing without startingTimestamp"),
         ({"endingOffsets": "earliest"}, "it looks like latest or {"),
@@ -72,6 +75,18 @@ def test_a_bad_option_is_named(options: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize("assign", ["{}", '{"t": 1}', '{"t": {"b": 1}}', '{"t": {"b": ["0"]}}', '{"t": {"b": [-1]}}'])
 def test_a_bad_assignment_is_named(assign: str) -> None:
     with pytest.raises(LocalError, match="assign is"):
+        read_settings({"nameserver": "127.0.0.1:9876", "assign": assign}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("assign", "message"),
+    [
+        ('{"a t": {"b": [0]}}', "assign: topic name 'a t' is illegal"),
+        ('{"t": {"": [0]}}', "assign: broker name '' (of topic 't') is illegal"),
+    ],
+)
+def test_an_assignment_to_what_cannot_be_is_refused(assign: str, message: str) -> None:
+    with pytest.raises(LocalError, match=re.escape(message)):
         read_settings({"nameserver": "127.0.0.1:9876", "assign": assign}, streaming=False)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
+import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,13 +17,14 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import BrokerSilent, LocalError, RmqioError, TransportError
 from rmqio.model import MessageQueue
 from rmqio.spark.options import read_settings
 from rmqio.spark.ranges import DataLoss
 from rmqio.spark.source import RocketMQReader
 from rmqio.spark.stream import QueuesLost, RocketMQStreamReader
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.reading import T0, append
 
 ALL = ReadAllAvailable()
 
@@ -52,7 +56,7 @@ def stream(cluster: InMemoryCluster) -> Callable[..., RocketMQStreamReader]:
 
 
 def settings(cluster: InMemoryCluster, streaming: bool, options: dict[str, Any]) -> Any:
-    given = {"nameserver": "127.0.0.1:1", "subscribe": "t", "outagetimeoutms": "1"}
+    given = {"nameserver": "127.0.0.1:1", "outagetimeoutms": "1"} | ({} if "assign" in options else {"subscribe": "t"})
     given |= {name.lower(): str(value) for name, value in options.items()}
     found = read_settings(given, streaming=streaming)
     return dataclasses.replace(found, factory=InMemoryClientFactory(cluster.name))
@@ -142,6 +146,105 @@ def test_a_topic_that_is_made_anew_is_data_loss_and_then_read_from_its_start(
         strict.latestOffset(end, ALL)
     parts = lenient.partitions(end, lenient.latestOffset(end, ALL))
     assert read(lenient, parts) == list(range(10))
+
+
+def read_all(reader: RocketMQStreamReader, begin: Any) -> tuple[list[int], Any]:
+    """What micro-batches read until nothing is new, and where the last one ended."""
+    found = []
+    while (end := reader.latestOffset(begin, ALL)) != begin:
+        found += read(reader, reader.partitions(begin, end))
+        begin = end
+    return found, begin
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "earliest"}, [0, 1, 2, 3, 4]),
+        ({"startingOffsets": "latest"}, [3, 4]),
+        ({"startingTimestamp": T0 + 1_500}, [1, 2, 3, 4]),
+        ({"startingOffsets": "group", "consumerGroup": "g"}, [2, 3, 4]),
+        ({"startingOffsets": '{"t": {"broker-a": {"0": -2}}}'}, [3, 4]),
+    ],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
+    options: dict[str, Any],
+    expected: list[int],
+    is_restarted: bool,
+    cluster: InMemoryCluster,
+    stream: Callable[..., RocketMQStreamReader],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rmqio.spark.stream.time.time", lambda: T0 / 1000 + 3)
+    append(cluster, MessageQueue("t", "broker-a", 0), 5)
+    reader = stream(**options)
+    _, end = read_all(reader, reader.initialOffset())
+    (late,) = cluster.add_queues("t", 1)
+    append(cluster, late, 5)  # the first three are older than the stream
+    cluster.commit("g", late, 2)
+    if is_restarted:
+        reader = stream(**options)
+        assert json.loads(json.dumps(end)) == end
+    found, end = read_all(reader, end)
+    assert found == expected
+    append(cluster, late, 1)
+    assert read_all(reader, end)[0] == [5]
+
+
+def test_a_queue_of_a_silent_broker_stands_still_and_the_others_are_read(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    (other,) = cluster.add_queues("t", 1)
+    cluster.append("t", b"x", queue_id=1)
+    time.sleep(0.01)  # what is stored in the millisecond in which a stream begins is read
+    cluster.fail_next("max_offset", BrokerSilent("silent"), queue=other)
+    reader = stream(startingOffsets="latest")
+    begin = reader.initialOffset()
+    send(cluster, 2)
+    cluster.append("t", b"x", queue_id=1)
+    found, end = read_all(reader, begin)
+    assert found == [100, 101, 1], "it was there when the stream began, so its first message is older"
+    for _ in range(2):
+        send(cluster, 1)
+        cluster.append("t", b"x", queue_id=1)
+    cluster.fail_next("max_offset", BrokerSilent("silent"), queue=other, times=2)
+    found, end = read_all(reader, end)
+    assert found == [102, 103]
+    assert read_all(reader, end)[0] == [2, 3]
+
+
+def test_nothing_waits_for_queues_that_are_away_but_they_are_not_forgotten(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    (other,) = cluster.create_topic("u", 1)
+    reader = stream(subscribe="t,u", startingOffsets="earliest", outageTimeoutMs=200)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    cluster.delete_topic("u")
+    assert reader.latestOffset(end, ALL) == end
+    time.sleep(0.3)
+    with pytest.raises(QueuesLost, match=re.escape(str(other))):
+        reader.latestOffset(end, ALL)
+
+
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_broker_that_is_away_for_long_is_no_data_loss(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader], is_assigned: bool
+) -> None:
+    """A name server forgets the queues of a broker that is down, and a topic with its last broker."""
+    (other,) = cluster.create_topic("u", 1)
+    what: dict[str, Any] = {"subscribe": "t,u"}
+    if is_assigned:
+        what = {"assign": json.dumps({each.topic: {each.broker: [0]} for each in (queue, other)})}
+    reader = stream(startingOffsets="earliest", outageTimeoutMs=1, **what)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    cluster.delete_topic("u")
+    cluster.fail_next("min_offset", TransportError("no name server knows broker"), queue=other, times=1_000)
+    for count in range(3):
+        send(cluster, 1)
+        time.sleep(0.01)
+        found, end = read_all(reader, end)
+        assert found == [100 + count]
 
 
 def test_a_queue_that_is_gone_before_its_task_is_data_loss(

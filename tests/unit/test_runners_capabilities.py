@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 pytest.importorskip("pyspark", reason="the tests of the Spark runner cannot be looked at without it")
 
-from rmqio.runners.capabilities import TABLE, Cell, Mode, Need
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
 from tests.helpers.named_tests import ROOT, problem
 
 
@@ -30,10 +32,44 @@ def test_readme_has_the_table() -> None:
     assert table() in (ROOT / "README.md").read_text(), f"README.md must have:\n\n{table()}"
 
 
+OF_THE_REPORT: Final = "tests/unit/test_runners_report.py::"
+"""What is refused does not run, and a warning is about what comes after a run, or never: the tests of the report, which
+go through all modes, show both."""
+
+
 @pytest.mark.parametrize(
     ("need", "mode", "test"),
     [(need, mode, test) for need, row in TABLE.items() for mode, cell in row.items() for test in cell.tests],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_a_test_that_is_named_is_collected_and_not_skipped(need: Need, mode: Mode, test: str) -> None:
+def test_a_test_that_is_named_runs_in_the_mode_of_its_cell(need: Need, mode: Mode, test: str) -> None:
+    ran = TABLE[need][mode].verdict is Verdict.YES or not test.startswith(OF_THE_REPORT)
+    assert problem(test, mode=mode if ran else None) is None
+
+
+def test_each_cell_names_a_test() -> None:
+    unshown = [(need, mode) for need, row in TABLE.items() for mode, cell in row.items() if not cell.tests]
+    assert {TABLE[need][mode].verdict for need, mode in unshown} == {Verdict.NONE}
+
+
+@pytest.mark.parametrize(
+    ("test", "mode", "runs"),
+    [
+        ("tests/runners/test_spark_streaming.py::test_state_and_timers_of_both_kinds", Mode.SPARK_STREAMING, True),
+        ("tests/runners/test_spark_streaming.py::test_state_and_timers_of_both_kinds", Mode.SPARK, False),
+        ("tests/runners/test_capabilities.py::test_state_by_key", Mode.FLINK, True),  # one of its parameters
+        ("tests/runners/test_capabilities.py::test_state_by_key", Mode.SPARK, False),
+        ("tests/runners/test_spark_beam_suite.py::TestOnSpark::test_windowing", Mode.SPARK, True),
+        ("tests/runners/test_spark_beam_suite.py::TestOnSpark::test_pardo", Mode.SPARK, False),
+        (
+            "tests/runners/test_spark_stream_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
+            Mode.SPARK,
+            False,
+        ),
+    ],
+)
+def test_a_test_without_the_marker_of_a_mode_does_not_show_it(test: str, mode: Mode, runs: bool) -> None:
     assert problem(test) is None
+    assert problem(test, mode=mode) == (
+        None if runs else f"does not run on {mode.value}: it has no marker shows({mode})"
+    )

@@ -59,7 +59,7 @@ class Mine(beam.PTransform):
 
 
 def read(stop: StopAt | None = None, **arguments: Any) -> Any:
-    return "Read" >> ReadFromRocketMQ("orders", stop=stop, **SERVER, **arguments)
+    return "Read" >> ReadFromRocketMQ("orders", stop=stop, **SERVER | arguments)
 
 
 def keyed(records: Any) -> Any:
@@ -349,9 +349,18 @@ def test_side_inputs_of_a_stream_on_flink_depend_on_options(flags: list[str], ve
 def test_the_direct_runner_refuses_before_it_reads() -> None:
     with InMemoryCluster() as cluster:
         pipeline = beam.Pipeline(options=runners.options([]))
-        records = pipeline | read(client_factory=InMemoryClientFactory(cluster.name))
+        records = pipeline | read(name_server=None, client_factory=InMemoryClientFactory(cluster.name))
         _ = keyed(records) | beam.Reshuffle()
         with pytest.raises(Refused, match="Reshuffle"):
+            pipeline.run()
+
+
+def test_the_direct_runner_refuses_a_read_without_end_with_several_workers() -> None:
+    """Beam's in-process runner splits such a read over its workers, and ends without having read anything."""
+    with InMemoryCluster() as cluster:
+        pipeline = beam.Pipeline(options=runners.options(["--direct_num_workers=2"]))
+        _ = pipeline | read(name_server=None, client_factory=InMemoryClientFactory(cluster.name))
+        with pytest.raises(Refused, match="leave --direct_num_workers at 1"):
             pipeline.run()
 
 

@@ -33,7 +33,7 @@ class FakeLookup:
     def min_offset(self, queue: MessageQueue) -> int:
         return self._ask("min", self.minimum)
 
-    def max_offset(self, queue: MessageQueue) -> int:
+    def max_offset(self, queue: MessageQueue, *, at_least: int = 0) -> int:
         return self._ask("max", self.maximum)
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:

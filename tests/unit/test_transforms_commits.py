@@ -10,9 +10,10 @@ from typing import Literal
 
 import pytest
 
-from rmqio.errors import BrokerError, GroupOffsetReset, TransportError
+from rmqio.errors import BrokerError, GroupOffsetReset, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.seams import QueueClient
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.shared import close_shared_clients
 
@@ -135,6 +136,61 @@ def test_the_committed_offset_is_asked_for_once_a_process(
     cluster.fail_next("committed_offset", TransportError("asked again"))
     commit_position(factory, GROUP, QUEUE, 6)
     assert cluster.committed(GROUP, QUEUE) == 6
+
+
+@pytest.mark.parametrize("error", [TransportError("away"), SystemBusy(2, "full", "commit")])
+@pytest.mark.parametrize(("is_last", "committed"), [(False, None), (True, 5)])
+def test_the_last_commit_of_a_queue_waits_for_its_broker(
+    is_last: bool, committed: int | None, error: RmqioError, cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    cluster.fail_next("committed_offset", error, times=3)
+    commit_position(factory, GROUP, QUEUE, 5, is_last=is_last)
+    assert cluster.committed(GROUP, QUEUE) == committed
+
+
+def test_a_broker_is_waited_for_once_until_it_answers_again(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("rmqio.transforms.commits.time", clock)
+    for queue in (QUEUE, OTHER):
+        cluster.fail_next("committed_offset", TransportError("away"), times=150, queue=queue)
+    commit_position(factory, GROUP, QUEUE, 5, is_last=True)
+    waited = clock.monotonic()
+    assert 10 <= waited <= 30
+    for _ in range(150):  # until it answers
+        commit_position(factory, GROUP, OTHER, 5, is_last=True)
+    assert cluster.committed(GROUP, QUEUE) == cluster.committed(GROUP, OTHER) == 5
+    assert clock.monotonic() == waited
+    cluster.fail_next("commit_offset", TransportError("away again"), times=3)
+    commit_position(factory, GROUP, OTHER, 7, is_last=True)
+    assert cluster.committed(GROUP, OTHER) == 7
+    assert clock.monotonic() > waited
+
+
+def test_a_client_that_cannot_be_made_yet_is_a_commit_that_failed(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, attempts = InMemoryClientFactory.queue_client, list[int]()
+
+    def fails_twice(self: InMemoryClientFactory) -> QueueClient:
+        attempts.append(1)
+        if len(attempts) <= 2:
+            raise TransportError("no name server answers")
+        return made(self)
+
+    monkeypatch.setattr(InMemoryClientFactory, "queue_client", fails_twice)
+    commit_position(factory, GROUP, QUEUE, 5, is_last=True)
+    assert cluster.committed(GROUP, QUEUE) == 5
+
+
+def test_what_no_waiting_mends_is_not_waited_for(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqio.transforms.commits.time.sleep", lambda seconds: pytest.fail("it waits"))
+    cluster.fail_next("committed_offset", BrokerError(1, "no permission", "commit"))
+    commit_position(factory, GROUP, QUEUE, 5, is_last=True)
+    assert cluster.committed(GROUP, QUEUE) is None
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,20 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.errors import LocalError, TopicNotExist, TransportError
+from rmqio.errors import BrokerSilent, LocalError, NoPermission, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StartOffsetError, StopAt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import (
+    DiscoverFn,
     DiscoveryConfig,
-    Known,
-    KnownCoder,
-    KnownTracker,
     Subscription,
     WatchFn,
     describe,
     share_limit,
 )
+from rmqio.transforms.known import Known, KnownCoder, KnownTracker
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.watermark import QueueWatermark
 
@@ -225,7 +224,7 @@ def test_a_limit_asks_no_start_of_a_queue_that_has_no_stop(cluster: InMemoryClus
         start.resolve(second, client_of(cluster), group="g")
     found = config(cluster, max_num_records=9, stop=StopAt.offsets({first: 3}), start=start, group="g")
     described = list(describe([first, second], client_of(cluster), found))
-    assert described == [QueueDescriptor(first, limit=2)]
+    assert described == [QueueDescriptor(first, StartFrom.resolved(first, 1), StopAt.offsets({first: 3}), limit=2)]
 
 
 # ---- the endless search ---------------------------------------------------------------------------------------------
@@ -233,26 +232,34 @@ def test_a_limit_asks_no_start_of_a_queue_that_has_no_stop(cluster: InMemoryClus
 
 def test_tracker_claims_grow_what_is_known_and_a_checkpoint_ends_it() -> None:
     tracker = KnownTracker(Known({Q0}))
-    assert tracker.try_claim([Q1])
+    assert tracker.try_claim(Known({Q0, Q1}))
     assert tracker.current_restriction() == {Q0, Q1}
     assert tracker.try_split(0.5) is None
     with pytest.raises(ValueError, match="without a checkpoint"):
         tracker.check_done()
     assert tracker.try_split(0) == ({Q0, Q1}, {Q0, Q1})
     assert tracker.try_split(0) is None
-    assert not tracker.try_claim([Q2])
+    assert not tracker.try_claim(Known({Q0, Q1, Q2}))
     assert tracker.current_restriction() == {Q0, Q1}
     tracker.check_done()
     assert not tracker.is_bounded()
     assert tracker.current_progress().completed_work == 2.0
 
 
-@pytest.mark.parametrize("known", [Known(), Known({Q0}), Known({Q0, Q1, MessageQueue("%RETRY%g", "b-1", 12)})])
+@pytest.mark.parametrize(
+    "known",
+    [
+        Known(),
+        Known({Q0}),
+        Known((), 1_700_000_000_000),
+        Known({Q0, Q1, MessageQueue("%RETRY%g", "b-1", 12)}, 5, {Q2, MessageQueue("t", "b-1", 0)}),
+    ],
+)
 def test_what_is_known_survives_its_coder(known: Known) -> None:
     coder = KnownCoder()
-    again = coder.decode(coder.encode(known))
-    assert type(again) is Known
-    assert again == known
+    for again in (coder.decode(coder.encode(known)), pickle.loads(pickle.dumps(known))):
+        assert type(again) is Known
+        assert (again, again.began_ms, again.waiting) == (known, known.began_ms, known.waiting)
     assert coder.is_deterministic()
 
 
@@ -280,10 +287,10 @@ class Watch:
 def test_watch_gives_each_queue_once_and_added_ones_from_the_start_asked_for(cluster: InMemoryCluster) -> None:
     queues = cluster.create_topic("t", 2)
     watch = Watch(config(cluster, interval_ms=0))
-    assert watch.bundle() == [QueueDescriptor(queue) for queue in queues]
+    assert watch.bundle() == [QueueDescriptor(queue, StartFrom.resolved(queue, 0)) for queue in queues]
     assert watch.bundle() == []
     (added,) = cluster.add_queues("t", 1)
-    assert watch.bundle() == [QueueDescriptor(added, start=StartFrom.earliest())]
+    assert watch.bundle() == [QueueDescriptor(added, StartFrom.resolved(added, 0))]
     assert watch.bundle() == []
 
 
@@ -292,7 +299,69 @@ def test_watch_can_start_added_queues_at_their_end(cluster: InMemoryCluster) -> 
     watch = Watch(config(cluster, interval_ms=0, new_queue_start="latest"))
     watch.bundle()
     (added,) = cluster.add_queues("t", 1)
-    assert watch.bundle() == [QueueDescriptor(added, start=StartFrom.latest())]
+    cluster.append("t", b"", queue_id=added.queue_id)
+    assert watch.bundle() == [QueueDescriptor(added, StartFrom.resolved(added, 1))]
+
+
+def test_watch_goes_on_where_the_group_is_in_a_queue_that_was_away_at_the_start(cluster: InMemoryCluster) -> None:
+    filled(cluster, 1)
+    watch = Watch(config(cluster, interval_ms=0, start=StartFrom.group_offsets("earliest"), group="g"))
+    watch.bundle()
+    (late,) = cluster.add_queues("t", 1)
+    for _ in range(4):
+        cluster.append("t", b"", queue_id=late.queue_id)
+    cluster.commit("g", late, 2)
+    assert watch.bundle() == [QueueDescriptor(late, StartFrom.resolved(late, 2))]
+
+
+def test_watch_waits_for_a_silent_broker_and_then_starts_its_queue_as_if_it_had_answered(
+    cluster: InMemoryCluster,
+) -> None:
+    first, second = filled(cluster, 3, 0)
+    cluster.fail_next("max_offset", BrokerSilent("b is silent"), queue=second)
+    watch = Watch(config(cluster, interval_ms=60_000, start=StartFrom.latest()))
+    assert watch.bundle() == [QueueDescriptor(first, StartFrom.resolved(first, 3))]
+    assert watch.restriction.waiting == {second}
+    assert watch.estimator.current_watermark() == MIN_TIMESTAMP, "its messages may be older than the clock"
+    cluster.append("t", b"", queue_id=second.queue_id)
+    assert watch.bundle() == [QueueDescriptor(second, StartFrom.resolved(second, 0))], "stored since the start"
+    assert watch.restriction.waiting == frozenset()
+    watch.bundle()
+    assert watch.estimator.current_watermark() > MIN_TIMESTAMP
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_does_not_pass_by_itself_is_raised(cluster: InMemoryCluster, waits: bool) -> None:
+    (queue,) = filled(cluster, 1)
+    cluster.fail_next("min_offset", BrokerSilent("silent") if waits else NoPermission(16, "no", "min"), times=2)
+    with pytest.raises(BrokerSilent if waits else NoPermission):
+        Watch(config(cluster)).bundle()  # no queue can be read
+    with pytest.raises(BrokerSilent if waits else NoPermission):
+        list(describe([queue], client_of(cluster), config(cluster, stop=StopAt.latest())))
+
+
+# ---- queues that are named ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "message"),
+    [
+        (MessageQueue("t", "broker-a", 7), "broker 'broker-a' has queues 0 to 1 of 't'"),
+        (MessageQueue("t", "brokr-a", 1), "the nearest of those is queue t/broker-a/1. If broker 'brokr-a' is down"),
+        (MessageQueue("tt", "broker-a", 1), "the nearest of those is queue t/broker-a/1"),
+    ],
+)
+@pytest.mark.parametrize("bounded", [True, False])
+def test_an_offset_of_a_queue_that_is_not_read_is_refused_with_the_nearest(
+    cluster: InMemoryCluster, queue: MessageQueue, message: str, bounded: bool
+) -> None:
+    cluster.create_topic("t", 2)
+    if bounded:
+        found = config(cluster, stop=StopAt.offsets({queue: 3}))
+    else:
+        found = config(cluster, start=StartFrom.specific_offsets({queue: 3}))
+    with pytest.raises(LocalError, match=re.escape(message)):
+        list(DiscoverFn(found).process(b"")) if bounded else Watch(found).bundle()
 
 
 def test_watch_goes_on_when_a_pattern_matches_nothing_at_first(cluster: InMemoryCluster) -> None:

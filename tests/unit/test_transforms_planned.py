@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
-import apache_beam as beam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
-from rmqio.errors import OffsetOutOfRange, TopicNotExist, TransportError
+from rmqio.errors import BrokerSilent, OffsetOutOfRange, TopicNotExist, TransportError
 from rmqio.model import MessageFilter
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms import planned
 from rmqio.transforms.discovery import DiscoveryConfig
-from rmqio.transforms.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn, name_of, queue_of
+from rmqio.transforms.planned import QueuePlanner, name_of, queue_of
 from rmqio.transforms.read_fn import ReadConfig
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import born_time
-from tests.helpers.reading import T0, append, bodies, clocked_cluster, fill
+from tests.helpers.reading import T0, append, clocked_cluster, fill
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 N0, N1 = "t/broker-a/0", "t/broker-a/1"
@@ -37,6 +36,7 @@ class Limits:
 
     max_records: int | None = None
     max_bytes: int | None = None
+    may_cut: bool = True
 
 
 ALL = Limits()
@@ -72,7 +72,7 @@ def config_of(cluster: InMemoryCluster, topic: Any = "t", **given: Any) -> ReadC
 def planner_of(
     cluster: InMemoryCluster,
     topic: Any = "t",
-    new_queue_start: str = "earliest",
+    new_queue_start: Literal["earliest", "latest"] = "earliest",
     interval_ms: int = 30_000,
     **given: Any,
 ) -> QueuePlanner:
@@ -96,8 +96,8 @@ def advance(planner: QueuePlanner, position: Any, limits: Limits = ALL, until_no
 
 def ranges(planner: QueuePlanner, begin: Any, end: Any) -> dict[str, tuple[int, int]]:
     found = planner.elements(begin, end)
-    assert all(weight == last - first for (_, _, _, first, last), weight in found)
-    return {name_of(MessageQueue(*each[:3])): each[3:] for each, _ in found}
+    assert all(weight == last - first for (_, _, _, first, last, _), weight in found)
+    return {name_of(MessageQueue(*each[:3])): each[3:5] for each, _ in found}
 
 
 # ---- where it begins ------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_no_queue_waits_for_ever_however_small_the_limit(clocked: InMemoryCluste
     for _ in range(60):
         position = advance(planner, position, Limits(max_records=1))
         append(clocked, Q0, 1)
-    assert min(each["at"] for each in position.values()) > 15
+    assert min(each["at"] for each in position["queues"].values()) > 15
 
 
 def test_micro_batches_of_a_limit_read_everything_once(clocked: InMemoryCluster) -> None:
@@ -251,7 +251,7 @@ def test_a_queue_that_is_idle_for_long_enough_follows_the_clock(clocked: InMemor
 
 @pytest.mark.parametrize(("new_queue_start", "begin"), [("earliest", 0), ("latest", 4)])
 def test_a_new_queue_is_found_after_the_interval(
-    new_queue_start: str, begin: int, clocked: InMemoryCluster, clock: ManualClock
+    new_queue_start: Literal["earliest", "latest"], begin: int, clocked: InMemoryCluster, clock: ManualClock
 ) -> None:
     fill(clocked, 3)
     planner = planner_of(clocked, new_queue_start=new_queue_start, interval_ms=5_000, start=StartFrom.latest())
@@ -260,16 +260,17 @@ def test_a_new_queue_is_found_after_the_interval(
     append(clocked, Q1, 4)
     clock.advance(4.9)
     second = advance(planner, first)
-    assert set(second) == {N0}
+    assert set(second["queues"]) == {N0}
     clock.advance(0.2)
     third = advance(planner, second)
+    assert third["began_ms"] == first["began_ms"]
     append(clocked, Q1, 2)
     fourth = advance(planner, third)
-    assert set(third) == {N0, N1}
+    assert set(third["queues"]) == {N0, N1}
     assert ranges(planner, second, fourth) == {N1: (begin, 6)}
     clocked.add_queues("t", 1)
     clock.advance(100)
-    assert set(advance(planner_of(clocked, interval_ms=0), fourth)) == {N0, N1}, "0: never looked for"
+    assert set(advance(planner_of(clocked, interval_ms=0), fourth)["queues"]) == {N0, N1}, "0: never looked for"
 
 
 def test_a_queue_whose_broker_is_away_stands_still_and_the_others_go_on(
@@ -282,13 +283,173 @@ def test_a_queue_whose_broker_is_away_stands_still_and_the_others_go_on(
     append(clocked, Q1, 2)
     clocked.fail_next("max_offset", TransportError("away"), queue=Q0, times=2)
     second = advance(planner, first)
-    assert second[N0] == first[N0]
+    assert second["queues"][N0] == first["queues"][N0]
     assert ranges(planner, first, second) == {N1: (3, 5)}
     clock.advance(30)
     third = advance(planner, second)
-    assert third[N0] == first[N0], "nor does the clock move its watermark"
+    assert third["queues"][N0] == first["queues"][N0], "nor does the clock move its watermark"
     assert [record.levelname for record in caplog.records] == ["WARNING"], "said once, not each time"
     assert ranges(planner, third, advance(planner, third)) == {N0: (3, 5)}
+
+
+def late_cluster(cluster: InMemoryCluster, clock: ManualClock) -> int:
+    """Messages are stored around when a read begins: three before, two after. Returns when it does."""
+    clock.advance(T0 / 1000 + 3 - clock.time())
+    fill(cluster, 5)
+    return T0 + 3_000
+
+
+@pytest.mark.parametrize("new_queue_start", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (StartFrom.earliest(), 0),
+        (StartFrom.latest(), 3),
+        (StartFrom.timestamp(T0 + 1_500), 1),
+        (StartFrom.group_offsets("latest"), 2),
+        (StartFrom.specific_offsets({Q0: 0}), 2),
+    ],
+    ids=lambda each: getattr(each, "kind", ""),
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
+    start: StartFrom,
+    first: int,
+    new_queue_start: Literal["earliest", "latest"],
+    is_restarted: bool,
+    clocked: InMemoryCluster,
+    clock: ManualClock,
+) -> None:
+    began_ms = late_cluster(clocked, clock)
+    given: dict[str, Any] = {"start": start, "group": "g", "interval_ms": 5_000, "new_queue_start": new_queue_start}
+    planner = planner_of(clocked, **given)
+    position = advance(planner, None)
+    assert position["began_ms"] == began_ms
+    clocked.add_queues("t", 1)
+    append(clocked, Q1, 5)
+    clocked.commit("g", Q1, 2)
+    clock.advance(6)
+    if is_restarted:
+        planner = planner_of(clocked, **given)
+    late = advance(planner, position)
+    assert ranges(planner, position, late) == {N1: (first, 5)}
+
+
+def test_a_position_of_an_older_version_is_gone_on_with(clocked: InMemoryCluster, clock: ManualClock) -> None:
+    began_ms = late_cluster(clocked, clock)
+    planner = planner_of(clocked, start=StartFrom.latest())
+    old = advance(planner, None)["queues"]
+    append(clocked, Q0, 1)
+    planner = planner_of(clocked, start=StartFrom.latest())
+    position = advance(planner, old)
+    assert ranges(planner, old, position) == {N0: (5, 6)}
+    assert position["began_ms"] == began_ms
+
+
+def test_a_queue_that_did_not_answer_at_the_start_waits_and_is_not_new(
+    clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 3, 0)
+    clocked.fail_next("max_offset", BrokerSilent("silent"), queue=Q1)
+    planner = planner_of(clocked, start=StartFrom.latest(), new_queue_start="latest")
+    first = advance(planner, None)
+    assert first["waiting"] == [N1]
+    assert planner.partitions(first) == {N0: None, N1: None}, "it holds the watermark"
+    assert not planner.is_done(first)
+    append(clocked, Q1, 2)
+    second = advance(planner, first)
+    assert second["waiting"] == []
+    assert ranges(planner, first, second) == {N1: (0, 2)}, "they were stored after the start"
+
+
+def test_a_run_until_now_reads_queues_that_wait_and_queues_that_are_new(
+    clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 3, 2)
+    clocked.fail_next("min_offset", BrokerSilent("silent"), queue=Q1)
+    first = advance(planner_of(clocked), None)
+    assert first["waiting"] == [N1]
+    clocked.add_queues("t", 1)
+    append(clocked, MessageQueue("t", "broker-a", 2), 4)
+    planner = planner_of(clocked)
+    second = advance(planner, first, until_now=True)
+    assert ranges(planner, first, second) == {N1: (0, 2), "t/broker-a/2": (0, 4)}
+    assert second["waiting"] == []
+    assert planner.is_done(second)
+
+
+def test_a_waiting_queue_that_is_taken_away_holds_nobody_back(clocked: InMemoryCluster, clock: ManualClock) -> None:
+    fill(clocked, 3)
+    fill(clocked, 2, topic="u")
+    gone = MessageQueue("u", "broker-a", 0)
+    clocked.fail_next("min_offset", BrokerSilent("silent"), queue=gone)
+    planner = planner_of(clocked, ["t", "u"], interval_ms=5_000)
+    first = advance(planner, None)
+    assert first["waiting"] == ["u/broker-a/0"]
+    clocked.delete_topic("u")
+    clocked.add_queues("t", 1)
+    clock.advance(6)
+    second = advance(planner, first)
+    assert second["waiting"] == []
+    assert set(second["queues"]) == set(planner.partitions(second)) == {N0, N1}
+
+
+@pytest.mark.parametrize(("stop", "until_now"), [(StopAt.latest(), False), (None, True)])
+def test_a_read_that_ends_fails_at_once_when_a_broker_does_not_say_where(
+    stop: StopAt | None, until_now: bool, clocked: InMemoryCluster
+) -> None:
+    fill(clocked, 3, 3)
+    planner = planner_of(clocked, stop=stop)
+    clocked.fail_next("max_offset", BrokerSilent("broker-a is silent"), queue=Q1)
+    with pytest.raises(BrokerSilent, match="broker-a is silent"):
+        planner.advance(None, ALL, until_now)
+    first = advance(planner, None, until_now=until_now)
+    again = planner_of(clocked, stop=stop)
+    assert ranges(planner, None, first) == {N0: (0, 3), N1: (0, 3)}
+    if until_now:  # the next run
+        clocked.fail_next("max_offset", BrokerSilent("broker-a is silent"), queue=Q1)
+        with pytest.raises(BrokerSilent, match="broker-a is silent"):
+            again.advance(first, ALL, until_now)
+
+
+def test_a_range_that_was_cut_short_is_planned_again_and_its_clock_stands_still(
+    clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 10, 10)
+    planner = planner_of(clocked, message_filter=MessageFilter("wanted"), group="g")
+    first = advance(planner, None)
+    assert set(planner.silent(first)) == {N0, N1}
+    cut = planner.shortened(first, {N0: 4})
+    assert cut is not None
+    assert set(planner.silent(cut)) == {N1}
+    assert planner.lag(cut) == {"t": 6}
+    assert planner.shortened(first, {}) is first
+    planner.committed(cut)
+    assert (clocked.committed("g", Q0), clocked.committed("g", Q1)) == (4, 10)
+    second = advance(planner, cut)
+    assert ranges(planner, cut, second) == {N0: (4, 10)}
+
+
+@pytest.mark.parametrize(
+    ("stop", "until_now", "permitted", "may_cut"),
+    [
+        (None, False, True, True),
+        (None, False, False, False),
+        (StopAt.latest(), False, True, False),
+        (None, True, True, False),
+    ],
+)
+def test_what_ends_is_never_cut_short_nor_where_the_runner_forbids_it(
+    stop: StopAt | None, until_now: bool, permitted: bool, may_cut: bool, clocked: InMemoryCluster
+) -> None:
+    fill(clocked, 3)
+    planner = planner_of(clocked, stop=stop)
+    position = advance(planner, None, Limits(may_cut=permitted), until_now=until_now)
+    assert [element[5] for element, _ in planner.elements(None, position)] == [may_cut]
+    another = planner_of(clocked, stop=stop)  # of a driver that runs the micro-batch again
+    assert [element[5] for element, _ in another.elements(None, position)] == [False]
+    again = [element[5] for element, _ in planner.elements(None, position, True)]
+    assert again == [False], "nor what may have been read before"
 
 
 def test_nothing_begins_before_a_broker_answers(clocked: InMemoryCluster) -> None:
@@ -366,63 +527,24 @@ def test_offsets_are_committed_for_a_group_that_wants_it(
     assert clocked.committed("g", Q0) == expected
 
 
+def test_offsets_are_committed_once_an_interval_and_when_the_run_ends(
+    clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(clocked, 7)
+    planner = planner_of(clocked, group="g", options=ReadOptions(offset_commit_interval_ms=5_000))
+    now = [100.0]
+    monkeypatch.setattr("rmqio.transforms.commits.time", SimpleNamespace(monotonic=lambda: now[0]))
+    position = None
+    for seconds, expected in [(0.0, 7), (4.9, 7), (0.2, 9), (1.0, 9)]:
+        now[0] += seconds
+        position = advance(planner, position)
+        planner.committed(position)
+        assert clocked.committed("g", Q0) == expected
+        append(clocked, Q0, 1)
+    planner.committed(advance(planner, position), last=True)
+    assert clocked.committed("g", Q0) == 11
+
+
 def test_names_of_queues_are_read_back() -> None:
     queue = MessageQueue("%RETRY%g", "broker/with/slashes", 12)
     assert queue_of(name_of(queue)) == queue
-
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reading(clocked: InMemoryCluster) -> Iterator[Callable[..., tuple[list[bytes], list[Any]]]]:
-    made: list[ReadRangesFn] = []
-
-    def read(*elements: Any, **given: Any) -> tuple[list[bytes], list[Any]]:
-        """Bodies, and what is told of watermarks."""
-        fn = ReadRangesFn(config_of(clocked, **given))
-        made.append(fn)
-        fn.setup()
-        fn.start_bundle()
-        found, told = list[bytes](), []
-        for element in elements:
-            for each in fn.process(element, beam.window.GlobalWindow()):
-                if isinstance(each, beam.pvalue.TaggedOutput):
-                    assert each.tag == WATERMARKS_TAG
-                    told.append(each.value)
-                else:
-                    found += [record.body for record in each.value.records]
-        return found, told
-
-    yield read
-    for fn in made:
-        fn.teardown()
-
-
-def test_a_range_is_read_exactly_and_tells_its_watermark(clocked: InMemoryCluster, reading: Any) -> None:
-    q0, q1 = fill(clocked, 200, 10)
-    options = ReadOptions(poll_timeout_ms=1, max_out_of_orderness_ms=500, max_records_per_bundle=20)
-    elements = ("t", "broker-a", 0, 7, 150), ("t", "broker-a", 1, 3, 4)
-    for _ in range(2):
-        found, told = reading(*elements, options=options, group="g")
-        assert found == bodies(q0, range(7, 150)) + bodies(q1, [3])
-        assert told == [(N0, (T0 + 149_000 - 500) * 1000), (N1, (T0 + 3_000 - 500) * 1000)]
-    assert clocked.committed("g", q0) is None, "the planner commits"
-
-
-def test_a_range_is_read_around_what_is_filtered_out(clocked: InMemoryCluster, reading: Any) -> None:
-    (queue,) = clocked.create_topic("t", 1)
-    for number in range(40):
-        append(clocked, queue, 1, tags="odd" if number % 2 else "even")
-    found, _ = reading(("t", "broker-a", 0, 5, 30), message_filter=MessageFilter("odd"))
-    assert found == bodies(queue, range(5, 30, 2))
-
-
-@pytest.mark.timeout(60)
-def test_what_was_planned_and_is_lost_is_an_error(clocked: InMemoryCluster, reading: Any) -> None:
-    fill(clocked, 10)
-    with pytest.raises(OffsetOutOfRange):
-        reading(("t", "broker-a", 0, 5, 30))
-    clocked.delete_before(Q0, 8)
-    with pytest.raises(OffsetOutOfRange):
-        reading(("t", "broker-a", 0, 5, 10))

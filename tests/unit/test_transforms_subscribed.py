@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rmqio import MessageQueue
 from rmqio.errors import WireError
-from rmqio.transforms.discovery import Known
-from rmqio.transforms.in_process import Found, QueueClaim, Subscribed, SubscribedCoder, SubscribedTracker
+from rmqio.transforms.in_process import QueueClaim, Subscribed, SubscribedCoder, SubscribedTracker
+from rmqio.transforms.known import Known, Look
 from rmqio.transforms.restriction import Claim, QueueRange
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(4)]
@@ -69,7 +69,7 @@ class Law:
     def look(self, view: RestrictionTrackerView, *, is_over: bool) -> None:
         known = view.current_restriction().known
         found = {queue: start for queue, start in self.data.draw(starts).items() if queue not in known}
-        assert view.try_claim(Found(found)) is not is_over
+        assert view.try_claim(Look(found, 1)) is not is_over
         if not is_over:
             self.begun |= found
             assert view.current_restriction().known == known | set(found)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.runners.spark.model import Form, Grouping
-from rmqio.runners.spark.streaming.channels import PARTS, TICK
+from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row
-from rmqio.runners.spark.streaming.model import MAX, MIN, LevelReport, LevelTask
+from rmqio.runners.spark.streaming.model import MAX, MIN, Learned, LevelReport, LevelTask
+from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.grouping import chunks
 from rmqio.runners.spark.worker.keyed import KeyedState
 from rmqio.runners.spark.worker.keys import NEVER
@@ -28,6 +29,7 @@ from rmqio.runners.spark.worker.windows import Windows
 _ROOT: Final = b"root"
 _TICK: Final = struct.Struct("<iq")
 _CLOCK: Final = TICK  # in the place of a channel: processing time
+_BEFORE: Final = BATCH  # the same: whether an earlier run has planned the micro-batch
 
 
 class Bucket:
@@ -42,6 +44,7 @@ class Bucket:
         self._pending = False
         self._late = 0
         self._clock = 0
+        self._is_planned_before = False
         self._hold = NEVER
         self._sides: SideState | None = None
 
@@ -51,6 +54,20 @@ class Bucket:
         task, outputs = self._task, self._outputs
         given: dict[int, list[tuple[bytes | None, bytes]]] = {}
         watermarks = self._take(rows, given)
+        with running_attempt(is_planned_before=self._is_planned_before, commits_together=True):
+            least = self._run_stages(given, watermarks)
+        self._store.put(_ROOT, json.dumps(self._root).encode())
+        self._store.flush()
+        if task.later:
+            tick = _TICK.pack(_CLOCK, self._clock) + _TICK.pack(_BEFORE, self._is_planned_before)
+            tick += b"".join(_TICK.pack(channel, watermarks.get(channel, MIN)) for channel in task.later)
+            for other in task.buckets:
+                outputs.send(TICK, other, None, tick)
+        return LevelReport(task.number, bucket, self._level.reports(), least, self._pending, self._late)
+
+    def _run_stages(self, given: dict[int, list[tuple[bytes | None, bytes]]], watermarks: dict[int, int]) -> int:
+        """Runs what is due of each; the least of their watermarks. Adds those of what they make."""
+        task = self._task
         known: dict[str, int] = self._root.setdefault("watermarks", {})
         least = MAX
         for index, stage in enumerate(task.stages):
@@ -74,14 +91,7 @@ class Bucket:
             for channel, maker in task.made.items():
                 if maker == index:
                     watermarks[channel] = min(now, self._hold)
-        self._store.put(_ROOT, json.dumps(self._root).encode())
-        self._store.flush()
-        if task.later:
-            tick = _TICK.pack(_CLOCK, self._clock)
-            tick += b"".join(_TICK.pack(channel, watermarks.get(channel, MIN)) for channel in task.later)
-            for other in task.buckets:
-                outputs.send(TICK, other, None, tick)
-        return LevelReport(task.number, bucket, self._level.reports(), least, self._pending, self._late)
+        return least
 
     def _take(self, rows: Iterable[Row], given: dict[int, list[tuple[bytes | None, bytes]]]) -> dict[int, int]:
         """Sorts the rows; returns the watermarks of the channels that come from earlier levels."""
@@ -89,19 +99,21 @@ class Bucket:
         read |= {each for stage in self._task.stages for channels in stage.sides.values() for each in channels}
         watermarks: dict[int, int] = {}
         sources: dict[str, Any] = {}
-        learned: list[tuple[str, dict[str, int]]] = []
+        learned: list[tuple[str, Learned]] = []
         for channel, bucket, key, value in rows:
             if channel in read:
                 given.setdefault(channel, []).append((key, value))
             elif channel == TICK and self._task.number == 1:
                 planned = json.loads(value)
                 sources, self._clock = planned["sources"], int(planned["clock"] * 1e6)
+                self._is_planned_before = planned.get("run", self._task.run) != self._task.run
             elif channel == TICK:
                 for of, micros in _TICK.iter_unpack(value):
                     watermarks[of] = min(micros, watermarks.get(of, MAX))
                 self._clock = watermarks.pop(_CLOCK)
+                self._is_planned_before = bool(watermarks.pop(_BEFORE))
             elif channel == PARTS:
-                learned.append(((key or b"").decode(), json.loads(value)))
+                learned.append(((key or b"").decode(), Learned(*json.loads(value))))
             else:
                 self._outputs.send(channel, bucket, key, value)
         for found in given.values():
@@ -111,11 +123,14 @@ class Bucket:
             return self._watermarks(sources, learned)
         return watermarks
 
-    def _watermarks(self, planned: Mapping[str, Any], learned: Iterable[tuple[str, dict[str, int]]]) -> dict[int, int]:
+    def _watermarks(self, planned: Mapping[str, Any], learned: Sequence[tuple[str, Learned]]) -> dict[int, int]:
         """Of what level 0 writes: the least of the sources behind it, each the least of its parts."""
         kept: dict[str, dict[str, int]] = self._root.setdefault("parts", {})
         heard: dict[str, dict[str, int]] = self._root.setdefault("heard", {})  # when there was last anything of a part
-        silent = {source: each.get("silent", {}) for source, each in planned.items()}
+        silent = {source: dict(each.get("silent", {})) for source, each in planned.items()}
+        for source, parts in learned:
+            for part in parts.cuts:  # it was not read to its end, though that was planned
+                silent.get(source, {}).pop(part, None)
         for source, each in planned.items():
             before = kept.get(source, {})
             kept[source] = {
@@ -124,12 +139,12 @@ class Bucket:
             }
         for source, parts in learned:
             mine = kept.setdefault(source, {})
-            for part, micros in parts.items():
+            for part, micros in parts.watermarks.items():
                 mine[part] = max(micros, mine.get(part, MIN))
                 if part in silent.get(source, {}):
                     heard.setdefault(source, {})[part] = self._clock
-        for source, parts in silent.items():
-            for part, (micros, patience) in parts.items():
+        for source, ends in silent.items():
+            for part, (micros, patience) in ends.items():
                 since = heard.setdefault(source, {}).setdefault(part, self._clock)
                 if self._clock - since >= patience:
                     kept[source][part] = max(micros, kept[source].get(part, MIN))

@@ -15,9 +15,10 @@ from rmqio.errors import LocalError
 from rmqio.runners.spark.beam_private import beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
 from rmqio.runners.spark.model import WRITE_URN, StageTask
 from rmqio.runners.spark.streaming.model import LevelTask
-from rmqio.runners.spark.streaming.source import StreamSource
+from rmqio.runners.spark.streaming.source import Cuts, StreamSource
 
 _FILE: Final = "rmqio.json"
+_CUTS: Final = "rmqio-cuts.json"
 _DRAINED: Final = "rmqio-drained"
 _VERSION: Final = 3  # of offsets and of the layout of state: a change of either needs another one
 
@@ -69,6 +70,15 @@ class Checkpoint:
         """Whether Spark has committed a micro-batch."""
         return bool(self._files.exists(self._at(f"commits/{batch}")))
 
+    def cuts(self) -> Cuts | None:
+        """What the last micro-batch that was cut short did not read."""
+        found = self._read(_CUTS)
+        return None if found is None else Cuts(found["number"], found["parts"])
+
+    def note_cuts(self, cuts: Cuts) -> None:
+        """To be called before Spark commits the micro-batch. Those of an earlier one are forgotten: it is planned."""
+        self._write(cuts._asdict(), _CUTS)
+
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 
@@ -77,10 +87,10 @@ class Checkpoint:
         offsets = self._at("offsets")
         if not self._files.exists(offsets) or not self._files.listStatus(offsets):
             return None
-        return self._read()
+        return self._read(_FILE)
 
-    def _read(self) -> dict[str, Any] | None:
-        path = self._at(_FILE)
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self._at(name)
         if not self._files.exists(path):
             return None
         stream = self._files.open(path)
@@ -91,17 +101,17 @@ class Checkpoint:
         found: dict[str, Any] = json.loads(text)
         return found
 
-    def _write(self, values: dict[str, Any]) -> None:
+    def _write(self, values: dict[str, Any], name: str = _FILE) -> None:
         # Under another name first: a process that is killed here must not leave half of it
-        part = self._at(f".{_FILE}.part")
+        part = self._at(f".{name}.part")
         stream = self._files.create(part, True)
         try:
             stream.write(bytearray(json.dumps(values, indent=1).encode()))
         finally:
             stream.close()
-        self._files.delete(self._at(_FILE), False)  # of a start that came to nothing
-        if not self._files.rename(part, self._at(_FILE)):
-            raise LocalError(f"{self.folder}: {_FILE} cannot be written")
+        self._files.delete(self._at(name), False)  # of a start that came to nothing, or of an earlier micro-batch
+        if not self._files.rename(part, self._at(name)):
+            raise LocalError(f"{self.folder}: {name} cannot be written")
 
 
 def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> list[str]:

@@ -79,11 +79,12 @@ class StreamExecution:
         values: Mapping[str, Any],
         bootstrap: Any,
     ) -> Query:
-        buckets = checkpoint.buckets() or stream.spark_buckets or partitions(session)
+        buckets = _buckets(checkpoint, stream.spark_buckets) or partitions(session)
         session.conf.set("spark.sql.shuffle.partitions", str(buckets))
         run = uuid.uuid4().hex
         levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
-        limits = Limits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None)
+        is_local = str(session.sparkContext.master).startswith("local")  # no machine is lost without the driver
+        limits = Limits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None, is_local)
         interval_s = stream.trigger_interval_ms / 1000
         now, drains = stream.available_now, stream.drain
         return Query(session, levels, checkpoint, limits, interval_s, now, drains, run, self._take)
@@ -154,6 +155,17 @@ def _check(stream: StreamOptions) -> None:
         value = getattr(stream, name)
         if value is not None and value < least:
             raise LocalError(f"--{name}={value}: it must be at least {least}")
+
+
+def _buckets(checkpoint: Checkpoint, asked: int | None) -> int | None:
+    """As the checkpoint has it, or as is asked for; None: neither says. Raises `LocalError`: they do not agree."""
+    kept = checkpoint.buckets()
+    if kept and asked and kept != asked:
+        raise LocalError(
+            f"--spark_buckets={asked}: the state in {checkpoint.folder} is divided into {kept} buckets, and cannot be "
+            "divided again. Leave --spark_buckets away, or start anew with another --checkpoint_dir"
+        )
+    return kept or asked
 
 
 def _check_drain(plan: Plan) -> None:

@@ -21,7 +21,7 @@ class ImpulsePlanner:
         """Micro-batches done: 0, 1 and 2."""
         return min(2, (position or 0) + 1)
 
-    def elements(self, begin: Any, end: Any) -> Sequence[tuple[Any, float]]:
+    def elements(self, begin: Any, end: Any, again: bool = False) -> Sequence[tuple[Any, float]]:
         return [(self._element, 1.0)] if not begin and end else []
 
     def partitions(self, position: Any) -> Mapping[str, int | None]:
@@ -36,7 +36,10 @@ class ImpulsePlanner:
     def is_done(self, position: Any) -> bool:
         return self.has_ended(position)
 
-    def committed(self, position: Any) -> None:
+    def shortened(self, position: Any, cuts: Mapping[str, int]) -> Any:
+        return position
+
+    def committed(self, position: Any, last: bool = False) -> None:
         """Nothing to tell anybody."""
 
     def lag(self, position: Any) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from apache_beam.coders.coder_impl import create_InputStream
 
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import TaskReport
-from rmqio.runners.spark.streaming.model import MIN, LevelTask
+from rmqio.runners.spark.streaming.model import MIN, Learned, LevelTask
 from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.merging import Merging, merging_of
 from rmqio.runners.spark.worker.rows import RowWriter
@@ -128,9 +128,9 @@ class Level:
         impl = self.at(index).input_coder.get_impl()
         return sum(1 for run in runs for _ in impl.decode_all(run))
 
-    def learned(self) -> dict[int, dict[str, int]]:
-        """What reads have learned of the watermarks of their parts, by source."""
-        found: dict[int, dict[str, int]] = {}
+    def learned(self) -> dict[int, Learned]:
+        """What reads have learned of their parts, by source."""
+        found: dict[int, Learned] = {}
         for channel, (source, coder_id) in self._task.learned.items():
             kept = self._outputs.kept.pop(channel, [])
             if kept:
@@ -138,9 +138,11 @@ class Level:
             for _, chunk in kept:
                 stream = create_InputStream(chunk)
                 while stream.size() > 0:
-                    part, micros = impl.decode_from_stream(stream, True).value
-                    parts = found.setdefault(source, {})
-                    parts[part] = max(micros, parts.get(part, MIN))
+                    part, micros, cut_at = impl.decode_from_stream(stream, True).value
+                    learned = found.setdefault(source, Learned({}, {}))
+                    learned.watermarks[part] = max(micros, learned.watermarks.get(part, MIN))
+                    if cut_at >= 0:
+                        learned.cuts[part] = cut_at
         return found
 
     def reports(self) -> dict[int, TaskReport]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -55,6 +55,15 @@ class LevelTask:
     bootstrap: Any = None
 
 
+class Learned(NamedTuple):
+    """What a source's reads have learned of its parts in a micro-batch."""
+
+    watermarks: dict[str, int]
+    """Microseconds."""
+    cuts: dict[str, int]
+    """Parts that were not read as far as was planned, and how far they were."""
+
+
 @dataclass(slots=True)
 class LevelReport:
     """What a bucket of a level, or a task of level 0, tells the driver of a micro-batch."""
@@ -71,3 +80,5 @@ class LevelReport:
     """Elements that were dropped."""
     sources: Any = None
     """From level 0: what the source has planned."""
+    cuts: dict[int, dict[str, int]] = field(default_factory=dict)
+    """From level 0, by source: parts that were not read as far as was planned, and how far they were."""

@@ -4,50 +4,75 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.streaming.bucket import Bucket
-from rmqio.runners.spark.streaming.channels import PARTS, REPORT, TICK
+from rmqio.runners.spark.streaming.channels import BATCH, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.figures import shown
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row, RowList, entered
-from rmqio.runners.spark.streaming.model import LevelReport, LevelTask
+from rmqio.runners.spark.streaming.model import Learned, LevelReport, LevelTask
+from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.rows import threaded
 from rmqio.runners.spark.worker.store import Entries, Store
 
 
-def run_first(task: LevelTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Level 0: the rows of a source's partition, through the stages before the first shuffle."""
+def run_first(
+    task: LevelTask, batches: Iterable[pa.RecordBatch], cut: Callable[[Any], None]
+) -> Iterator[pa.RecordBatch]:
+    """Level 0: the rows of a source's partition, through the stages before the first shuffle.
+
+    `cut` takes what was not read of what was planned (`Cuts`, as pairs of number and parts) before the task has ended.
+    """
 
     def work(rows: Any) -> None:
         with entered(task) as (level, warnings):
-            _first(task, level, warnings, rows, batches)
+            _first(task, level, warnings, rows, batches, cut)
 
     yield from threaded(work, _names(task))
 
 
-def _first(task: LevelTask, level: Level, warnings: list[Any], rows: Any, batches: Iterable[pa.RecordBatch]) -> None:
+def _first(
+    task: LevelTask,
+    level: Level,
+    warnings: list[Any],
+    rows: Any,
+    batches: Iterable[pa.RecordBatch],
+    cut: Callable[[Any], None],
+) -> None:
     outputs = level.begin(rows)
-    planned = None
+    planned = number = None
+    run = task.run
+    had: Mapping[str, Mapping[str, int]] = {}
     given: dict[int, list[bytes]] = {}
     for batch in batches:
         columns = (batch.column("channel").to_pylist(), batch.column("value").to_pylist())
         for channel, value in zip(*columns, strict=True):
-            if channel == TICK:
+            if channel == BATCH:
+                run, number, had = json.loads(value)
+            elif channel == TICK:
                 planned = json.loads(value)
                 for bucket in task.buckets:
                     outputs.send(TICK, bucket, None, value)
             else:
                 given.setdefault(channel, []).append(value)
-    for index, stage in enumerate(task.stages):
-        level.run_stage(index, _values(stage.channels, given, outputs.kept))
-    for source, parts in level.learned().items():
+    with running_attempt(is_planned_before=run != task.run, commits_together=True):
+        for index, stage in enumerate(task.stages):
+            level.run_stage(index, _values(stage.channels, given, outputs.kept))
+    learned = level.learned()
+    if planned is not None:  # one task tells it: as in the run before, it is not read to its end
+        for name, parts_had in had.items():
+            learned.setdefault(int(name), Learned({}, {})).cuts.update(parts_had)
+    for source, parts in learned.items():
         for bucket in task.buckets:
             outputs.send(PARTS, bucket, b"%d" % source, json.dumps(parts).encode())
-    _report(outputs, task.buckets[0], LevelReport(0, -1, level.reports(), sources=planned), warnings)
+    cuts = {source: parts.cuts for source, parts in learned.items() if parts.cuts}
+    if cuts and number is not None:
+        cut([(number, {str(source): found for source, found in cuts.items()})])
+    _report(outputs, task.buckets[0], LevelReport(0, -1, level.reports(), sources=planned, cuts=cuts), warnings)
 
 
 def run_bucket(task: LevelTask, bucket: int, rows: Iterable[Row], entries: Entries) -> Iterator[Row]:

@@ -41,8 +41,11 @@ class Planner(Protocol):
         """
         ...
 
-    def elements(self, begin: Any, end: Any) -> Sequence[tuple[Any, float]]:
-        """What the micro-batch between two positions reads, each with its weight."""
+    def elements(self, begin: Any, end: Any, again: bool = False) -> Sequence[tuple[Any, float]]:
+        """What the micro-batch between two positions reads, each with its weight.
+
+        `again`: it may have been run before, and is to read the same: no part is to be cut short now.
+        """
         ...
 
     def partitions(self, position: Any) -> Mapping[str, int | None]:
@@ -64,8 +67,15 @@ class Planner(Protocol):
         """Whether nothing comes behind the position in this run, which may be only until what was there."""
         ...
 
-    def committed(self, position: Any) -> None:
-        """Called in the driver when Spark has committed the micro-batch that ends at the position."""
+    def shortened(self, position: Any, cuts: Mapping[str, int]) -> Any:
+        """The position with parts moved back to where their reading was cut short; only asked for when some were."""
+        ...
+
+    def committed(self, position: Any, last: bool = False) -> None:
+        """Called in the driver when Spark has committed the micro-batch that ends at the position.
+
+        And, as the `last` call, once more when the query ends.
+        """
         ...
 
     def lag(self, position: Any) -> Mapping[str, int]:
@@ -90,7 +100,11 @@ class PlannedSource(beam.PTransform[Any, Any]):
         return self.planner.element_type
 
     def watermarks(self, learned: Any) -> None:
-        """Takes (part, microseconds): how far the watermark of a part has come with what this micro-batch read."""
+        """Takes (part, microseconds, cut): how far the watermark of a part has come with what this micro-batch read.
+
+        `cut` is how far the part was read where that is less than was planned, else -1. The planner is told of it
+        (`shortened`), and the rest is planned again. What was planned as the end of a source must not be cut.
+        """
         learned | "Watermarks" >> _Watermarks(self)
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,10 +23,20 @@ from rmqio.runners.spark.model import SCHEMA, TaskReport
 from rmqio.runners.spark.streaming.channels import REPORT
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
 from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed, planned_lag, planned_rows
+from rmqio.runners.spark.streaming.kept import CutKeeper, TaskCuts
 from rmqio.runners.spark.streaming.levels import StreamPlan
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
-from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, data_source, seen
+from rmqio.runners.spark.streaming.source import (
+    NAME,
+    Cuts,
+    Limits,
+    Planning,
+    StreamSource,
+    data_source,
+    seen,
+    shortened,
+)
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
 
 _PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -63,10 +73,15 @@ class Query:
         self._control = control
         self._pending = os.path.join(self._folder, "pending")
         self._drain = os.path.join(self._folder, "drain")
+        cuts = os.path.join(self._folder, "cuts")
+        self._cuts = CutKeeper(checkpoint, cuts)
+        self._position: Mapping[str, Any] = {}
+        """By source number: how far has been read what Spark has committed."""
         buckets = len(plan.levels[0].buckets)
         self._planning = Planning(
-            tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._drain, self._pending
-        )
+            tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._drain, self._pending,
+            cuts,
+        )  # fmt: skip
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
         self._is_done = threading.Event()
         self._failure: Exception | None = None
@@ -80,11 +95,13 @@ class Query:
         try:
             self._start_and_attend()
         finally:
+            self._cuts.close()
             logger.removeFilter(self._is_news)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_and_attend(self) -> None:
         self._checkpoint.take(shape_of(self._plan.sources, self._plan.levels), len(self._plan.levels[0].buckets))
+        self._cuts.open()
         conf = self._session.conf
         conf.set("spark.sql.streaming.stateStore.providerClass", _PROVIDER)
         self._session.dataSource.register(data_source(self._planning))
@@ -113,7 +130,8 @@ class Query:
 
     def _frame(self) -> DataFrame:
         first, *later = self._plan.levels
-        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first), SCHEMA)
+        told = self._session.sparkContext.accumulator(self._cuts, TaskCuts())
+        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first, told), SCHEMA)
         for level in later:
             frame = frame.groupBy("bucket").transformWithState(
                 LevelProcessor(cloudpickle.dumps(level)), SCHEMA, "Append", "None"
@@ -129,6 +147,8 @@ class Query:
             self._failure = error
             raise
         report = BatchReport(number, reports, time.monotonic() - began)
+        if report.cuts is not None:
+            self._cuts.keep(report.cuts)
         self._waiting.append(report)
         if report.is_pending:
             _touch(self._pending)
@@ -153,6 +173,7 @@ class Query:
         self._settle()
         if error is not None:
             raise error
+        self._commit(last=True)
 
     def _is_between(self, running: Any) -> bool:
         """Whether the query waits for its next trigger, which would only see that it is to stop."""
@@ -174,11 +195,15 @@ class Query:
                 self._is_done.set()
             elif self._until_now and report.is_done and report.is_of(self._run):
                 self.stop() if self._drains else self._is_done.set()
-        planned = next((report.planned for report in reversed(done) if report.planned is not None), None)
-        if planned is not None:
-            for source in self._plan.sources:
-                source.planner.committed(planned["to"][str(source.number)])
+        last = next((report for report in reversed(done) if report.planned is not None), None)
+        if last is not None:
+            self._position = last.read_to(self._plan.sources)
+            self._commit()
         del self._waiting[: len(done)]
+
+    def _commit(self, last: bool = False) -> None:
+        for source in self._plan.sources:
+            source.planner.committed(self._position.get(str(source.number)), last)
 
 
 class BatchReport:
@@ -215,6 +240,22 @@ class BatchReport:
         return self.planned is not None and all(each["done"] for each in self.planned["sources"].values())
 
     @property
+    def cuts(self) -> Cuts | None:
+        """What it did not read of what was planned; None where nothing was planned."""
+        if self.planned is None:
+            return None
+        parts: dict[str, dict[str, int]] = {}
+        for report in self.levels:
+            for source, found in report.cuts.items():
+                parts.setdefault(str(source), {}).update(found)
+        return Cuts(self.planned["number"], parts)
+
+    def read_to(self, sources: Sequence[StreamSource]) -> Mapping[str, Any]:
+        """By source number: the position that it has come to; nothing was planned: none."""
+        cuts = self.cuts
+        return {} if cuts is None or self.planned is None else shortened(sources, self.planned["to"], cuts)
+
+    @property
     def is_drained(self) -> bool:
         """Whether its sources were made to end."""
         return self.planned is not None and bool(self.planned["drained"])
@@ -240,9 +281,9 @@ def _touch(path: str) -> None:
         pass
 
 
-def _first(task: LevelTask) -> Any:
+def _first(task: LevelTask, told: Any) -> Any:
     def level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_first(task, batches)
+        return run_first(task, batches, told.add)
 
     return level
 

@@ -12,9 +12,9 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from rmqio.chatter import quiet
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.model import SCHEMA
-from rmqio.runners.spark.streaming.channels import FIRST_SOURCE, TICK
+from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, TICK
 from rmqio.runners.spark.worker import rows
 
 NAME: Final = "rmqio-planned"
@@ -40,6 +40,10 @@ class Limits:
 
     max_records: int | None = None
     max_bytes: int | None = None
+    may_cut: bool = False
+    """Whether reading may stop before what was planned. Not where Spark may run a stage again after its rows were read:
+    on a cluster that loses a machine, the second run could read more, or less, than the first.
+    """
 
 
 @dataclass(slots=True)
@@ -78,6 +82,38 @@ class Planning:
     """Another. When it is there, all sources end where they have been read to."""
     pending: str
     """Another. While it is there, something waits for the clock alone."""
+    cuts: str
+    """Another: what a micro-batch did not read of what was planned for it (`Cuts`)."""
+
+
+class Cuts(NamedTuple):
+    """What one micro-batch did not read of what was planned for it: a broker gave nothing, and others wait."""
+
+    number: int
+    """Of the micro-batch, as the planning counts them."""
+    parts: Mapping[str, Mapping[str, int]]
+    """By source number and part: how far it was read."""
+
+    @classmethod
+    def read(cls, path: str) -> Cuts | None:
+        """From a file of the driver."""
+        try:
+            with open(path) as file:
+                return cls(*json.load(file))
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str) -> None:
+        """To a file of the driver, whole or not at all."""
+        with open(f"{path}.part", "w") as file:
+            json.dump(self, file)
+        os.replace(f"{path}.part", path)
+
+
+def shortened(sources: Sequence[StreamSource], to: Mapping[str, Any], cuts: Cuts) -> dict[str, Any]:
+    """Positions by source number, moved back to where reading was cut short."""
+    planners = {str(source.number): source.planner for source in sources}
+    return {n: planners[n].shortened(each, cuts.parts[n]) if n in cuts.parts else each for n, each in to.items()}
 
 
 def data_source(planning: Planning) -> type[DataSource]:
@@ -143,7 +179,7 @@ class PlannedReader(DataSourceStreamReader):
         # Spark asks again at once where there is nothing new
         time.sleep(max(0.0, self._looked + self._look_s - time.monotonic()))
         self._looked = time.monotonic()
-        begin = start["to"]
+        begin = self._read_to(start)
         # A stream that has not begun has nothing to drain
         if os.path.exists(planning.control) or (not begin and os.path.exists(planning.drain)):
             open(seen(planning.control), "w").close()
@@ -157,6 +193,19 @@ class PlannedReader(DataSourceStreamReader):
         self._look_s, self._planned_at = _LOOK_S, time.monotonic()
         found = {"number": start["number"] + 1, "clock": self._clock(start, end), "run": planning.run}
         return {**found, "from": begin, "to": end, "drained": is_drained}
+
+    def _read_to(self, start: dict[str, Any]) -> dict[str, Any]:
+        """How far the micro-batch has read that an offset ends: as planned, unless it was cut short."""
+        to: dict[str, Any] = start["to"]
+        cuts = Cuts.read(self._planning.cuts)
+        if cuts is None or cuts.number != start["number"]:
+            return to
+        return shortened(self._planning.sources, to, cuts)
+
+    def _had(self, number: int) -> Cuts:
+        """What a micro-batch did not read when it was run before: what was sent then came of what it had read."""
+        cuts = Cuts.read(self._planning.cuts)
+        return cuts if cuts is not None and cuts.number == number else Cuts(number, {})
 
     def _advanced(self, begin: dict[str, Any]) -> dict[str, Any]:
         limits, until_now = self._planning.limits, self._planning.until_now
@@ -184,10 +233,13 @@ class PlannedReader(DataSourceStreamReader):
         weighed: list[tuple[float, int, bytes]] = []
         in_order: list[tuple[int, bytes]] = []
         planned: dict[str, Any] = {}
+        had = self._had(end["number"])
+        to = shortened(self._planning.sources, end["to"], had)
+        is_again = end["run"] != self._planning.run
         for source in self._planning.sources:
             number = str(source.number)
             before, after = end["from"].get(number), end["to"].get(number)
-            elements = source.planner.elements(before, after)
+            elements = source.planner.elements(before, to.get(number), is_again)
             if hasattr(source.planner, "clock"):  # what tests give in an order, though Beam promises none, stays in it
                 in_order += [(source.channel, source.encoded(element)) for element, _ in elements]
             else:
@@ -211,7 +263,8 @@ class PlannedReader(DataSourceStreamReader):
             parts[lightest].append((channel, element))
             loads[lightest] += weight
         parts[0] += [*in_order, (TICK, json.dumps(tick).encode())]
-        return [Part(found) for found in parts]
+        batch = (BATCH, json.dumps([end["run"], *had]).encode())
+        return [Part([batch, *found]) for found in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         found = getattr(partition, "rows", None)

@@ -37,7 +37,7 @@ class TestStreamPlanner:
         """One event further; one micro-batch more for the end of time."""
         return min(len(self._encoded) + 1, (position or 0) + 1)
 
-    def elements(self, begin: int | None, end: int | None) -> Sequence[tuple[Any, float]]:
+    def elements(self, begin: int | None, end: int | None, again: bool = False) -> Sequence[tuple[Any, float]]:
         return [
             (TimestampedValue(self._coder.decode(each.encoded_element), Timestamp(micros=1000 * each.timestamp)), 1.0)
             for event in self._events(begin or 0, end or 0)
@@ -71,7 +71,10 @@ class TestStreamPlanner:
     def is_done(self, position: int | None) -> bool:
         return self.has_ended(position)
 
-    def committed(self, position: int | None) -> None:
+    def shortened(self, position: int | None, cuts: Mapping[str, int]) -> int | None:
+        return position
+
+    def committed(self, position: int | None, last: bool = False) -> None:
         """Nothing to tell anybody."""
 
     def lag(self, position: int | None) -> Mapping[str, int]:

@@ -17,6 +17,7 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 from rmqio.runners.spark.beam_private import common
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import Form, StageTask, TaskReport
+from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.grouping import Row, by_key, chunks, grouped
 from rmqio.runners.spark.worker.rows import RowQueue, RowWriter, threaded
@@ -63,9 +64,10 @@ def _run(
     bundles = Bundles(task, broadcasts, rows, spool, report)
     failed = True
     try:
-        for bundle in _bundles(task, bundles, found, spool):
-            bundles.run(bundle)
-            spool.clear()
+        with running_attempt():
+            for bundle in _bundles(task, bundles, found, spool):
+                bundles.run(bundle)
+                spool.clear()
         rows.flush()
         failed = False
     finally:

@@ -49,11 +49,13 @@ import org.apache.rocketmq.tools.command.topic.UpdateStaticTopicSubCommand;
  * {"do":"static_topic", "topic":T, "brokers":"A,B", "queues":N|null (to move it)}
  * {"do":"consume_and_fail", "topic":T, "group":G, "count":N}
  * {"do":"consume", "topic":T, "count":N, "filter":"tag expression"|null}
+ * {"do":"count", "topic":T} (how often each key comes, until nothing has come for five seconds)
  * {"do":"queues_of_keys", "topic":T, "keys":[...]}
  * </pre>
  */
 public final class Interop {
     private static final long CONSUME_NANOS = 60_000_000_000L;
+    private static final long QUIET_NANOS = 5_000_000_000L;
     private static final int COMPRESS_FROM = 4096;
 
     private final String nameServer;
@@ -99,6 +101,8 @@ public final class Interop {
                 return consumeAndFail(command);
             case "consume":
                 return consume(command);
+            case "count":
+                return count(command.getString("topic"));
             case "queues_of_keys":
                 return queuesOfKeys(command);
             default:
@@ -345,6 +349,30 @@ public final class Interop {
             }
             JSONObject answer = new JSONObject();
             answer.put("messages", messages);
+            return answer;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private JSONObject count(String topic) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group());
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setAutoCommit(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.start();
+        try {
+            consumer.assign(consumer.fetchMessageQueues(topic));
+            Map<String, Integer> keys = new HashMap<>();
+            long heard = System.nanoTime();
+            while (System.nanoTime() - heard < QUIET_NANOS) {
+                for (MessageExt message : consumer.poll(500)) {
+                    keys.merge(message.getKeys(), 1, Integer::sum);
+                    heard = System.nanoTime();
+                }
+            }
+            JSONObject answer = new JSONObject();
+            answer.put("keys", keys);
             return answer;
         } finally {
             consumer.shutdown();

@@ -1,0 +1,50 @@
+"""`LookBack`: how a writer that may repeat work finds out what is in the sink already."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from rmqio.errors import LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """A writer that may repeat what an earlier one has sent reads the ids in the sink first, and sends only the rest.
+
+    For `WriteToRocketMQ(exactly_once=LookBack(group="..."))`. See docs/write.md for its conditions.
+
+    Args:
+      group: a consumer group of the sink, in whose offsets the broker keeps from where to look back. It is of one
+        writing pipeline, and nobody else may commit to it. None: the write's producer group, if that is given.
+      since: look back at least to this time (Unix milliseconds, or a datetime with a time zone), by the broker's clock.
+        For a bounded pipeline that is started again by hand; None: from when the pipeline was built.
+      redo_within_s: within this time after a restart, all that was sent and not committed before it comes again. Until
+        then the position does not move. Runners that commit all work together (Spark) do not need it.
+      outage_timeout_s: how long a send whose outcome is not known waits for its broker before the bundle fails.
+      max_messages: look back at most at so many, at about 27 bytes each; more is an error.
+    """
+
+    group: str | None = None
+    since: int | dt.datetime | None = None
+    redo_within_s: float = 300.0
+    outage_timeout_s: float = 120.0
+    max_messages: int = 20_000_000
+
+    def __post_init__(self) -> None:
+        if self.group is not None and not isinstance(self.group, str):
+            raise LocalError(f"LookBack.group is {self.group!r}; it must be the name of a consumer group")
+        if isinstance(self.since, dt.datetime):
+            if self.since.tzinfo is None:
+                raise LocalError(f"LookBack.since is {self.since!r} and has no time zone: give one, e.g. tzinfo=UTC")
+        elif self.since is not None and (isinstance(self.since, bool) or not isinstance(self.since, int)):
+            raise LocalError(f"LookBack.since is {self.since!r}; it must be Unix milliseconds or a datetime")
+        for name in ("redo_within_s", "outage_timeout_s", "max_messages"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+                raise LocalError(f"LookBack.{name} is {value!r}; it must be more than 0")
+
+    @property
+    def since_ms(self) -> int | None:
+        """`since` in Unix milliseconds."""
+        return int(self.since.timestamp() * 1000) if isinstance(self.since, dt.datetime) else self.since

@@ -1,0 +1,61 @@
+"""The unique ids that are stored in ranges of queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from rmqio.errors import OffsetOutOfRange, RequestTimeout
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.seams import QueueClient
+
+_ALL = MessageFilter()
+
+
+def stored_ids(
+    client: QueueClient,
+    ranges: Mapping[MessageQueue, tuple[int, int]],
+    *,
+    silence_s: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[MessageQueue, list[tuple[int, str]]]]:
+    """Offset and id of each message in [begin, end) of each queue, as they are read; in order by queue.
+
+    What retention has deleted is left out, and messages that do not decode. Raises `RequestTimeout` when no queue gives
+    anything for `silence_s`, and what a reader raises.
+    """
+    readers = {
+        client.open_reader(queue, begin, message_filter=_ALL): end
+        for queue, (begin, end) in ranges.items()
+        if begin < end
+    }
+    heard = clock()
+    try:
+        while readers:
+            client.wait(readers, 1_000)
+            for reader in [*readers]:
+                end = readers[reader]
+                try:
+                    fetched = reader.poll()
+                except OffsetOutOfRange as error:
+                    reader.seek(min(max(error.minimum, 0), end) if error.wanted < error.minimum else end)
+                    fetched = None
+                if fetched is not None:
+                    heard = clock()
+                    yield (
+                        reader.queue,
+                        [
+                            (record.queue_offset, record.message_id)
+                            for record in fetched.records
+                            if record.queue_offset < end
+                        ],
+                    )
+                if reader.position >= end:
+                    reader.close()
+                    del readers[reader]
+            if clock() - heard > silence_s:
+                behind = ", ".join(str(reader.queue) for reader in readers)
+                raise RequestTimeout(f"looking back, nothing came for {silence_s:.0f} s of {behind}")
+    finally:
+        for reader in readers:
+            reader.close()

@@ -1,0 +1,252 @@
+"""What a read makes of its options: the clients that they describe, and which of them would do nothing on it.
+
+An option that does nothing is refused where the read is built (docs/options.md): who sets it relies on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final
+
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions, ReadOptions, parse_name_server
+from rmqio.seams import ClientFactory
+from rmqio.security import UNSECURED, Security
+from rmqio.start import StartFrom, StopAt
+from rmqio.wire.names import validate_queue
+from rmqio.wire.properties import validate_group
+
+_OF_CLIENT: Final = {
+    "pull_batch": "pull_batch",
+    "pull_depth": "pull_depth",
+    "request_timeout_ms": "request_timeout_ms",
+    "name_server_poll_interval_ms": "route_refresh_ms",
+    "broker_heartbeat_interval_ms": "heartbeat_ms",
+    "namespace": "namespace",
+    "security": "security",
+}
+"""The read options that a client is made of, and what it calls them."""
+_OF_PRODUCER: Final = (
+    "heartbeat_ms", "max_in_flight", "vip_channel", "create_topics", "compress_over_bytes", "compression",
+    "compression_level", "inner_batches",
+)  # fmt: skip
+"""What only a producer heeds; in a read that is the one of its dead letters."""
+_OF_DISCOVERY: Final = ("discovery_interval_ms", "new_queue_start")
+_OF_BUNDLES: Final = ("max_records_per_bundle", "max_bundle_ms")
+_SHOWN_ELSEWHERE: Final = frozenset({"name_server", "consumer_group", "topic", "tags", "security"})
+
+
+def check_positions(start: StartFrom, stop: StopAt | None, group: str | None) -> None:
+    """Raises `LocalError` for what is no strategy, no legal group, or names a queue that cannot be."""
+    if group is not None:
+        validate_group(group)
+    if not isinstance(start, StartFrom):
+        raise LocalError(f"start is {start!r}; it must be made by StartFrom, e.g. StartFrom.earliest()")
+    if stop is not None and not isinstance(stop, StopAt):
+        raise LocalError(f"stop is {stop!r}; it must be made by StopAt, e.g. StopAt.latest()")
+    if start.kind == "group_offsets" and not group:
+        raise LocalError("start=StartFrom.group_offsets(...) needs consumer_group")
+    for queue, _ in (*start.offsets, *(stop.stops if stop is not None else ())):
+        validate_queue(queue)
+
+
+def check_filter(tags: str | None, sql_filter: str | None) -> None:
+    """Raises `LocalError` unless there is one filter at most, and something in it."""
+    if tags is not None and sql_filter is not None:
+        raise LocalError("tags and sql_filter exclude each other; put the tag into the SQL: TAGS = 'a'")
+    if sql_filter is not None and not sql_filter.strip():
+        raise LocalError("sql_filter is empty; leave it out to read everything")
+
+
+def said(options: ReadOptions | ClientOptions) -> dict[str, Any]:
+    """The options that are not their default, by name. What has no default is always said."""
+    return {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if field.default is MISSING or getattr(options, field.name) != field.default
+    }
+
+
+def factory_of(
+    client_factory: ClientFactory | None,
+    name_server: str | None,
+    client: ClientOptions | None,
+    options: ReadOptions,
+    *,
+    group: str | None,
+    looks_again: bool,
+    writes_letters: bool,
+) -> tuple[ClientFactory, ClientOptions | None]:
+    """What makes the clients of a read, and what they are made of where that is known. Raises as `client_options`."""
+    if client_factory is not None:
+        _refuse_beside_factory(name_server, client, options)
+        return client_factory, None
+    from rmqio.client.factory import RemotingClientFactory
+
+    made = client_options(
+        name_server, client, options, group=group, looks_again=looks_again, writes_letters=writes_letters
+    )
+    return RemotingClientFactory(made), made
+
+
+def client_options(
+    name_server: str | None,
+    client: ClientOptions | None,
+    options: ReadOptions,
+    *,
+    group: str | None,
+    looks_again: bool,
+    writes_letters: bool,
+) -> ClientOptions:
+    """The client of a read, from all that says something about it.
+
+    Args:
+      group: the consumer group, if there is one.
+      looks_again: whether the read looks for new queues while it runs.
+      writes_letters: whether it has a dead-letter topic.
+
+    Raises `LocalError` for what is said twice and not the same, and when no name server is known.
+    """
+    if client is not None and not isinstance(client, ClientOptions):
+        raise LocalError(f"client is {client!r}; it must be rmqio.ClientOptions, e.g. ClientOptions('host:9876')")
+    name_server = name_server or options.name_server
+    if client is None:
+        made = ClientOptions(name_server)  # type: ignore[arg-type]  # None: NAMESRV_ADDR
+    elif name_server is not None and parse_name_server(name_server) != client.name_servers:
+        raise _said_twice("name_server", name_server, "name_servers", ";".join(client.name_servers))
+    else:
+        made = client
+    told, changes = said(made), {}
+    for name, value in said(options).items():
+        theirs = _OF_CLIENT.get(name)
+        if theirs is None:
+            continue
+        if theirs in told and told[theirs] != value:
+            raise _said_twice(f"ReadOptions.{name}", value, theirs, told[theirs])
+        changes[theirs] = value
+    made = replace(made, **changes)
+    if not writes_letters:
+        _refuse_of_producer(made, options)
+    validate_group(made.pull_group)
+    if made.pull_group == group:  # whose resets our pulls would take
+        raise LocalError(f"ClientOptions.pull_group is {group!r}, the consumer group; give it a name of its own")
+    if looks_again and options.discovery_interval_ms:
+        # A look for new queues must not be answered from a route that was there at the last one.
+        most = max(1, options.discovery_interval_ms // 2)
+        made = replace(made, route_refresh_ms=min(made.route_refresh_ms, most))
+    return made
+
+
+def _said_twice(name: str, value: object, theirs: str, other: object) -> LocalError:
+    if theirs == "security":  # its text is long
+        return LocalError("security and ClientOptions.security are both given and differ; give one of them")
+    return LocalError(f"{name} is {value!r} and ClientOptions.{theirs} is {other!r}; give one of them")
+
+
+def _refuse_of_producer(made: ClientOptions, options: ReadOptions) -> None:
+    told = said(made)
+    for name in _OF_PRODUCER:
+        if name in told:
+            mine = next((mine for mine, theirs in _OF_CLIENT.items() if theirs == name and mine in said(options)), None)
+            what = f"ClientOptions.{name}" if mine is None else f"ReadOptions.{mine}"
+            raise LocalError(
+                f"{what}={told[name]!r} does nothing on a read without dead_letter_topic: it is of the producer that "
+                "writes the letters. Leave it out"
+            )
+
+
+def _refuse_beside_factory(name_server: str | None, client: ClientOptions | None, options: ReadOptions) -> None:
+    """Raises `LocalError` for what a `client_factory` of the user's own would ignore."""
+    ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options)]
+    given = [
+        *(["name_server"] if name_server is not None else []),
+        *(["client"] if client is not None else []),
+        *(name if name == "security" else f"ReadOptions.{name}" for name in ours),
+    ]
+    if given:
+        raise LocalError(
+            f"{given[0]} and client_factory are both given; the factory knows its "
+            f"{given[0].rpartition('.')[2].replace('_', ' ')} already"
+        )
+
+
+def refuse_idle(options: ReadOptions, *, stops: bool, arrives: bool, group: str | None) -> None:
+    """Raises `LocalError` for options that would do nothing.
+
+    Args:
+      stops: whether the read is bounded.
+      arrives: whether what is read arrives as elements.
+      group: whose offsets are committed, if any.
+    """
+    told = said(options)
+    if arrives and "topic" in told:
+        raise LocalError(
+            f"ReadOptions.topic={options.topic!r} does nothing on ReadAllFromRocketMQ, whose topics arrive as elements"
+        )
+    for name in _OF_DISCOVERY:
+        value = told.get(name)
+        if value and (stops or arrives):  # 0: to look once, as these do
+            why = "is looked up once, when it arrives" if arrives else "with an end looks for its queues once"
+            raise LocalError(
+                f"ReadOptions.{name}={value!r} does nothing here: {'a topic' if arrives else 'a read'} {why}. "
+                "Leave it out"
+            )
+    if "new_queue_start" in told and not options.discovery_interval_ms:
+        raise LocalError(
+            f"ReadOptions.new_queue_start={options.new_queue_start!r} does nothing with discovery_interval_ms=0: no "
+            "queue is found later. Leave one of them out"
+        )
+    if options.on_group_reset == "honour" and group is None:
+        raise LocalError(
+            "ReadOptions.on_group_reset='honour' does nothing without commits, by which a reset is found: give "
+            "consumer_group and leave commit_offsets on, or leave it out"
+        )
+
+
+def refuse_planned(options: ReadOptions) -> None:
+    """Raises `LocalError` for options that do nothing where the runner plans what a micro-batch reads."""
+    told = said(options)
+    for name in _OF_BUNDLES:
+        if name in told:
+            raise LocalError(
+                f"ReadOptions.{name}={told[name]} does nothing on this runner, which plans what a micro-batch reads: "
+                "set its option --max_records_per_trigger or --max_bytes_per_trigger instead"
+            )
+
+
+def shown(
+    factory: ClientFactory, made: ClientOptions | None, client: ClientOptions | None, options: ReadOptions
+) -> dict[str, Any]:
+    """Display data: name servers, security without its secrets, and all options that are not their default.
+
+    Args:
+      factory: makes the clients of the read.
+      made: what they are made of; None with a factory of the user's own.
+      client: what the user said of it.
+    """
+    found = {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
+    if client is not None:
+        more = {name: value for name, value in said(client).items() if name not in ("name_servers", "security")}
+        found |= {f"client.{name}": value for name, value in more.items()}
+    if made is not None:
+        found["name_server"] = ";".join(made.name_servers)
+        found["security"] = describe(made.security)
+    else:
+        found["client_factory"] = type(factory).__qualname__
+    return found
+
+
+def describe(security: Security) -> str | None:
+    """In a few words, for display data: where credentials come from, not what they are. None: there is nothing."""
+    if security == UNSECURED:
+        return None
+    parts = []
+    if security.source is not None:
+        parts.append(f"credentials by {type(security.source).__name__}")
+    if security.tls is not None:
+        parts.append("TLS, not verified" if security.tls.insecure else "TLS")
+    if security.address_map:
+        parts.append("mapped addresses")
+    if security.allowed_addresses:
+        parts.append(f"addresses among {', '.join(security.allowed_addresses)}")
+    return ", ".join(parts)

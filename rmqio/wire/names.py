@@ -1,0 +1,37 @@
+"""The legality of what a read names: topics, and queues with their brokers. No broker checks it: it finds nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqio.errors import LocalError
+from rmqio.model import MessageQueue
+from rmqio.subscription import Subscription
+from rmqio.wire.properties import validate_topic
+
+_MAX_BROKER: Final = 255
+
+
+def validate_subscription(what: Subscription) -> None:
+    """Raises `LocalError` for the first topic or queue that no broker can have. What a pattern matches is there."""
+    for topic in what.topics:
+        validate_topic(topic)
+    for queue in what.queues:
+        validate_queue(queue)
+
+
+def validate_queue(queue: MessageQueue) -> None:
+    """Raises `LocalError` for a queue that no broker can have."""
+    topic, broker, queue_id = queue
+    for what, name in (("topic", topic), ("broker", broker)):
+        if not isinstance(name, str):
+            raise LocalError(f"{what} name of {tuple(queue)} is {name!r}; it must be text")
+    validate_topic(topic)
+    # A broker takes nearly any name for itself (with dots, colons or slashes), but none that a line cannot hold.
+    if not broker or len(broker) > _MAX_BROKER or not broker.isprintable() or broker != "".join(broker.split()):
+        raise LocalError(
+            f"broker name {broker!r} (of topic {topic!r}) is illegal: 1 to {_MAX_BROKER} characters are allowed, and "
+            "no white space; `rmqio describe TOPIC` shows the brokers of a topic"
+        )
+    if not isinstance(queue_id, int) or isinstance(queue_id, bool) or queue_id < 0:
+        raise LocalError(f"queue {queue_id!r} of topic {topic!r} is illegal: queues are numbered from 0")

@@ -1,0 +1,101 @@
+"""Two brokers, of which one goes away; a topic on both, and a copy of it that tells what has been read."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.client.producer import RemotingProducer
+from rmqio.model import Message, MessageQueue
+from rmqio.options import ClientOptions
+from rmqio.pipelines.check import read_topic
+from tests.helpers.cluster import SMALL, Cluster
+from tests.helpers.ledger import wait_until
+
+STAYS, GOES = "stays", "goes"
+CONFIG = SMALL | {"flushConsumerOffsetInterval": 300}
+Place = tuple[str, int, int]
+"""Broker, queue, offset."""
+
+
+class Topic:
+    """A topic with two queues on each broker, and a sink on the one that stays."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.name, self.sink, self.group = (f"{what}-{uuid.uuid4().hex[:8]}" for what in ("away", "sink", "group"))
+        cluster.create_topic(self.name, 2)
+        cluster.create_topic(self.sink, 2, on=[STAYS])
+        options = ClientOptions(cluster.name_server, request_timeout_ms=10_000)
+        self.client = RemotingQueueClient(options)
+        self._producer = RemotingProducer(options, "away")
+        self.queues = self.client.queues(self.name)
+        self.sent: Counter[MessageQueue] = Counter()
+
+    def close(self) -> None:
+        self.client.close()
+        self._producer.close()
+
+    def of(self, broker: str) -> list[MessageQueue]:
+        return [queue for queue in self.queues if queue.broker == broker]
+
+    def send(self, queues: Sequence[MessageQueue], count: int) -> None:
+        """So many to each; returns when they are stored."""
+        for queue in queues:
+            self._producer.send_batch([Message(b"m", topic=self.name)] * count, queue)
+            self.sent[queue] += count
+
+    def commit(self, offset: int) -> None:
+        """The group's, of each queue; returns when a broker that is killed would still know it."""
+        for queue in self.queues:
+            self.client.commit_offset(self.group, queue, offset)
+        for broker in (STAYS, GOES):
+            file = self._cluster.folder / f"broker-{broker}" / "store" / "config" / "consumerOffset.json"
+            wait_until(lambda file=file: file.exists() and self.group in file.read_text(), "offsets are kept")  # type: ignore[misc]
+
+    def places(self, broker: str, begin: int = 0) -> set[Place]:
+        """Of what was sent to a broker, from an offset on."""
+        return {(q.broker, q.queue_id, at) for q in self.of(broker) for at in range(begin, self.sent[q])}
+
+    def copied(self) -> Counter[Place]:
+        """How often each message is in the sink."""
+        found: Counter[Place] = Counter()
+        for record in read_topic(self.client, self.sink):
+            copy = json.loads(record.body)
+            found[copy["broker"], copy["queue"], copy["offset"]] += 1
+        return found
+
+    def copy_times(self) -> dict[Place, int]:
+        """When each copy was stored, Unix milliseconds; the first one's of several."""
+        found: dict[Place, int] = {}
+        for record in read_topic(self.client, self.sink):
+            copy = json.loads(record.body)
+            place = (copy["broker"], copy["queue"], copy["offset"])
+            found[place] = min(record.store_timestamp_ms, found.get(place, record.store_timestamp_ms))
+        return found
+
+    def command(self, flags: Sequence[str]) -> list[str]:
+        """A program that copies, with where each message was."""
+        program = [sys.executable, "-m", "tests.helpers.copying", f"--name_server={self._cluster.name_server}"]
+        topics = [f"--source={self.name}", f"--sink={self.sink}", f"--group={self.group}"]
+        return [*program, *topics, *flags]
+
+
+def lose(cluster: Cluster) -> None:
+    """The broker is killed, and the name server has forgotten it."""
+    cluster.brokers[GOES].kill()
+    (server,) = cluster.name_servers
+    wait_until(lambda: not cluster.has_registered(GOES, server), "the broker is forgotten", 60)
+
+
+def find(cluster: Cluster) -> None:
+    """It is back, whatever had happened to it."""
+    broker = cluster.brokers[GOES]
+    if broker.is_running:
+        broker.resume()
+    else:
+        broker.restart()

@@ -1,0 +1,187 @@
+"""Many offsets at once on a real cluster: a broker hangs, dies, returns; a master is away and its replica answers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.client.connection import Connection
+from rmqio.client.producer import RemotingProducer
+from rmqio.errors import BrokerSilent, RmqioError, TransportError
+from rmqio.model import Message, MessageFilter, MessageQueue
+from rmqio.options import ClientOptions
+from rmqio.seams import OffsetQuery
+from rmqio.wire import requests
+from tests.helpers.cluster import Cluster
+from tests.helpers.ledger import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TOPIC = "looked-up"
+COUNT = 200
+"""Messages in each queue."""
+Outcomes = Mapping[MessageQueue, int | RmqioError | None]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Broker a has a replica and sends readers of old messages to it; all but the newest is old to it. b has none."""
+    brokers = {
+        "a": {"slaveReadEnable": True, "accessMessageInMemoryMaxRatio": 0},
+        "a/1": {"slaveReadEnable": True},
+        "b": {},
+    }
+    with Cluster(brokers=brokers) as cluster:
+        cluster.create_topic(TOPIC, 4)
+        with RemotingProducer(options(cluster), "looked-up") as producer:
+            for queue in producer.queues(TOPIC):
+                for _ in range(COUNT // 20):
+                    producer.send_batch([Message(b"x" * 100, topic=TOPIC)] * 20, queue)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[RemotingQueueClient]:
+    with contextlib.closing(RemotingQueueClient(options(cluster))) as client:
+        assert len(client.queues(TOPIC)) == 8
+        wait_until(lambda: all(end == COUNT for end in look(client).values()), "all to be visible")
+        yield client
+
+
+def options(cluster: Cluster) -> ClientOptions:
+    return ClientOptions(cluster.name_server, request_timeout_ms=1_500, route_refresh_ms=200)
+
+
+def queues(client: RemotingQueueClient) -> list[MessageQueue]:
+    return [MessageQueue(TOPIC, name, number) for name in ("a", "b") for number in range(4)]
+
+
+def look(client: RemotingQueueClient, kind: str = "max", group: str = "") -> Outcomes:
+    wanted = queues(client)
+    queries = [OffsetQuery(queue, kind, 1, group) for queue in wanted]  # type: ignore[arg-type]
+    return dict(zip(wanted, client.look_up(queries), strict=True))
+
+
+def of(broker: str, outcomes: Outcomes) -> list[int | RmqioError | None]:
+    return [outcome for queue, outcome in outcomes.items() if queue.broker == broker]
+
+
+def fresh_group() -> str:
+    return f"look-{uuid.uuid4().hex[:12]}"
+
+
+def test_the_answers_are_those_of_single_questions(client: RemotingQueueClient) -> None:
+    group = fresh_group()
+    wanted = queues(client)
+    assert client.commit_offsets(group, {queue: queue.queue_id + 5 for queue in wanted[1:]}) == {}
+    assert look(client, "min") == {queue: client.min_offset(queue) for queue in wanted}
+    assert look(client, "max") == {queue: client.max_offset(queue) for queue in wanted}
+    assert look(client, "time") == {queue: client.offset_for_time(queue, 1) for queue in wanted}
+    committed = look(client, "committed", group)
+    assert committed == {queue: client.committed_offset(group, queue) for queue in wanted}
+    assert list(committed.values()) == [None, 6, 7, 8, 5, 6, 7, 8]
+
+
+def test_a_broker_that_hangs_is_missed_once_then_left_alone_and_asked_again_when_it_goes_on(
+    cluster: Cluster, client: RemotingQueueClient
+) -> None:
+    group = fresh_group()
+    assert client.commit_offsets(group, dict.fromkeys(queues(client), 1)) == {}
+    cluster.brokers["b"].pause()
+    try:
+        first = look(client)
+        assert of("a", first) == [COUNT] * 4
+        assert all(isinstance(each, TransportError) and not isinstance(each, BrokerSilent) for each in of("b", first))
+        for _ in range(3):
+            later = look(client)
+            assert of("a", later) == [COUNT] * 4
+            assert all(isinstance(each, BrokerSilent) for each in of("b", later))
+        failed = client.commit_offsets(group, dict.fromkeys(queues(client), 2))
+        assert {(queue.broker, type(error)) for queue, error in failed.items()} == {("b", BrokerSilent)}
+    finally:
+        cluster.brokers["b"].resume()
+    wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+    assert of("a", look(client, "committed", group)) == [2] * 4
+    assert of("b", look(client, "committed", group)) == [1] * 4
+
+
+def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_back(
+    cluster: Cluster, client: RemotingQueueClient
+) -> None:
+    cluster.brokers["b"].kill()
+    try:
+        for _ in range(4):
+            found = look(client)
+            assert of("a", found) == [COUNT] * 4
+            assert all(isinstance(each, TransportError) for each in of("b", found))
+    finally:
+        cluster.brokers["b"].restart()
+    wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+
+
+def ask(address: str, command: requests.Command) -> requests.Command:
+    connection = Connection(address)
+    try:
+        return connection.request(command, 5_000)
+    finally:
+        connection.close()
+
+
+def until_copied(cluster: Cluster, client: RemotingQueueClient, group: str, offset: int) -> None:
+    """The replica has the messages, and the group's offsets, which it fetches each 10 s."""
+    replica = cluster.brokers["a/1"].address
+    for queue in queues(client)[:4]:
+        end, committed = requests.get_max_offset(queue), requests.query_group_offset(group, queue)
+        wait_until(lambda e=end: ask(replica, e).ext.get("offset") == str(COUNT), "messages to be copied", 60)  # type: ignore[misc]
+        wait_until(lambda c=committed: ask(replica, c).ext.get("offset") == str(offset), "offsets to be copied", 60)  # type: ignore[misc]
+
+
+def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_it_is_away(
+    cluster: Cluster, client: RemotingQueueClient
+) -> None:
+    group = fresh_group()
+    queue = queues(client)[0]
+    master, replica = cluster.brokers["a"], cluster.brokers["a/1"]
+    assert client.commit_offsets(group, dict.fromkeys(queues(client), 7)) == {}
+    until_copied(cluster, client, group, 7)
+
+    def read_all() -> list[int]:
+        reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+        offsets: list[int] = []
+        deadline = time.monotonic() + 30
+        while reader.position < COUNT:
+            assert time.monotonic() < deadline, repr(reader)
+            part = reader.poll()
+            if part is None:
+                client.wait([reader], 500)
+            else:
+                offsets += [record.queue_offset for record in part.records]
+        reader.close()
+        return offsets
+
+    assert read_all() == list(range(COUNT))
+    assert "requests 0" not in repr(client._pool.connection(replica.address)), "its master suggested it"
+    master.kill()
+    try:
+        wait_until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
+        for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
+            assert look(client, kind) == dict.fromkeys(queues(client), expected)
+        assert look(client, "committed", group) == dict.fromkeys(queues(client), 7)
+        assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
+        assert (client.offset_for_time(queue, 1), client.committed_offset(group, queue)) == (0, 7)
+        assert read_all() == list(range(COUNT))
+        # What a replica does not know may be known to its master: no start at the end because of that.
+        unknown = look(client, "committed", fresh_group())
+        assert all(isinstance(each, TransportError) for each in of("a", unknown))
+        assert of("b", unknown) == [None] * 4
+        failed = client.commit_offsets(group, dict.fromkeys(queues(client), 9))
+        assert {(each.broker, "a master" in str(error)) for each, error in failed.items()} == {("a", True)}
+    finally:
+        master.restart()
+    wait_until(lambda: client.commit_offsets(group, dict.fromkeys(queues(client), 9)) == {}, "the master to be back")
+    assert look(client, "committed", group) == dict.fromkeys(queues(client), 9)

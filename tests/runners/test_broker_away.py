@@ -1,0 +1,151 @@
+"""One of two brokers is away when a read begins, comes back, and hangs: on each runner, on real brokers.
+
+A group has read half of each queue. What it has read is not read again, whenever a queue is found; all the rest is,
+each message once. While one broker hangs the other's messages go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rmqio.runners import options
+from tests.helpers import copying
+from tests.helpers.away import CONFIG, GOES, STAYS, Topic, find, lose
+from tests.helpers.cluster import Cluster
+from tests.helpers.delivery import DIRECT, FLINK, SPARK_STREAMING, Mode
+from tests.helpers.jobs import Job, started
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+HALF = 50
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # A broker that hangs is a member of the cluster for two minutes: longer than any of these tests lets it
+    with Cluster(brokers=(STAYS, GOES), config=CONFIG) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> Iterator[Topic]:
+    with contextlib.closing(Topic(cluster)) as topic:
+        topic.send(topic.queues, 2 * HALF)
+        topic.commit(HALF)
+        yield topic
+        find(cluster)
+
+
+def follow(cluster: Cluster, topic: Topic, wait_until: Callable[[Callable[[], bool], str], object]) -> None:
+    """What a read without end must do, that has begun while one broker was away."""
+
+    def until_copied(what: str, *brokers: str) -> None:
+        wanted = set().union(*(topic.places(broker, HALF) for broker in brokers))
+        wait_until(lambda: topic.copied().keys() >= wanted, what)
+
+    def is_exact() -> bool:
+        return dict(topic.copied()) == dict.fromkeys(topic.places(STAYS, HALF) | topic.places(GOES, HALF), 1)
+
+    until_copied("what the broker holds that is there", STAYS)
+    find(cluster)
+    until_copied("what the other one holds", STAYS, GOES)
+    assert is_exact(), "nothing of the first half, all of the second, each once"
+
+    cluster.brokers[GOES].pause()
+    for _ in range(3):
+        topic.send(topic.of(STAYS), 10)
+        until_copied("what comes while the other broker hangs", STAYS, GOES)
+    cluster.brokers[GOES].resume()
+    topic.send(topic.queues, 10)
+    until_copied("what came since", STAYS, GOES)
+    assert is_exact()
+
+
+@pytest.mark.parametrize("mode", [DIRECT, SPARK_STREAMING, FLINK], ids=lambda each: each.name)
+def test_a_read_without_end(cluster: Cluster, topic: Topic, mode: Mode, tmp_path: Path) -> None:
+    lose(cluster)
+    flags = [*mode.with_workers(1 if mode is DIRECT else 2), "--start=group:latest", "--discovery_interval_ms=1000"]
+    if mode.endless:
+        flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    with started(Job(topic.command(flags), tmp_path)) as job:
+        follow(cluster, topic, job.wait_until)
+        if mode is not DIRECT:
+            job.wait_until(lambda: committed(topic) == [topic.sent[queue] for queue in topic.queues], "all commits")
+        assert job.interrupt() == 130, job.log.read_text()[-4000:]
+    if mode is DIRECT:  # what could not be committed while the broker hung waits for the group's next commit
+        found = zip(committed(topic), topic.queues, strict=True)
+        assert all(HALF <= (offset or 0) <= topic.sent[queue] for offset, queue in found)
+
+
+def committed(topic: Topic) -> list[int | None]:
+    """The group's offset of each queue."""
+    return [topic.client.committed_offset(topic.group, queue) for queue in topic.queues]
+
+
+def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
+    """A read that ends fails by name of the broker; one without end reads the others, and that one when it answers."""
+    cluster.brokers[GOES].pause()
+    flags = [*DIRECT.with_workers(1), "--start=group:latest"]
+    with started(Job(topic.command([*flags, "--stop=latest"]), tmp_path)) as job:
+        assert job.process.wait(60) == 1
+        assert re.search(rf"queue {topic.name}/{GOES}/\d|broker '{GOES}'", job.log.read_text())
+    assert not topic.copied()
+    with started(Job(topic.command(flags), tmp_path)) as job:
+        second = topic.places(STAYS, HALF)
+        job.wait_until(lambda: topic.copied().keys() >= second, "what the other broker holds")
+        find(cluster)
+        everything = second | topic.places(GOES, HALF)
+        job.wait_until(lambda: topic.copied().keys() >= everything, "what this one holds")
+    assert dict(topic.copied()) == dict.fromkeys(everything, 1)
+
+
+def test_batch_jobs_of_one_group_on_spark(cluster: Cluster, topic: Topic, spark: SparkSession) -> None:
+    """A job that ends reads what is there; the group's next one takes up the rest."""
+    lose(cluster)
+    arguments = copying.arguments_of(topic.command(["--start=group:latest", "--stop=latest"])[3:])
+    for expected in (topic.places(STAYS, HALF), topic.places(STAYS, HALF) | topic.places(GOES, HALF)):
+        with beam.Pipeline(options=options(["--runner=SparkRunner"])) as pipeline:
+            copying.build(pipeline, arguments)
+        assert dict(topic.copied()) == dict.fromkeys(expected, 1)
+        if not cluster.brokers[GOES].is_running:
+            find(cluster)
+
+
+def test_a_stream_in_plain_pyspark(cluster: Cluster, topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    lose(cluster)
+    given = {"nameServer": cluster.name_server, "subscribe": topic.name, "consumerGroup": topic.group}
+    frame = spark.readStream.format("rocketmq").options(**given, startingOffsets="group").load()
+    query = _copies(frame).writeStream.format("rocketmq").option("nameServer", cluster.name_server)
+    query = query.option("topic", topic.sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    running = query.trigger(processingTime="100 milliseconds").start()
+    try:
+        follow(cluster, topic, lambda condition, what: _wait(running, condition, what))
+    finally:
+        running.stop()
+
+
+def _copies(frame: DataFrame) -> DataFrame:
+    place = F.struct(
+        F.col("brokerName").alias("broker"), F.col("queueId").alias("queue"), F.col("queueOffset").alias("offset")
+    )
+    return frame.select(F.to_json(place).cast("binary").alias("body"))
+
+
+def _wait(query: Any, condition: Callable[[], bool], what: str) -> None:
+    for _ in range(1_200):
+        if condition():
+            return
+        assert not query.awaitTermination(0.1), f"it has ended before: {what}"
+    raise AssertionError(f"not within 120 s: {what}")

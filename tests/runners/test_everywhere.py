@@ -1,0 +1,234 @@
+"""What README says of reads and writes, on all runners: one pipeline, on a broker with access control and TLS.
+
+Filters on the broker, dead letters of reads and writes, error handlers; where a runner reads without end, a queue that
+is added meanwhile. What each of them does in detail has tests of its own, with Beam's in-process runner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from apache_beam.transforms.error_handling import ErrorHandler
+
+from rmqio import (
+    Message,
+    MessageQueue,
+    ReadFromRocketMQ,
+    ReadOptions,
+    Record,
+    StartFrom,
+    StopAt,
+    WriteDeadLetters,
+    WriteToRocketMQ,
+)
+from rmqio.client.client import RemotingQueueClient
+from rmqio.client.producer import RemotingProducer
+from rmqio.dead_letters import ERROR_CLASS, ORIGIN, SINK_TOPIC
+from rmqio.errors import RmqioError
+from rmqio.pipelines.check import read_topic
+from rmqio.runners import options
+from rmqio.runners.capabilities import Mode
+from rmqio.runners.flink.servers import SERVERS
+from rmqio.serde import JsonDeserializer
+from tests.helpers.guarded import Guarded
+from tests.helpers.ledger import wait_until
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
+]
+
+COUNT = 30
+TAGS = ("a", "b", "c")
+NOT_A_TOPIC = "no topic/of that name"
+END = "the end"
+QUICK = ReadOptions(poll_timeout_ms=200)
+
+
+class Run(NamedTuple):
+    flags: str
+    endless: bool
+
+
+def run(mode: Mode, flags: str, *, endless: bool = False) -> Any:
+    name = f"{flags.partition('Runner')[0]}{' endless' * endless}"
+    return pytest.param(Run(f"--runner={flags}", endless), id=name, marks=pytest.mark.shows(mode))
+
+
+RUNS = [
+    run(Mode.DIRECT, "DirectRunner"),
+    run(Mode.DIRECT, "DirectRunner", endless=True),
+    run(Mode.SPARK, "SparkRunner"),
+    run(Mode.SPARK_STREAMING, "SparkRunner --streaming", endless=True),
+    run(Mode.FLINK, "FlinkRunner --parallelism=1"),
+    run(Mode.FLINK_STREAMING, "FlinkRunner --parallelism=1 --checkpointing_interval=500", endless=True),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    SERVERS.stop_all()
+
+
+class Topics:
+    """On the guarded broker, of one run."""
+
+    def __init__(self, guarded: Guarded) -> None:
+        name = uuid.uuid4().hex[:10]
+        self._guarded = guarded
+        self.mixed, self.broken, self.growing, self.sink, self.letters, self.handled, self.unsent = (
+            guarded.create_topic(f"{what}-{name}", queues=1)
+            for what in ("mixed", "broken", "growing", "sink", "letters", "handled", "unsent")
+        )
+        self.at = {"name_server": guarded.broker.name_server, "security": guarded.security}
+        self.client = RemotingQueueClient(guarded.options())
+        self.producer = RemotingProducer(guarded.options(), "everywhere")
+
+    def send(self, topic: str, *messages: Message, queue_id: int = 0) -> None:
+        self.producer.send_batch(list(messages), MessageQueue(topic, self._guarded.broker.name, queue_id))
+
+    def add_queue(self, topic: str) -> None:
+        self._guarded.create_topic(topic, queues=2)
+
+    def records(self, topic: str) -> list[Record]:
+        return list(read_topic(self.client, topic))
+
+    def bodies(self, topic: str) -> Counter[str]:
+        return Counter(record.body.decode() for record in self.records(topic))
+
+    def close(self) -> None:
+        self.producer.close()
+        self.client.close()
+
+
+@pytest.fixture
+def topics(guarded: Guarded) -> Iterator[Topics]:
+    with closing(Topics(guarded)) as made:
+        yield made
+
+
+def numbered(element: Any, branch: str) -> Message:
+    number = element["number"] if isinstance(element, dict) else json.loads(element.body)["number"]
+    if number == END:
+        raise RmqioError(END)
+    # What can never be sent is a letter of the write.
+    return Message(f"{branch} {number}".encode(), topic=NOT_A_TOPIC if branch == "tags" and number == 0 else None)
+
+
+def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
+    options = dataclasses.replace(QUICK, discovery_interval_ms=500) if endless else QUICK
+    stop = None if endless else StopAt.latest()
+    given = {**topics.at, "start": StartFrom.earliest(), "stop": stop, "options": options}
+
+    def to_sink(found: Any, branch: str) -> Any:
+        messages = found | f"Number {branch}" >> beam.Map(numbered, branch).with_output_types(Message)
+        return messages | f"Write {branch}" >> WriteToRocketMQ(
+            topics.sink, **topics.at, dead_letter_topic=topics.unsent, with_sent=False
+        )
+
+    to_sink(pipeline | "Tags" >> ReadFromRocketMQ(topics.mixed, tags="a || b", **given), "tags")
+    to_sink(pipeline | "Sql" >> ReadFromRocketMQ(topics.mixed, sql_filter="price >= 20", **given), "sql")
+    to_sink(pipeline | "Growing" >> ReadFromRocketMQ(topics.growing, **given), "growing")
+    decoded = {**given, "deserializer": JsonDeserializer()}
+    to_sink(
+        pipeline | "Letters" >> ReadFromRocketMQ(topics.broken, dead_letter_topic=topics.letters, **decoded), "letters"
+    )
+    with ErrorHandler(WriteDeadLetters(topics.handled, **topics.at)) as errors:
+        to_sink(
+            pipeline | "Handled" >> ReadFromRocketMQ(topics.broken, **decoded).with_error_handler(errors), "handled"
+        )
+
+
+def wanted(endless: bool) -> Counter[str]:
+    found = Counter(f"tags {n}" for n in range(1, COUNT) if n % 3 < 2)
+    found.update(f"sql {n}" for n in range(20, COUNT))
+    found.update(f"{branch} {n}" for branch in ("letters", "handled") for n in range(COUNT) if n % 5)
+    return found + Counter(f"growing {n}" for n in range(3 if endless else 1))
+
+
+@contextmanager
+def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[None]:
+    """An endless one. The in-process runner has no other end than a failure."""
+    if "DirectRunner" not in flags:
+        result = pipeline.run()
+        try:
+            yield
+        finally:
+            result.cancel()
+        return
+    ends: list[str] = []
+
+    def run() -> None:
+        try:
+            pipeline.run()
+        except Exception as error:  # noqa: BLE001  looked at below
+            ends.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        topics.send(topics.growing, Message(json.dumps({"number": END}).encode()))
+        thread.join(60)
+    assert END in ends[0]
+
+
+@pytest.mark.parametrize("given", RUNS)
+def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, topics: Topics, tmp_path: Path) -> None:
+    def message(number: int, *, broken: bool = False) -> Message:
+        body = b"not JSON" if broken else json.dumps({"number": number}).encode()
+        return Message(body, tags=TAGS[number % 3], properties={"price": str(number)})
+
+    topics.send(topics.mixed, *map(message, range(COUNT)))
+    topics.send(topics.broken, *(message(n, broken=n % 5 == 0) for n in range(COUNT)))
+    topics.send(topics.growing, message(0))
+    sent = (topics.mixed, COUNT), (topics.broken, COUNT), (topics.growing, 1)
+    wait_until(lambda: all(len(topics.records(topic)) == count for topic, count in sent), "all are there")
+    flags = given.flags.split()
+    if given.endless and "DirectRunner" not in given.flags:
+        flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    pipeline = beam.Pipeline(options=options(flags))
+    build(pipeline, topics, endless=given.endless)
+    broken = COUNT // 5
+
+    def is_done() -> bool:
+        letters = (topics.letters, broken), (topics.handled, broken), (topics.unsent, 1)
+        return topics.bodies(topics.sink) >= wanted(given.endless) and all(
+            len(topics.records(topic)) >= count for topic, count in letters
+        )
+
+    if given.endless:
+        with started(pipeline, topics, given.flags):
+            wait_until(lambda: topics.bodies(topics.sink)["growing 0"] == 1, "the first queue", timeout_s=120)
+            topics.add_queue(topics.growing)
+            topics.send(topics.growing, message(1), message(2), queue_id=1)
+            wait_until(is_done, "all results and letters, and what is in the new queue", timeout_s=120)
+    else:
+        pipeline.run().wait_until_finish()
+        wait_until(is_done, "all results and letters")
+    assert topics.bodies(topics.sink) == wanted(given.endless), "and each once"
+    origins = [f"{topics.broken}/guarded/0/{n}" for n in range(COUNT) if n % 5 == 0]
+    for topic in (topics.letters, topics.handled):
+        letters = topics.records(topic)
+        assert sorted(str(each.get_property(ORIGIN)) for each in letters) == sorted(origins)
+        assert {each.body for each in letters} == {b"not JSON"}
+        assert {each.get_property(ERROR_CLASS) for each in letters} == {"SerdeError"}
+    (unsent,) = topics.records(topics.unsent)
+    assert (unsent.body, unsent.get_property(SINK_TOPIC)) == (b"tags 0", NOT_A_TOPIC)

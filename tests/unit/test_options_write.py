@@ -1,0 +1,169 @@
+"""What each field of `WriteOptions` changes of what `WriteToRocketMQ` writes to sockets: one DoFn, on every runner.
+
+A field without an entry here fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio import EnvironmentCredentials, Security, WriteToRocketMQ
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.errors import RmqioError
+from rmqio.options import WriteOptions, option_names
+from rmqio.seams import Producer, QueueClient
+from rmqio.testing import BrokerSettings
+from rmqio.transforms.write_fn import WriteFn
+from rmqio.wire.bodies import KINDS, compress, compression_flags
+from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import Command
+from tests.helpers.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
+
+SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+TEXT = b"a text that is worth compressing, line by line; " * 200
+
+
+@dataclass(frozen=True, eq=False)
+class WireFactory:
+    """Producers of a scripted wire."""
+
+    wire: ScriptedWire
+
+    def queue_client(self) -> QueueClient:
+        return self.wire.client()
+
+    def producer(self, group: str) -> Producer:
+        return self.wire.producer(group)
+
+
+class Writing:
+    """A write as the transform wires it, but for its sockets and its clock."""
+
+    def __init__(self, options: dict[str, Any], topic: str = "t", **arguments: Any) -> None:
+        given: dict[str, Any] = {"options": WriteOptions(**{"name_server": NAME_SERVER} | options)}
+        transform = WriteToRocketMQ(topic, **given)
+        factory = transform._backend_factory()
+        assert isinstance(factory, RemotingClientFactory)
+        self.wire = ScriptedWire(factory.options, **arguments)
+        self.wire.topic(queues=16)
+        self._fn = WriteFn(
+            transform._maker,
+            WireFactory(self.wire),
+            transform._group,
+            transform._options,
+            clock=self.wire.clock.monotonic,
+        )
+
+    def bundle(self, *elements: bytes) -> Writing:
+        """Written in one bundle; what fails it is over."""
+        with suppress(RmqioError):
+            self._fn.setup()
+            self._fn.start_bundle()
+            for element in elements:
+                list(self._fn.process(element, WindowedValue(element, 0, (GlobalWindow(),))) or ())
+            list(self._fn.finish_bundle())
+        return self
+
+
+def written(options: dict[str, Any], *elements: bytes, **arguments: Any) -> ScriptedWire:
+    return Writing(options, **arguments).bundle(*(elements or (b"x",))).wire
+
+
+def sends(options: dict[str, Any], count: int, size: int = 1) -> list[Command]:
+    return written(options, *[bytes(size)] * count).requests(*SENDS)
+
+
+def silent(options: dict[str, Any], count: int = 1) -> ScriptedWire:
+    """Sends were not answered."""
+    return written(options, *[b"x"] * count, silent=SENDS)
+
+
+def in_flight(options: dict[str, Any]) -> int:
+    return silent({"max_batch_messages": 1, "max_retries": 0} | options, 20).at_once(*SENDS)
+
+
+def ten_seconds_apart(options: dict[str, Any]) -> ScriptedWire:
+    """Two bundles."""
+    writing = Writing(options).bundle(b"a")
+    writing.wire.clock.advance(10)
+    return writing.bundle(b"b").wire
+
+
+def text(options: dict[str, Any]) -> Command:
+    """A text, by a write that compresses."""
+    return written({"compress_over_bytes": 1} | options, TEXT).requests(*SENDS)[0]
+
+
+def level_of(options: dict[str, Any]) -> list[int]:
+    """The level, among two, by which a text was compressed."""
+    body = text({"batch_flush": False} | options).body
+    return [level for level in (1, 9) if body == compress(TEXT, kind=KINDS["zlib"], level=level)]
+
+
+def makes_its_topic(options: dict[str, Any]) -> bool:
+    wire = Writing(options, "new", settings=BrokerSettings(auto_create_topics=True)).bundle(b"x").wire
+    return "new" in wire.cluster.topic_names()
+
+
+# field, two values, what is seen with each, how it is looked at
+EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, Any]], Any]]] = {
+    "batch_flush": ((True, False), (1, 5), lambda options: len(sends(options, 5))),
+    "max_batch_messages": ((1_000, 2), (1, 5), lambda options: len(sends(options, 10))),
+    "max_batch_bytes": ((256 * 1024, 1_000), (1, 5), lambda options: len(sends(options, 10, size=400))),
+    "asynchronous": ((False, True), (1, 8), in_flight),
+    "max_in_flight": ((8, 3), (8, 3), lambda options: in_flight({"asynchronous": True} | options)),
+    "request_timeout_ms": ((3_000, 700), (3_000, 700), lambda o: silent({"max_retries": 0} | o).elapsed_ms),
+    "max_retries": ((3, 1), (4, 2), lambda options: len(silent(options).requests(*SENDS))),
+    "name_server_poll_interval_ms": (
+        (30_000, 5_000),
+        (1, 2),
+        lambda options: len(ten_seconds_apart(options).requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)),
+    ),
+    "broker_heartbeat_interval_ms": (
+        (30_000, 5_000),
+        (1, 2),
+        lambda options: len(ten_seconds_apart(options).requests(RequestCode.HEART_BEAT)),
+    ),
+    "namespace": (
+        ("", "n"),
+        ("t", "n%t"),
+        lambda options: written(options).requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)[0].ext["topic"],
+    ),
+    "vip_channel": ((False, True), (BROKER, "a:10909"), lambda options: written(options).connects[-1][0]),
+    "compress_over_bytes": ((None, 100), (False, True), lambda options: len(text(options).body) < len(TEXT)),
+    "compression": (
+        ("zlib", "lz4"),
+        (compression_flags(KINDS["zlib"]), compression_flags(KINDS["lz4"])),
+        lambda options: int(text(options).ext["f"]),
+    ),
+    "compression_level": ((1, 9), ([1], [9]), level_of),
+    "create_topics": ((False, True), (False, True), makes_its_topic),
+    "name_server": ((NAME_SERVER, "b:9876"), (NAME_SERVER, "b:9876"), lambda options: written(options).connects[0][0]),
+    "producer_group": (
+        (None, "mine"),
+        ("rmqio_producer", "mine"),
+        lambda options: written(options).requests(*SENDS)[0].ext["a"],
+    ),
+    "security": (
+        (Security(), Security(EnvironmentCredentials())),
+        (None, "a-key"),
+        lambda options: written(options).requests(*SENDS)[0].ext.get("AccessKey"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", option_names(WriteOptions))
+def test_every_option_of_a_write_is_heeded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "a-key")
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "a-secret")
+    assert name in EFFECTS, f"WriteOptions.{name} is new: show here what it does, and tell it in docs/options.md"
+    values, expected, observe = EFFECTS[name]
+    assert tuple(observe({name: value}) for value in values) == expected
+    assert expected[0] != expected[1]
