@@ -41,7 +41,7 @@ class _Table:
     failed: int = 0
     warned_at: float = float("-inf")
     patient_until: dict[str, float] = field(default_factory=dict)
-    """When the wait for a broker ends or ended. It is one wait for all of its queues, until it answers again."""
+    """When the wait for a broker ends or ended. It is one wait for all of its queues, until none of them fails."""
     reset: GroupOffsetReset | None = None
     """To be raised by the next read: what a finalizer raises is lost."""
 
@@ -122,10 +122,10 @@ def _try_all(table: _Table, factory: ClientFactory, group: str, on_reset: str) -
     except BaseException:
         table.unsaved = wanted
         raise
-    for queue in wanted:
-        if queue not in failures:
-            table.patient_until.pop(queue.broker, None)
-        elif table.reset is None or queue != table.reset.queue:  # else it is not to be committed over
+    for broker in {queue.broker for queue in wanted} - {queue.broker for queue in failures}:
+        table.patient_until.pop(broker, None)
+    for queue in failures:
+        if table.reset is None or queue != table.reset.queue:  # else it is not to be committed over
             table.unsaved[queue] = wanted[queue]
     return failures
 
