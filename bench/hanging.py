@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.lab import say
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.model import Message
 from rmqio.options import ClientOptions

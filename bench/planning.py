@@ -23,7 +23,7 @@ from bench.lab import say
 from bench.rows import Spread
 from bench.tally import BenchError, UnequalWork
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions

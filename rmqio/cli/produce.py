@@ -17,7 +17,7 @@ from rmqio.errors import LocalError, RmqioError, SystemError_, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 
 if TYPE_CHECKING:
-    from rmqio.client.producer import RemotingProducer
+    from rmqio.client.sending.producer import RemotingProducer
 
 GROUP: Final = "rmqio_producer"
 """The producer group; producers of a group share nothing."""
@@ -70,7 +70,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _produce(arguments: argparse.Namespace) -> int:
-    from rmqio.client.producer import RemotingProducer
+    from rmqio.client.sending.producer import RemotingProducer
 
     template = Message(
         b"",

@@ -1,0 +1,51 @@
+"""The remoting client: queues read by offset, messages sent, transactions, administration.
+
+Names resolve on first use (PEP 562): the transforms import the pure modules of this package, and no sockets with them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqio.client.admin import Admin
+    from rmqio.client.client import RemotingQueueClient
+    from rmqio.client.factory import RemotingClientFactory
+    from rmqio.client.sending.producer import RemotingProducer
+    from rmqio.client.transactions.producer import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer
+
+_HOMES = {
+    "COMMIT": "transactions.producer",
+    "ROLLBACK": "transactions.producer",
+    "UNKNOWN": "transactions.producer",
+    "Admin": "admin",
+    "RemotingClientFactory": "factory",
+    "RemotingProducer": "sending.producer",
+    "RemotingQueueClient": "client",
+    "TransactionProducer": "transactions.producer",
+}
+
+__all__ = [
+    "COMMIT",
+    "ROLLBACK",
+    "UNKNOWN",
+    "Admin",
+    "RemotingClientFactory",
+    "RemotingProducer",
+    "RemotingQueueClient",
+    "TransactionProducer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rmqio.client' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"rmqio.client.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

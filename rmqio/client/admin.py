@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.pool import ConnectionPool
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.errors import LocalError, RequestTimeout, SystemError_, TopicNotExist, TransportError, WireError

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from rmqio.client.answers import ReadQueue
-from rmqio.client.breaker import Breaker
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
 from rmqio.client.identity import client_id
-from rmqio.client.link import RouteLink
-from rmqio.client.look import Look
-from rmqio.client.offsets import (
+from rmqio.client.offsets.breaker import Breaker
+from rmqio.client.offsets.look import Look
+from rmqio.client.offsets.queries import (
     check_commit,
     check_replica,
     check_topic_at_replica,
@@ -26,12 +25,13 @@ from rmqio.client.offsets import (
     unknown_broker,
     what_is_asked,
 )
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.reader import PipelinedReader
+from rmqio.client.reading.link import RouteLink
+from rmqio.client.reading.pull_results import ReadQueue
+from rmqio.client.reading.reader import PipelinedReader
+from rmqio.client.reading.waiting import Waiter
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.system_topics import users_topics
-from rmqio.client.waiting import Waiter
 from rmqio.errors import (
     CommitIgnored,
     LocalError,

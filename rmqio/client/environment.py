@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmqio.client.transport import Connect, connect_tcp
+from rmqio.client.connections.transport import Connect, connect_tcp
 from rmqio.security import Credentials
 from rmqio.wire.command import Command
 

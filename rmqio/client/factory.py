@@ -22,6 +22,6 @@ class RemotingClientFactory:
 
     def producer(self, group: str) -> Producer:
         """A new producer of a group; nothing is connected before its first use."""
-        from rmqio.client.producer import RemotingProducer
+        from rmqio.client.sending.producer import RemotingProducer
 
         return RemotingProducer(self.options, group)

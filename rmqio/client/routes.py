@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
-from rmqio.client.pool import ConnectionPool
 from rmqio.client.retry import call_with_retries
-from rmqio.client.session import Call
 from rmqio.errors import RmqioError, SystemError_, TopicNotExist, TransportError, broker_error
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions

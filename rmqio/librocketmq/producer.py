@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.in_flight import InFlight
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
+from rmqio.client.sending.in_flight import InFlight
+from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.errors import LocalError, TopicNotExist, TransportError
 from rmqio.librocketmq.lanes import Lane, Lanes, check_process
 from rmqio.librocketmq.library import load
@@ -27,7 +27,7 @@ from rmqio.wire.batch import MAX_MESSAGE_BYTES, MessageIds, batchable
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 
 if TYPE_CHECKING:
-    from rmqio.client.pending import PendingRequest
+    from rmqio.client.sending.pending import PendingRequest
 
 _LOGGER = logging.getLogger("rmqio.client")
 

@@ -21,7 +21,7 @@ Responder = Callable[[Command], Sequence["Command | bytes"]]
 
 
 class ScriptedTransport:
-    """Plays a script to the client and keeps what the client sent. Implements `rmqio.client.transport.Transport`.
+    """Plays a script to the client and keeps what the client sent. Implements `connections.transport.Transport`.
 
     Args:
       script: what the calls of `recv` do, one after the other. Bytes beyond a call's limit stay for the next.

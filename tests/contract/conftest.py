@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from rmqio.client.admin import Admin
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.pool import ConnectionPool
 from rmqio.options import ClientOptions
 from rmqio.seams import ClientFactory, Producer, QueueClient
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster

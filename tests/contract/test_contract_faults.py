@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
     GoAway,

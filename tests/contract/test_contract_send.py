@@ -294,7 +294,7 @@ def test_a_broker_refuses_a_batch_that_is_none(server, wire_queue):
 
 
 def test_a_compressed_body_is_given_back_plain(server, wire_queue):
-    from rmqio.client.producer import RemotingProducer
+    from rmqio.client.sending.producer import RemotingProducer
     from rmqio.options import ClientOptions
 
     body = b"hello rocketmq " * 1_000

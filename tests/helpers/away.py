@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic

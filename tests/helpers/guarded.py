@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from rmqio.client.admin import Admin
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.secured import secured
 from rmqio.client.environment import Environment
-from rmqio.client.secured import secured
 from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
 from rmqio.security import FileCredentials, Security, Tls

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.seams import Fetched, QueueClient
 from rmqio.wire import requests

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.environment import Environment
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import SystemBusy
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions

@@ -16,8 +16,8 @@ import pytest
 from rmqio import ReadOptions, StartFrom, StopAt
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connection import Connection
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.connections.connection import Connection
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import NoPermission, QueueNotExist, TopicNotExist
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue

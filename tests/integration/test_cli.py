@@ -19,7 +19,7 @@ import pytest
 from rmqio.cli.main import main
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageFilter, MessageQueue, PullStatus
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions

@@ -12,7 +12,7 @@ import pytest
 
 from rmqio import ReadFromRocketMQ, StartFrom
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
 from rmqio.local import _probe as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus

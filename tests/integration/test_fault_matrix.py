@@ -16,7 +16,7 @@ from contextlib import closing
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import RequestTimeout, RmqioError, SystemBusy, TransportError, WireError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue

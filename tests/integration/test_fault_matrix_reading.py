@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-import rmqio.client.reader as reader_module
+import rmqio.client.reading.reader as reader_module
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import CorruptMessage, RequestTimeout, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, Record

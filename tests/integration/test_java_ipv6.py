@@ -9,7 +9,7 @@ import pytest
 
 from rmqio.client.admin import Admin
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.local import ready
 from rmqio.local.config import broker_properties
 from rmqio.local.install import Settings, broker_process, find_programs

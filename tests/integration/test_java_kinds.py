@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import IllegalOperation, LocalError, NoPermission
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import LocalError, TransportError
 from rmqio.librocketmq.library import load
 from rmqio.local import LocalRocketMQ

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connection import Connection
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.connections.connection import Connection
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import BrokerSilent, RmqioError, TransportError
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions

@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
 from rmqio.client.selection import queue_for_key
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.wire.command import Command
 from tests.helpers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running, wait_until

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.transactions import (
+from rmqio.client.transactions.producer import (
     COMMIT,
     ROLLBACK,
     UNKNOWN,
@@ -149,7 +149,7 @@ def test_a_local_transaction_that_takes_longer_than_the_broker_waits(
 
 DIES = """
 import sys, time
-from rmqio.client.transactions import TransactionProducer
+from rmqio.client.transactions.producer import TransactionProducer
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 server, group, topic = sys.argv[1:]

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded

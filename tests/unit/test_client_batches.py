@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
-from rmqio.client.read_ahead import ReadAhead
+from rmqio.client.reading.read_ahead import ReadAhead
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus, Record
 from rmqio.options import ClientOptions, WriteOptions

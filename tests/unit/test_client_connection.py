@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rmqio.client.connection import IDLE_CHECK_S, Connection
+from rmqio.client.connections.connection import IDLE_CHECK_S, Connection
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
-from rmqio.client.session import Call
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.codes import CommandFlag

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.client.environment import Environment
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
     GoAway,

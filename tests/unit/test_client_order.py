@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults

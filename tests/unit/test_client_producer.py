@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from rmqio.client.environment import Environment
-from rmqio.client.producer import RemotingProducer
-from rmqio.client.queue_choice import AVOID_S
+from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.sending.queue_choice import AVOID_S
 from rmqio.errors import LocalError, RequestTimeout, SystemBusy, TransportError, WireError
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.options import ClientOptions

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.client.read_ahead import NoProgress, ReadAhead, Segment
+from rmqio.client.reading.read_ahead import NoProgress, ReadAhead, Segment
 from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import PullResult, PullStatus, Record
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rmqio.client.answers import ReadQueue
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.client.environment import Environment
-from rmqio.client.reader import PipelinedReader
-from rmqio.client.waiting import Waiter
+from rmqio.client.reading.pull_results import ReadQueue
+from rmqio.client.reading.reader import PipelinedReader
+from rmqio.client.reading.waiting import Waiter
 from rmqio.errors import (
     CorruptMessage,
     LocalError,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.link import RouteLink
-from rmqio.client.pool import ConnectionPool
+from rmqio.client.reading.link import RouteLink
 from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.system_topics import users_topics

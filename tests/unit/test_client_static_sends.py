@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker

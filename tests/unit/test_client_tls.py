@@ -19,8 +19,8 @@ import trustme
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.hazmat.primitives.serialization import load_pem_private_key as load_key
 
-from rmqio.client.tls import UntrustedPeer, context_of, tls_over
-from rmqio.client.transport import Transport, connect_tcp
+from rmqio.client.connections.tls import UntrustedPeer, context_of, tls_over
+from rmqio.client.connections.transport import Transport, connect_tcp
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.security import Tls
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rmqio.client.check_back import KnownConnections
 from rmqio.client.environment import Environment
-from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionOutcomeUnknown, TransactionProducer
+from rmqio.client.transactions.check_back import KnownConnections
+from rmqio.client.transactions.producer import COMMIT, ROLLBACK, UNKNOWN, TransactionOutcomeUnknown, TransactionProducer
 from rmqio.errors import FlushDiskTimeout, LocalError, RequestTimeout, TransportError
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
+from rmqio.client.connections.transport import TcpTransport
+from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.transport import TcpTransport
-from rmqio.client.wakeup import Wakeup
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.options import ClientOptions
 from rmqio.seams import ClientFactory

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rmqio import security
+from rmqio.client.connections.secured import REFRESH_S, Signer
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.secured import REFRESH_S, Signer
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions
 from rmqio.security import (

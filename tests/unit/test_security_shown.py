@@ -33,7 +33,7 @@ from rmqio import (
 )
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.transforms.shared import close_shared_clients

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.producer import RemotingProducer
 from rmqio.client.selection import queue_for_key
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import QueueNotExist, RmqioError
 from rmqio.model import Message
 from rmqio.options import ClientOptions

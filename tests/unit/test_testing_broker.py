@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.testing import NAME_SERVER, FakeBroker, InMemoryCluster, faults

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.producer import RemotingProducer
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.routes import Routes
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus
 from rmqio.options import ClientOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rmqio.client.pending import PendingRequest
+from rmqio.client.sending.pending import PendingRequest
 
 
 class InFlight:

@@ -10,8 +10,8 @@ from rmqio.model import SendResult
 from rmqio.wire.transactions import Decision, HalfMessage
 
 if TYPE_CHECKING:
-    from rmqio.client.connection import Connection
-    from rmqio.client.transactions import TransactionProducer
+    from rmqio.client.connections.connection import Connection
+    from rmqio.client.transactions.producer import TransactionProducer
 
 
 class TransactionOutcomeUnknown(RmqioError):

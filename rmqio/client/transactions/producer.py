@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
-from rmqio.client.check_back import CheckBack, Ended, Inbox, KnownConnections
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
 from rmqio.client.environment import Environment
-from rmqio.client.open_transaction import Transaction, TransactionOutcomeUnknown, TransactionResult
-from rmqio.client.producer import RemotingProducer
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
+from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.transactions.check_back import CheckBack, Ended, Inbox, KnownConnections
+from rmqio.client.transactions.open_transaction import Transaction, TransactionOutcomeUnknown, TransactionResult
 from rmqio.errors import GoAway, LocalError, RmqioError, broker_error
 from rmqio.model import Message, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions

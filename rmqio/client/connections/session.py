@@ -15,11 +15,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rmqio.client.call import Call, OnDone
+from rmqio.client.connections.call import Call, OnDone
+from rmqio.client.connections.shared_transport import SharedTransport
+from rmqio.client.connections.transport import Transport
+from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.environment import OnPushed
-from rmqio.client.shared_transport import SharedTransport
-from rmqio.client.transport import Transport
-from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
 from rmqio.security import Credentials
 from rmqio.wire.codes import CommandFlag

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rmqio.addresses import join_address, parse_address
+from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
 from rmqio.client.identity import client_id
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.queue_choice import QueueChoice
-from rmqio.client.session import Call
+from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from rmqio.client.call import Call
-from rmqio.client.dispatch import Dispatcher
+from rmqio.client.connections.call import Call
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.in_flight import InFlight
-from rmqio.client.pending import PendingRequest, Sending, SendStatistics
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
-from rmqio.client.send_templates import SendTemplates
+from rmqio.client.sending.dispatch import Dispatcher
+from rmqio.client.sending.in_flight import InFlight
+from rmqio.client.sending.pending import PendingRequest, Sending, SendStatistics
+from rmqio.client.sending.queue_choice import QueueChoice
+from rmqio.client.sending.send_templates import SendTemplates
 from rmqio.errors import LocalError
 from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions

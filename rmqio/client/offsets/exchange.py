@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 
-from rmqio.client.breaker import Breaker
-from rmqio.client.call import Call
+from rmqio.client.connections.call import Call
+from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Session
 from rmqio.client.environment import Environment
-from rmqio.client.pool import ConnectionPool
+from rmqio.client.offsets.breaker import Breaker
+from rmqio.client.reading.waiting import Waiter
 from rmqio.client.retry import backoff_ms
-from rmqio.client.session import Session
-from rmqio.client.waiting import Waiter
 from rmqio.errors import RequestTimeout, RmqioError, TransportError
 from rmqio.options import ClientOptions
 from rmqio.wire.command import Command

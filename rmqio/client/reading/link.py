@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rmqio.client.connection import Connection
-from rmqio.client.pool import ConnectionPool
+from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.routes import Routes
 from rmqio.model import MessageQueue
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from rmqio.client.connections.tls import tls_over
 from rmqio.client.environment import Environment
-from rmqio.client.tls import tls_over
 from rmqio.security import Credentials, CredentialsError, CredentialsSource, Security
 
 _LOGGER = logging.getLogger("rmqio.client")

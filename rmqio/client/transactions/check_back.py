@@ -8,13 +8,13 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
-from rmqio.client.call import Call
-from rmqio.client.connection import Connection
+from rmqio.client.connections.call import Call
+from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Session
+from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.environment import Environment
 from rmqio.client.identity import client_id
-from rmqio.client.pool import ConnectionPool
-from rmqio.client.session import Session
-from rmqio.client.wakeup import Wakeup
 from rmqio.errors import GoAway, LocalError, RmqioError, broker_error
 from rmqio.options import ClientOptions
 from rmqio.wire import requests

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmqio.client.breaker import Breaker
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.exchange import Exchange, NotConnected
-from rmqio.client.offsets import (
+from rmqio.client.offsets.breaker import Breaker
+from rmqio.client.offsets.exchange import Exchange, NotConnected
+from rmqio.client.offsets.queries import (
     check_commit,
     check_replica,
     check_topic_at_replica,
@@ -23,11 +24,10 @@ from rmqio.client.offsets import (
     unknown_broker,
     what_is_asked,
 )
-from rmqio.client.pool import ConnectionPool
+from rmqio.client.offsets.steps import Crew, Pause, Steps, Task
+from rmqio.client.reading.waiting import Waiter
 from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
-from rmqio.client.steps import Crew, Pause, Steps, Task
-from rmqio.client.waiting import Waiter
 from rmqio.errors import (
     BrokerSilent,
     CommitIgnored,

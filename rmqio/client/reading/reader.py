@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rmqio.client.answers import PullGroupReset, ReadQueue, fetch
+from rmqio.client.connections.session import Call, Session
 from rmqio.client.environment import Environment
-from rmqio.client.link import Link
-from rmqio.client.offsets import ReplicaBehind
-from rmqio.client.outage import Outage
-from rmqio.client.read_ahead import ReadAhead
-from rmqio.client.session import Call, Session
+from rmqio.client.offsets.queries import ReplicaBehind
+from rmqio.client.reading.link import Link
+from rmqio.client.reading.pull_results import PullGroupReset, ReadQueue, fetch
+from rmqio.client.reading.read_ahead import ReadAhead
+from rmqio.client.reading.retry_state import Outage
 from rmqio.errors import (
     InvalidParameter,
     LocalError,

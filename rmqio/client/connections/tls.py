@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rmqio.addresses import parse_address
-from rmqio.client.transport import Connect, Transport
+from rmqio.client.connections.transport import Connect, Transport
 from rmqio.errors import RequestTimeout, SetupError, TransportError
 from rmqio.security import Tls
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rmqio.client.call import Call
+from rmqio.client.connections.call import Call
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.pool import ConnectionPool
 from rmqio.errors import BrokerSilent, RmqioError
 from rmqio.options import ClientOptions
 from rmqio.wire.command import Command

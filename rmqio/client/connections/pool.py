@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-from rmqio.client.connection import Connection
+from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.secured import secured
 from rmqio.client.environment import Environment
-from rmqio.client.secured import secured
 from rmqio.errors import LocalError, SetupError
 from rmqio.options import ClientOptions
 

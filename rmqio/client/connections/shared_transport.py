@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rmqio.client.transport import Transport
+from rmqio.client.connections.transport import Transport
 from rmqio.errors import RequestTimeout, TransportError
 
 

@@ -7,10 +7,10 @@ import select
 import threading
 from collections.abc import Callable, Collection, Sequence
 
+from rmqio.client.connections.session import Session
+from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.environment import Environment
-from rmqio.client.reader import PipelinedReader
-from rmqio.client.session import Session
-from rmqio.client.wakeup import Wakeup
+from rmqio.client.reading.reader import PipelinedReader
 
 _NOBODY_TO_WAIT_FOR_MS = 10.0
 """Another thread is making the connection that we want to wait on; or sockets without descriptors take turns."""

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from rmqio.client.environment import Environment
-from rmqio.client.exchange import Exchange, fresh
+from rmqio.client.offsets.exchange import Exchange, fresh
 from rmqio.errors import RmqioError
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import os
 import threading
 from collections.abc import Sequence
 
+from rmqio.client.connections.session import Call, OnDone, Session
 from rmqio.client.environment import Environment
-from rmqio.client.session import Call, OnDone, Session
 from rmqio.errors import GoAway, LocalError, RequestTimeout
 from rmqio.wire.command import Command
 from rmqio.wire.pull_template import Pull, PullTemplate

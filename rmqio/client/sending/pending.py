@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rmqio.client.dispatch import Dispatcher
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
-from rmqio.client.queue_choice import QueueChoice
 from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
-from rmqio.client.send_templates import SendTemplates
-from rmqio.client.session import Call
+from rmqio.client.sending.dispatch import Dispatcher
+from rmqio.client.sending.queue_choice import QueueChoice
+from rmqio.client.sending.send_templates import SendTemplates
 from rmqio.errors import (
     GoAway,
     LocalError,

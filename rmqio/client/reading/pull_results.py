@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqio.client.call import Call
-from rmqio.client.read_ahead import ReadAhead
+from rmqio.client.connections.call import Call
+from rmqio.client.reading.read_ahead import ReadAhead
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, TransportError
 from rmqio.model import MessageFilter, MessageQueue, PullResult, PullStatus, Record
 from rmqio.seams import Fetched

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqio.client.queue_choice import NEW_TOPIC_QUEUES
 from rmqio.client.routes import Routes
+from rmqio.client.sending.queue_choice import NEW_TOPIC_QUEUES
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire.send_template import SendTemplate

@@ -9,7 +9,7 @@ from rmqio.errors import RequestTimeout, RmqioError, TransportError
 from rmqio.wire.command import Command
 
 if TYPE_CHECKING:
-    from rmqio.client.session import Session
+    from rmqio.client.connections.session import Session
 
 OnDone = Callable[["Call"], None]
 

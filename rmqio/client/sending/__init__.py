@@ -1,0 +1,1 @@
+"""Sending: where a message goes, what is in flight, and what becomes of it."""
