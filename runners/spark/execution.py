@@ -18,9 +18,9 @@ from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SCHEMA, Form, Input, Out
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
+from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
-from rmqio.runners.spark.worker.writing import payload
 
 _ORDER: Final = {
     Form.PLAIN: ("value",),

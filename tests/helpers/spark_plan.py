@@ -20,9 +20,9 @@ from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
 from rmqio.runners.spark.translation import Plan, Stage, translate
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.rows import SCHEMA
+from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
-from rmqio.runners.spark.worker.writing import payload
 
 Row = tuple[int, int, bytes | None, bytes]
 

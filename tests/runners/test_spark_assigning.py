@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker import assigning, steps
+from rmqio.runners.spark.worker.fusion import assigning, fused_dofns
 from tests.helpers.spark_plan import outcome
 
 
@@ -142,11 +142,11 @@ def test_a_chain_with_windows_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    assigner = steps.assigner
-    monkeypatch.setattr(steps, "assigner", lambda windowfn: made.append(windowfn) or assigner(windowfn))
+    assigner = fused_dofns.assigner
+    monkeypatch.setattr(fused_dofns, "assigner", lambda windowfn: made.append(windowfn) or assigner(windowfn))
     ours = outcome(BUILD[name], elements)
     assert made
-    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
+    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
     made.clear()
     assert ours == outcome(BUILD[name], elements)
     assert not made
@@ -181,5 +181,5 @@ def test_a_failure_has_the_name_of_its_transform(monkeypatch: pytest.MonkeyPatch
 
     ours = text()
     assert "<it: " in ours
-    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
+    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
     assert ours == text()

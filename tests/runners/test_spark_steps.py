@@ -20,7 +20,7 @@ from apache_beam.transforms import window
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from rmqio.runners.spark.errors import TaskFailure
-from rmqio.runners.spark.worker import steps
+from rmqio.runners.spark.worker.fusion import fused_dofns
 from tests.helpers import spark_plan
 from tests.helpers.spark_plan import LocalRun, outcome
 
@@ -393,14 +393,14 @@ def test_a_chain_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = outcome(BUILD[name], elements)
-    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
+    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
     assert ours == outcome(BUILD[name], elements)
 
 
 def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """Which step is followed by which operation without Beam's hand-over."""
     found = set()
-    handle_of = steps._following
+    handle_of = fused_dofns._following
 
     def following(operation: Any) -> Any:
         behind = handle_of(operation)
@@ -408,7 +408,7 @@ def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, st
             found.add(operation.name_context.logging_name())
         return behind
 
-    monkeypatch.setattr(steps, "_following", following)
+    monkeypatch.setattr(fused_dofns, "_following", following)
     LocalRun(pipeline)
     return found
 
@@ -492,7 +492,7 @@ class YieldsBatches(beam.DoFn):
     ids=lambda value: type(value).__name__,
 )
 def test_a_function_of_an_element_is_what_asks_for_nothing_else(dofn: Any, is_one: bool) -> None:
-    assert steps.is_function(dofn) is is_one
+    assert fused_dofns.is_function(dofn) is is_one
 
 
 LATE = 300
@@ -574,7 +574,7 @@ def test_a_failure_has_the_name_of_its_step(name: str, at: int, monkeypatch: pyt
 
     ours = text()
     assert "<it: " in ours, ours
-    monkeypatch.setattr(steps, "_takes_steps", lambda *_: False)
+    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
     assert ours == text()
 
 

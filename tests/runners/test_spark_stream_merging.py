@@ -13,7 +13,7 @@ from apache_beam.transforms import trigger, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker import triggered, windows
+from rmqio.runners.spark.streaming.state import triggered, windows
 from tests.helpers.spark_stream import Stream
 
 pytestmark = [pytest.mark.slow]

@@ -21,10 +21,10 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker.keys import NEVER
-from rmqio.runners.spark.worker.packing import pack
-from rmqio.runners.spark.worker.store import Store
-from rmqio.runners.spark.worker.triggered import Triggered
+from rmqio.runners.spark.streaming.state.keys import NEVER
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.streaming.state.triggered import Triggered
+from rmqio.runners.spark.worker.shuffling.packing import pack
 
 pytestmark = [pytest.mark.slow]
 

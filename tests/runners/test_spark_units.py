@@ -22,9 +22,9 @@ from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.progress import Progress
 from rmqio.runners.spark.reports import ReportsParam
-from rmqio.runners.spark.worker import signatures
-from rmqio.runners.spark.worker.framing import split_window_header, varint, window_header
+from rmqio.runners.spark.worker.fusion import signatures
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
+from rmqio.runners.spark.worker.shuffling.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.spool import Spool
 
 # ---- signatures -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -401,3 +402,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 )
 def test_strategies_have_their_fixed_names(cls: str, methods: str) -> None:
     assert all(callable(getattr(getattr(rmqio, cls), name)) for name in methods.split())
+
+
+def test_every_folder_with_modules_is_packaged() -> None:
+    """setuptools is given a list, since folders are installed under other names: what is not in it is in no wheel."""
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    folders = {module if path.name == "__init__.py" else module.rpartition(".")[0] for module, path in sources()}
+    assert folders - {"rmqio.runners.spark.site"} == listed

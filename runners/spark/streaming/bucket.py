@@ -15,16 +15,16 @@ from rmqio.runners.spark.model import Form, Grouping
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row
 from rmqio.runners.spark.streaming.model import MAX, MIN, Learned, LevelReport, LevelTask
+from rmqio.runners.spark.streaming.state.keys import NEVER
+from rmqio.runners.spark.streaming.state.residuals import Residuals
+from rmqio.runners.spark.streaming.state.side_state import SideState
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.streaming.state.triggered import Triggered
+from rmqio.runners.spark.streaming.state.user_state import KeyedState
+from rmqio.runners.spark.streaming.state.windows import Windows
 from rmqio.runners.spark.worker.attempt import running_attempt
-from rmqio.runners.spark.worker.grouping import chunks
-from rmqio.runners.spark.worker.keyed import KeyedState
-from rmqio.runners.spark.worker.keys import NEVER
-from rmqio.runners.spark.worker.packing import unpack
-from rmqio.runners.spark.worker.residuals import Residuals
-from rmqio.runners.spark.worker.side_state import SideState
-from rmqio.runners.spark.worker.store import Store
-from rmqio.runners.spark.worker.triggered import Triggered
-from rmqio.runners.spark.worker.windows import Windows
+from rmqio.runners.spark.worker.shuffling.grouping import chunks
+from rmqio.runners.spark.worker.shuffling.packing import unpack
 
 _ROOT: Final = b"root"
 _TICK: Final = struct.Struct("<iq")

@@ -12,10 +12,10 @@ from apache_beam.coders.coder_impl import create_InputStream
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.streaming.model import MIN, Learned, LevelTask
+from rmqio.runners.spark.streaming.state.merging import Merging, merging_of
+from rmqio.runners.spark.streaming.state.side_state import Held
 from rmqio.runners.spark.worker.bundles import Bundles
-from rmqio.runners.spark.worker.merging import Merging, merging_of
 from rmqio.runners.spark.worker.rows import RowWriter
-from rmqio.runners.spark.worker.side_state import Held
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.task import prepared, recorded
 

@@ -32,7 +32,7 @@ from rmqio.runners.spark.translation import (
     Watermarks,
 )
 from rmqio.runners.spark.wiring import stage_task
-from rmqio.runners.spark.worker.writing import payload
+from rmqio.runners.spark.worker.shuffling.writing import payload
 
 _SDF = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
 

@@ -15,9 +15,9 @@ from rmqio.runners.spark.streaming.channels import BATCH, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.figures import shown
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row, RowList, entered
 from rmqio.runners.spark.streaming.model import Learned, LevelReport, LevelTask
+from rmqio.runners.spark.streaming.state.store import Entries, Store
 from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.rows import threaded
-from rmqio.runners.spark.worker.store import Entries, Store
 
 
 def run_first(

@@ -35,7 +35,7 @@ class LevelProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """The rows of a bucket in a micro-batch."""
         from rmqio.runners.spark.streaming.operator import run_bucket
-        from rmqio.runners.spark.worker.store import SparkEntries
+        from rmqio.runners.spark.streaming.state.store import SparkEntries
 
         task = pickle.loads(self._task)
         plain = ((row.channel, row.bucket, _bytes(row.key), _bytes(row.value) or b"") for row in rows)

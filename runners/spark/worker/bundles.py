@@ -22,14 +22,13 @@ from rmqio.runners.spark.beam_private import (
 )
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
-from rmqio.runners.spark.worker import writing  # noqa: F401  registers the write operations with Beam
-from rmqio.runners.spark.worker.keyed import KeyTimers
+from rmqio.runners.spark.worker.fusion.fused_dofns import fuse_dofns
 from rmqio.runners.spark.worker.rows import RowWriter
+from rmqio.runners.spark.worker.shuffling.writing import register_writes
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState
-from rmqio.runners.spark.worker.steps import take_steps
-from rmqio.runners.spark.worker.timers import Family, Timers
+from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
 
 TIMER_URL: Final = "spark-task"  # any: Beam looks only whether one is set
 _CAPABILITIES: Final = frozenset[str]()
@@ -41,7 +40,7 @@ class _Channel(data_plane.DataChannel):
     def __init__(self, input_id: str) -> None:
         self._input_id = input_id
         self.input: Iterator[bytes] = iter(())
-        self.timers: Timers | KeyTimers | None = None
+        self.timers: DueTimers | None = None
         self.timer_coder: Callable[[Family], Any] | None = None
 
     def input_elements(self, instruction_id: str, expected_inputs: Any, abort_callback: Any = None) -> Iterator[Any]:
@@ -65,12 +64,12 @@ class _Channel(data_plane.DataChannel):
 
 
 class _Channels(data_plane.DataChannelFactory):
-    """The one channel of the task; `rows` is where write operations find their writer, `steps` counts those made."""
+    """The one channel of the task; `rows` is where write operations find their writer, `fused` counts fused DoFns."""
 
     def __init__(self, channel: _Channel, rows: RowWriter) -> None:
         self._channel = channel
         self.rows = rows
-        self.steps = 0
+        self.fused = 0
 
     def create_data_channel(self, remote_grpc_port: Any, data_stream_id: str | None = None) -> _Channel:
         return self._channel
@@ -100,7 +99,8 @@ class Bundles:
         self._report = report
         self._metrics: list[Any] = []
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
-        take_steps()
+        register_writes()
+        fuse_dofns()
         self.context = pipeline_context.PipelineContext(descriptor)
         self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
         self._channel = _Channel(task.input.transform_id)
@@ -111,7 +111,7 @@ class Bundles:
         self.timer_coders = {family: info.timer_coder_impl for family, info in self._processor.timers_info.items()}
         self._event_time = {family: _in_event_time(descriptor, *family) for family in self.timer_coders}
         self._channel.timer_coder = self.timer_coders.__getitem__
-        self._kept_timers: Any = None
+        self._kept_timers: DueTimers | None = None
         self._waits_for_finalizers = waits_for_finalizers
         self._used = False
 
@@ -135,8 +135,8 @@ class Bundles:
         read = self.descriptor.transforms[self.input_id].spec.payload
         return self.context.coders.get_by_id(beam_fn_api_pb2.RemoteGrpcPort.FromString(read).coder_id)
 
-    def keep(self, user_state: Any, timers: Any) -> None:
-        """State and timers of the next bundles are kept there, beyond the bundle: in streaming, see keyed.py."""
+    def keep(self, user_state: Any, timers: DueTimers) -> None:
+        """State and timers of the next bundles are kept there, beyond the bundle: `streaming.state.user_state`."""
         self.state.serve(user_state)
         self._kept_timers = timers
 

@@ -19,9 +19,9 @@ from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import Form, StageTask, TaskReport
 from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.bundles import Bundles
-from rmqio.runners.spark.worker.grouping import Row, by_key, chunks, grouped
+from rmqio.runners.spark.worker.fusion.signatures import remember_signatures
 from rmqio.runners.spark.worker.rows import RowQueue, RowWriter, threaded
-from rmqio.runners.spark.worker.signatures import remember_signatures
+from rmqio.runners.spark.worker.shuffling.grouping import Row, by_key, chunks, grouped
 from rmqio.runners.spark.worker.spool import Spool
 
 Warned = tuple[str, str, str, int]

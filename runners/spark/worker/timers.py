@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from apache_beam.coders.coder_impl import create_OutputStream
 
@@ -15,6 +15,18 @@ Family = tuple[str, str]  # transform id, timer family id
 Name = tuple[Family, Any, Any, str]  # and key, window, dynamic tag
 Owner = tuple[str, Any, Any]  # transform id, key, window: what a timer shares its state with
 Order = tuple[bool, Any]  # in processing time, when
+
+
+class DueTimers(Protocol):
+    """Where a bundle writes its timers, and has those from that are due: `Timers`, or what a stream keeps by key."""
+
+    def stream(self, family: Family, coder: Any) -> data_plane.ClosableOutputStream:
+        """Where the bundle writes the timers of a family; `coder` reads them."""
+        ...
+
+    def due(self) -> Iterator[tuple[Family, bytes]]:
+        """Encoded timers that fire now, until none is left; what they set is taken in between."""
+        ...
 
 
 class Timers:

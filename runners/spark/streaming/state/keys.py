@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmqio.runners.spark.worker.packing import pack, unpack
-from rmqio.runners.spark.worker.store import Store
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
 _META: Final = struct.Struct(">cI")
 _COUNTS: Final = struct.Struct("<IQ")  # doublings, keys

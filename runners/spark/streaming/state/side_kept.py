@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
 
-from rmqio.runners.spark.worker.packing import pack, unpack
-from rmqio.runners.spark.worker.store import Store
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
 _NAME: Final = struct.Struct(">cII")  # kind, stage, number of the side input
 _SEGMENT: Final = struct.Struct(">cIII")

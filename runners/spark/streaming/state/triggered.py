@@ -17,12 +17,12 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.worker.framing import END_OF_PARTS, UNKNOWN_SIZE, ElementHeads, varint
-from rmqio.runners.spark.worker.grouping import closing
-from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
-from rmqio.runners.spark.worker.merging import AT_LEAST, Merging
-from rmqio.runners.spark.worker.packing import unpack
-from rmqio.runners.spark.worker.store import Store
+from rmqio.runners.spark.streaming.state.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.streaming.state.merging import AT_LEAST, Merging
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.worker.shuffling.framing import END_OF_PARTS, UNKNOWN_SIZE, ElementHeads, varint
+from rmqio.runners.spark.worker.shuffling.grouping import closing
+from rmqio.runners.spark.worker.shuffling.packing import unpack
 
 _DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
 _BYTES, _MICROS, _NUMBERS = 0, 1, 2

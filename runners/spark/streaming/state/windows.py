@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rmqio.runners.spark.worker.framing import split_window_header
-from rmqio.runners.spark.worker.grouping import Row, windowed
-from rmqio.runners.spark.worker.merging import AT_LEAST, Merging
-from rmqio.runners.spark.worker.packing import pack, unpack
+from rmqio.runners.spark.streaming.state.merging import AT_LEAST, Merging
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.worker.shuffling.framing import split_window_header
+from rmqio.runners.spark.worker.shuffling.grouping import Row, windowed
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 from rmqio.runners.spark.worker.spool import Spool
-from rmqio.runners.spark.worker.store import Store
 
 _NUMBERS: Final = struct.Struct("<qII")  # the last microsecond of the window, its first segment, and how many there are
 _STAGE: Final = struct.Struct(">cI")

@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from rmqio.runners.spark.model import Grouping
-from rmqio.runners.spark.worker.framing import (
+from rmqio.runners.spark.worker.shuffling.framing import (
     END_OF_PARTS,
     REST_IN_STATE,
     UNKNOWN_SIZE,
@@ -27,8 +27,8 @@ from rmqio.runners.spark.worker.framing import (
     split_window_header,
     varint,
 )
+from rmqio.runners.spark.worker.shuffling.writing import timestamp_combiner
 from rmqio.runners.spark.worker.spool import Spool
-from rmqio.runners.spark.worker.writing import timestamp_combiner
 
 Row = tuple[bytes, bytes]
 _IN_MEMORY_BYTES: Final = 32 << 20  # of one group; what is beyond goes to the spool

@@ -15,9 +15,9 @@ from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, beam_runner_api_pb2, data_plane
-from rmqio.runners.spark.worker.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
-from rmqio.runners.spark.worker.packing import pack, unpack
-from rmqio.runners.spark.worker.store import Store
+from rmqio.runners.spark.streaming.state.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
+from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
 Family = tuple[str, str]  # transform id, state or timer family id
 _HEAD: Final = struct.Struct("<cII")  # kind, the state's or family's number, length of the window

@@ -9,7 +9,7 @@ from apache_beam.coders.coder_impl import create_InputStream
 
 from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common_urns
 from rmqio.runners.spark.worker.bundles import Bundles
-from rmqio.runners.spark.worker.framing import varint
+from rmqio.runners.spark.worker.shuffling.framing import varint
 
 AT_LEAST: Final = 16
 """How many are worth a merge: what follows the GroupByKey would merge them anyway, but each is kept until then."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from rmqio.runners.spark.streaming.state.keys import NEVER
+from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.bundles import delay_of
-from rmqio.runners.spark.worker.keys import NEVER
-from rmqio.runners.spark.worker.packing import pack, unpack
-from rmqio.runners.spark.worker.store import Store
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
 _NAME: Final = struct.Struct(">cI")
 _HEAD: Final = struct.Struct("<qq")  # when it is due, and what it holds the output watermark back to

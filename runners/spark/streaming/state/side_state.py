@@ -18,12 +18,12 @@ from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 
 from rmqio.runners.spark.beam_private import beam_runner_api_pb2
+from rmqio.runners.spark.streaming.state.keys import NEVER
+from rmqio.runners.spark.streaming.state.side_kept import Kept
+from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.bundles import Bundles
-from rmqio.runners.spark.worker.keys import NEVER
-from rmqio.runners.spark.worker.packing import pack, unpack
+from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 from rmqio.runners.spark.worker.side_inputs import SideInputData
-from rmqio.runners.spark.worker.side_kept import Kept
-from rmqio.runners.spark.worker.store import Store
 
 _NAME: Final = struct.Struct(">cII")
 _HOLD: Final = struct.Struct("<q")

@@ -22,9 +22,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam_private import beam_runner_api_pb2, bundle_processor, common, operations
 from rmqio.runners.spark.model import WRITE_URN, Form, Grouping, GroupSpec, Output
-from rmqio.runners.spark.worker.framing import varint, window_header
-from rmqio.runners.spark.worker.packing import pack, parted
 from rmqio.runners.spark.worker.rows import SCHEMA, RowWriter
+from rmqio.runners.spark.worker.shuffling.framing import varint, window_header
+from rmqio.runners.spark.worker.shuffling.packing import pack, parted
 
 _CHUNK_BYTES: Final = 128 << 10
 _FLUSH_BYTES: Final = 8 << 20
@@ -59,7 +59,7 @@ class WriteOperation(operations.Operation):
         self._channel = channel
 
     def handle(self, element: WindowedValue, value: Any) -> None:
-        """As `process`, of a value with the timestamp, the windows and the pane of `element`: see steps.py."""
+        """As `process`, of a value with the timestamp, the windows and the pane of `element`: see fused_dofns.py."""
         self.process(element.with_value(value))
 
 
@@ -381,7 +381,12 @@ def _binary(offsets: Any, data: Any) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
 
-@bundle_processor.BeamTransformFactory.register_urn(WRITE_URN, None)
+def register_writes() -> None:
+    """Has Beam make these operations of transforms with `WRITE_URN`, in this process. Idempotent."""
+    if WRITE_URN not in bundle_processor.BeamTransformFactory._known_urns:
+        bundle_processor.BeamTransformFactory.register_urn(WRITE_URN, None)(_create)
+
+
 def _create(
     factory: Any,
     transform_id: str,

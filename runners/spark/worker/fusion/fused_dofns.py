@@ -29,9 +29,9 @@ from rmqio.runners.spark.beam_private import (
     core,
     operations,
 )
-from rmqio.runners.spark.worker.assigning import assigner
-from rmqio.runners.spark.worker.handles import Following, Function, Handle, combining, inner, last
-from rmqio.runners.spark.worker.writing import WriteOperation
+from rmqio.runners.spark.worker.fusion.assigning import assigner
+from rmqio.runners.spark.worker.fusion.handover import Following, Function, Handle, combining, inner, last
+from rmqio.runners.spark.worker.shuffling.writing import WriteOperation
 
 _MOST: Final = 50
 """Of a stage, the last ones. Steps call each other, one to three frames each, of the 1,000 that Python permits."""
@@ -43,7 +43,7 @@ _PAR_DO: Final = common_urns.primitives.PAR_DO.urn
 _ASSIGN_WINDOWS: Final = common_urns.primitives.ASSIGN_WINDOWS.urn
 
 
-class Step(operations.DoOperation):
+class FusedDoFn(operations.DoOperation):
     """A DoFn that is a function of its element.
 
     All of its elements go one way, through one copy of the DoFn, which may keep something in itself: Beam's way if
@@ -112,7 +112,7 @@ class Step(operations.DoOperation):
 
 def _following(operation: Any) -> Following | None:
     """What takes values in place of an operation's `process`, for operations that need no more."""
-    if isinstance(operation, Step):
+    if isinstance(operation, FusedDoFn):
         return operation.take()
     if isinstance(operation, WriteOperation):
         return Following(operation.handle, None)
@@ -214,8 +214,8 @@ def _is_parameter(default: Any) -> bool:
     return issubclass(kind, core._DoFnParam)
 
 
-def take_steps() -> None:
-    """Has Beam make `Step`s for our stages, in this process. Idempotent."""
+def fuse_dofns() -> None:
+    """Has Beam make `FusedDoFn`s for our stages, in this process. Idempotent."""
     known = bundle_processor.BeamTransformFactory._known_urns
     for urn, by_beam, ours in (
         (_PAR_DO, bundle_processor.create_par_do, _create),
@@ -233,7 +233,7 @@ def _create(
     by_beam = functools.partial(bundle_processor.create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
     channels = factory.data_channel_factory
-    if not _takes_steps(factory, consumers) or asks:
+    if not _is_fusable(factory, consumers) or asks:
         return by_beam()
     serialized = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context).serialized_dofn_data()
     dofn, args, kwargs, _, _ = pickler.loads(serialized)
@@ -248,9 +248,9 @@ def _create(
         side_inputs = given[4]
         if not all(each.is_globally_windowed() for each in side_inputs):
             return operations.DoOperation(*given)
-        channels.steps += 1
+        channels.fused += 1
         function = _function(dofn, args, kwargs, side_inputs)
-        return Step(*given, function=function, windowing=windowing, following=following)
+        return FusedDoFn(*given, function=function, windowing=windowing, following=following)
 
     return bundle_processor._create_pardo_operation(
         factory, transform_id, transform, consumers, serialized, payload, operation
@@ -261,15 +261,15 @@ def _create_assigning(
     factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
 ) -> operations.DoOperation:
     """As Beam's function for a `WindowInto`, which it makes a ParDo of."""
-    if not _takes_steps(factory, consumers):
+    if not _is_fusable(factory, consumers):
         return bundle_processor.create_assign_windows(factory, transform_id, transform, payload, consumers)
     windowing = Windowing.from_runner_api(payload, factory.context)
     following = _only_reader(consumers)
 
     def operation(*given: Any) -> operations.DoOperation:
-        factory.data_channel_factory.steps += 1
+        factory.data_channel_factory.fused += 1
         function = Function("windows", assigner(windowing.windowfn), False)
-        return Step(*given, function=function, windowing=windowing, following=following)
+        return FusedDoFn(*given, function=function, windowing=windowing, following=following)
 
     nothing = pickler.dumps((beam.DoFn(), (), {}, [], None))
     return bundle_processor._create_pardo_operation(
@@ -277,9 +277,9 @@ def _create_assigning(
     )
 
 
-def _takes_steps(factory: Any, consumers: dict[str, list[Any]]) -> bool:
+def _is_fusable(factory: Any, consumers: dict[str, list[Any]]) -> bool:
     """Whether an operation with these readers may be a step: of a stage of ours, and not of too many."""
-    return len(consumers) == 1 and getattr(factory.data_channel_factory, "steps", _MOST) < _MOST
+    return len(consumers) == 1 and getattr(factory.data_channel_factory, "fused", _MOST) < _MOST
 
 
 def _only_reader(consumers: dict[str, list[Any]]) -> Any:

@@ -1,0 +1,1 @@
+"""DoFns fused into one call, without the hand-over of Beam between them."""
