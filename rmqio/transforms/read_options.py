@@ -236,8 +236,8 @@ def shown(
     """
     found = {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
     if client is not None:
-        more = {name: value for name, value in said(client).items() if name not in ("name_servers", "security")}
-        found |= {f"client.{name}": value for name, value in more.items()}
+        names = [name for name in said(client) if name not in ("name_servers", "security")]
+        found |= {f"client.{name}": getattr(made or client, name) for name in names}  # as it is made
     if made is not None:
         found["name_server"] = ";".join(made.name_servers)
         found["security"] = describe(made.security)

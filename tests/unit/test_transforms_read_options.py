@@ -339,5 +339,11 @@ def test_display_data_has_the_clients_options_and_no_secret() -> None:
     ]
 
 
+def test_display_data_has_what_the_client_is_made_of() -> None:
+    at = ClientOptions(AT, route_refresh_ms=25_000)
+    assert shown(one(client=at))["client.route_refresh_ms"] == 15_000, "half of the interval of looks"
+    assert shown(one(client=at, stop=TO_THE_END))["client.route_refresh_ms"] == 25_000
+
+
 def test_a_factory_of_ones_own_is_told_by_name() -> None:
     assert shown(one(client_factory=MEMORY))["client_factory"] == "InMemoryClientFactory"
