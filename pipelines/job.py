@@ -6,11 +6,12 @@ import argparse
 import hashlib
 import json
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from rmqio import security
 from rmqio.errors import LocalError, RmqioError
@@ -99,6 +100,13 @@ def id_of(*parts: Any) -> str:
     """The unique id of a message that these values tell from all others."""
     text = json.dumps(parts, default=str, ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
+
+
+def run_of(pipeline: beam.Pipeline) -> str:
+    """Part of the ids of totals: of a run that ends, text of its own, since the group's next run makes other totals of
+    the same keys and windows. Empty of a stream, whose ids are the same when it goes on from its checkpoint.
+    """
+    return "" if pipeline.options.view_as(StandardOptions).streaming else uuid.uuid4().hex
 
 
 def refuse(failed: FailedMessage) -> Any:

@@ -10,6 +10,7 @@ import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a 
 
 import argparse
 import datetime as dt
+import functools
 import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -99,9 +100,9 @@ def to_total(found: tuple[str, tuple[int, Decimal]], window: Any = beam.DoFn.Win
     return CustomerTotal(customer, start, end, number, amount)
 
 
-def total_id(total: CustomerTotal) -> str:
-    """A window of a customer is over once, so these two tell a total from all others."""
-    return job.id_of(total.customer_id, total.start, total.end)
+def total_id(run: str, total: CustomerTotal) -> str:
+    """A window of a customer is over once in a run, so these two tell a total from all others."""
+    return job.id_of(run, total.customer_id, total.start, total.end)
 
 
 def build(
@@ -128,7 +129,8 @@ def build(
         | "Count and sum" >> beam.CombinePerKey(CountAndSum())
         | "Totals" >> beam.Map(to_total).with_output_types(CustomerTotal)
     )
-    write = WriteToRocketMQ(arguments.sink_topic, serializer=TOTALS, id_fn=total_id, with_sent=False, **at)
+    id_fn = functools.partial(total_id, job.run_of(pipeline))
+    write = WriteToRocketMQ(arguments.sink_topic, serializer=TOTALS, id_fn=id_fn, with_sent=False, **at)
     _ = (totals | "Write totals" >> write).failed | "Totals refused" >> beam.Map(refuse)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -81,10 +82,10 @@ def to_message(total: tuple[str, tuple[float, int]], window: Any = beam.DoFn.Win
     return Message(json.dumps(body).encode(), keys=(key,))
 
 
-def total_id(message: Message) -> str:
-    """A window of a key is over once, so these two tell a total from all others."""
+def total_id(run: str, message: Message) -> str:
+    """A window of a key is over once in a run, so these two tell a total from all others."""
     total = json.loads(message.body)
-    return job.id_of(total["key"], total["start_ms"], total["end_ms"])
+    return job.id_of(run, total["key"], total["start_ms"], total["end_ms"])
 
 
 def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
@@ -110,8 +111,9 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         | "Sum and count" >> beam.CombinePerKey(SumAndCount())
         | "To messages" >> beam.Map(to_message).with_output_types(Message)
     )
+    id_fn = functools.partial(total_id, job.run_of(pipeline))
     written = totals | "Write totals" >> WriteToRocketMQ(
-        arguments.sink_topic, id_fn=total_id, with_sent=False, **where(arguments)
+        arguments.sink_topic, id_fn=id_fn, with_sent=False, **where(arguments)
     )
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
+import functools
 import json
 import logging
 import re
@@ -105,10 +106,10 @@ def to_message(total: tuple[str, int]) -> Message:
     return Message(body.encode(), keys=(word,), sharding_key=word)
 
 
-def total_id(message: Message) -> str:
-    """The counts of a word only grow: one that comes again is the same total."""
+def total_id(run: str, message: Message) -> str:
+    """The counts of a word only grow in a run: one that comes again is the same total."""
     total = json.loads(message.body)
-    return job.id_of(total["word"], total["count"])
+    return job.id_of(run, total["word"], total["count"])
 
 
 def build(
@@ -133,7 +134,8 @@ def build(
         )
     totals = found | "Count" >> Count.PerElement()
     messages = totals | "To messages" >> beam.Map(to_message).with_output_types(Message)
-    written = messages | "Write totals" >> WriteToRocketMQ(arguments.sink_topic, id_fn=total_id, with_sent=False, **at)
+    id_fn = functools.partial(total_id, job.run_of(pipeline))
+    written = messages | "Write totals" >> WriteToRocketMQ(arguments.sink_topic, id_fn=id_fn, with_sent=False, **at)
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from dataclasses import dataclass
 
 from rmqio.errors import LocalError
@@ -18,7 +19,8 @@ class LookBack:
       group: a consumer group of the sink, in whose offsets the broker keeps from where to look back. It is of one
         writing pipeline, and nobody else may commit to it. None: the write's producer group, if that is given.
       since: look back at least to this time (Unix milliseconds, or a datetime with a time zone), by the broker's clock.
-        For a bounded pipeline that is started again by hand; None: from when the pipeline was built.
+        For a bounded pipeline that is started again by hand: each process looks then, whatever its runner says. None:
+        from when the pipeline was built.
       redo_within_s: within this time after a restart, all that was sent and not committed before it comes again. Until
         then the position does not move. Runners that commit all work together (Spark) do not need it.
       outage_timeout_s: how long a send whose outcome is not known waits for its broker before the bundle fails.
@@ -41,8 +43,12 @@ class LookBack:
             raise LocalError(f"LookBack.since is {self.since!r}; it must be Unix milliseconds or a datetime")
         for name in ("redo_within_s", "outage_timeout_s", "max_messages"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-                raise LocalError(f"LookBack.{name} is {value!r}; it must be more than 0")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise LocalError(f"LookBack.{name} is {value!r}; it must be a number of more than 0")
+        if not isinstance(self.max_messages, int):
+            raise LocalError(f"LookBack.max_messages is {self.max_messages!r}; it must be a whole number")
+        if self.since_ms is not None and self.since_ms < 0:
+            raise LocalError(f"LookBack.since is {self.since!r}; it must be a time since 1970")
 
     @property
     def since_ms(self) -> int | None:

@@ -221,20 +221,21 @@ class StopAt:
 def check_named(named: Iterable[MessageQueue], queues: Collection[MessageQueue], what: str) -> None:
     """Raises `LocalError` for a queue that is named and is not among those that are read, with the nearest that is."""
     for queue in named:
-        if queue in queues:
-            continue
-        where = f"{what} has an offset for {queue}, which is not among the queues that are read"
-        if not queues:
-            raise LocalError(f"{where}: there are none")
-        texts = {str(each): each for each in sorted(queues)}
-        nearest = texts[difflib.get_close_matches(str(queue), texts, n=1, cutoff=0.0)[0]]
-        same = [each.queue_id for each in sorted(queues) if each[:2] == queue[:2]]
-        if same:
-            raise LocalError(f"{where}: broker {queue.broker!r} has queues {same[0]} to {same[-1]} of {queue.topic!r}")
-        raise LocalError(
-            f"{where}; the nearest of those is {nearest}. If broker {queue.broker!r} is down, "
-            "start the read when it is back"
-        )
+        if queue not in queues:
+            hint = nearest_queue(queue, queues)
+            raise LocalError(f"{what} has an offset for {queue}, which is not among the queues that are read: {hint}")
+
+
+def nearest_queue(queue: MessageQueue, queues: Collection[MessageQueue]) -> str:
+    """For an error about a queue that is not among these: which one may have been meant, and what to do."""
+    if not queues:
+        return "there are none"
+    same = [each.queue_id for each in sorted(queues) if each[:2] == queue[:2]]
+    if same:
+        return f"broker {queue.broker!r} has queues {same[0]} to {same[-1]} of {queue.topic!r}"
+    texts = {str(each): each for each in sorted(queues)}
+    nearest = texts[difflib.get_close_matches(str(queue), texts, n=1, cutoff=0.0)[0]]
+    return f"the nearest of those is {nearest}. If broker {queue.broker!r} is down, start the read when it is back"
 
 
 def _checked_offsets(offsets: QueueOffsets, what: str) -> tuple[tuple[MessageQueue, int], ...]:

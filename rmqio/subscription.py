@@ -10,6 +10,7 @@ from typing import Any
 from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
+from rmqio.start import nearest_queue
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Subscription:
                         raise
             missing = [q for q in self.queues if q not in existing]
             if missing and not missing_ok:
-                raise LocalError(f"{missing[0]} does not exist or cannot be read; the topic's queues are {existing}")
+                hint = nearest_queue(missing[0], existing)
+                raise LocalError(f"{missing[0]} does not exist or cannot be read: {hint}")
             return [q for q in self.queues if q in existing]
         if self.pattern:
             matches = re.compile(self.pattern, self.flags).fullmatch

@@ -16,6 +16,7 @@ from rmqio.wire import requests
 from rmqio.wire.command import Command
 
 _KINDS = ("%RETRY%", "%DLQ%")
+_SILENT_S = 5.0
 
 
 class Routes:
@@ -28,6 +29,8 @@ class Routes:
         self._known: dict[str, tuple[float, TopicRoute]] = {}
         self._servers = list(options.name_servers)
         self._looking_up: dict[str, Call] = {}
+        self._silent_until = float("-inf")
+        """Until when name servers that have not answered are not asked again about routes that we hold."""
 
     def __repr__(self) -> str:
         return f"<Routes from {';'.join(self._servers)}, {len(self._known)} known>"
@@ -39,16 +42,20 @@ class Routes:
         `TopicNotExist`, `BrokerError` and `TransportError` (with the failures of all name servers).
         """
         held = self._known.get(topic)
-        if held is not None and not refresh and held[0] > self._environment.clock():
+        if held is None:
+            route = call_with_retries(lambda: self._look_up(topic), self._options, self._environment)
+            self.keep(topic, route)
+            return route
+        if (not refresh and held[0] > self._environment.clock()) or self._silent_until > self._environment.clock():
             return held[1]
         try:
-            route = call_with_retries(lambda: self._look_up(topic), self._options, self._environment)
+            route = self._look_up(topic)
         except TopicNotExist:
             self.invalidate(topic)
             raise
         except TransportError:
-            if held is None:
-                raise
+            # Who holds many routes is not to wait for the same servers with each of them
+            self._silent_until = self._environment.clock() + _SILENT_S
             route = held[1]
         self.keep(topic, route)
         return route

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,6 +10,7 @@ from rmqio.errors import OffsetOutOfRange, RequestTimeout
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.seams import QueueClient
 
+_LOGGER = logging.getLogger(__name__)
 _ALL = MessageFilter()
 
 
@@ -21,8 +23,8 @@ def stored_ids(
 ) -> Iterator[tuple[MessageQueue, list[tuple[int, str]]]]:
     """Offset and id of each message in [begin, end) of each queue, as they are read; in order by queue.
 
-    What retention has deleted is left out, and messages that do not decode. Raises `RequestTimeout` when no queue gives
-    anything for `silence_s`, and what a reader raises.
+    What retention has deleted is left out, with a warning, and so are messages that do not decode. Raises
+    `RequestTimeout` when no queue gives anything for `silence_s`, and what a reader raises.
     """
     readers = {
         client.open_reader(queue, begin, message_filter=_ALL): end
@@ -38,6 +40,9 @@ def stored_ids(
                 try:
                     fetched = reader.poll()
                 except OffsetOutOfRange as error:
+                    if error.wanted < error.minimum:
+                        text = "%s: %d messages from offset %d on were deleted, and cannot be looked for"
+                        _LOGGER.warning(text, reader.queue, min(error.minimum, end) - error.wanted, error.wanted)
                     reader.seek(min(max(error.minimum, 0), end) if error.wanted < error.minimum else end)
                     fetched = None
                 if fetched is not None:

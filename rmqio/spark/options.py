@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -14,7 +14,7 @@ from rmqio.seams import OffsetLookup
 from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
 from rmqio.spark.secured import SECURITY_NAMES
 from rmqio.spark.values import VALUE_NAMES, Values, value_options
-from rmqio.start import LateQueue, StartFrom, StartOffsetError, clamp_offset
+from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
 from rmqio.subscription import Subscription
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_group
@@ -67,7 +67,7 @@ class Start:
 
     def check(self, queues: Collection[MessageQueue]) -> None:
         """Raises `LocalError` when an offset is given for a queue that is not read."""
-        _check_named(self.named, queues, "startingOffsets")
+        check_named([queue for queue, _ in self.named], queues, "startingOffsets")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
         """The first offset to read. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
@@ -102,7 +102,7 @@ class Stop:
 
     def check(self, queues: Collection[MessageQueue]) -> None:
         """Raises `LocalError` when an offset is given for a queue that is not read."""
-        _check_named(self.named, queues, "endingOffsets")
+        check_named([queue for queue, _ in self.named], queues, "endingOffsets")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
         """The first offset not to read. Raises `LocalError` for one that the queue has not reached."""
@@ -115,14 +115,6 @@ class Stop:
         if named > end:
             raise LocalError(f"endingOffsets: {queue} ends at {end}, before the given {named}")
         return end if named == LATEST else named
-
-
-def _check_named(named: Iterable[tuple[MessageQueue, int]], queues: Collection[MessageQueue], option: str) -> None:
-    unknown = [queue for queue, _ in named if queue not in queues]
-    if unknown:
-        raise LocalError(
-            f"{option} has an offset for {unknown[0]}, which is not read; that is {', '.join(map(str, sorted(queues)))}"
-        )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.model import MessageQueue
@@ -28,7 +28,7 @@ class Position:
     """Queues that were there then, and whose broker has not answered since."""
     is_new: bool = False
     """Whether the stream begins here."""
-    first: QueueNumbers = field(default_factory=dict)
+    first: QueueNumbers | None = None
     """At the end of the first micro-batch: where that began. Spark asks anew for the beginning until it is done."""
 
     @classmethod
@@ -44,7 +44,7 @@ class Position:
             offsets.get(_BEGAN),
             frozenset(numbers(offsets.get(_WAITING, {}))),
             bool(offsets.get(_NEW)),
-            numbers(offsets.get(_FIRST, {})),
+            numbers(offsets[_FIRST]) if _FIRST in offsets else None,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Position:
             found[_WAITING] = as_json(dict.fromkeys(self.waiting, 0))
         if self.is_new:
             found[_NEW] = True
-        if self.first:
+        if self.first is not None:
             found[_FIRST] = as_json(self.first)
         return found
 

@@ -22,8 +22,6 @@ from rmqio.start import LateQueue
 
 _LOGGER = logging.getLogger(__name__)
 _RETRY_S: Final = 1
-_LOOK_MS: Final = 2_000
-"""How long a look at all queues may take. Nobody waits for a broker that does not answer a second time."""
 _WARN_EVERY_S: Final = 60.0
 T = TypeVar("T")
 
@@ -87,7 +85,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 late = LateQueue(began_ms, None if queue in found_later.waiting else "earliest")
             return self._settings.start.resolve(queue, lookup, late)
 
-        found = resolve_all(queues, self._client, resolve, timeout_ms=_LOOK_MS)
+        found = resolve_all(queues, self._client, resolve)
         for error in found.values():
             if isinstance(error, OffsetOutOfRange):
                 raise DataLoss(error) from error
@@ -115,7 +113,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached |= found
         if reached == begun:
             return start  # word for word, by which Spark sees that there is nothing new
-        first = begun if position.is_new else {}
+        first = begun if position.is_new else None
         began_ms = position.began_ms or self._since_ms
         return Position(reached, began_ms, position.waiting.difference(found), first=first).as_json()
 
@@ -125,7 +123,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         try:
             found = self._starts(queues, position)
-        except TransportError as error:
+        except RmqioError as error:
+            if not _passes(error):
+                raise
             self._warn(error)
             return {}
         _LOGGER.info("found %s", ", ".join(f"{queue} from {begin}" for queue, begin in found.items()))
@@ -141,7 +141,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         # Spark asks anew where a new stream begins until its first micro-batch is done: what was planned holds
         until, settings = Position.of(end), self._settings
-        begun = until.numbers if start == end else until.first or Position.of(start).numbers
+        begun = Position.of(start).numbers if until.first is None else until.first
+        if start == end:
+            begun = until.numbers
         # A queue that was found by this micro-batch's planning is read from the next one on; not so in older versions
         queues = {q: stop for q, stop in until.numbers.items() if q in begun or until.began_ms is None}
         ranges = {queue: (self._begin(queue, begun, stop), stop) for queue, stop in queues.items()}
@@ -156,18 +158,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._made is not None:
             self._made.close()
 
-    def _patiently(self, ask: Callable[[], T], *also: type[RmqioError]) -> T:
-        """Asks again while brokers are restarted, for as long as a reader would wait for one.
-
-        A broker that stops takes its queues off the name servers' routes, and with the last one the topic.
-        """
-        passing: tuple[type[RmqioError], ...] = (TransportError, *also)
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Asks again while brokers are restarted or busy, for as long as a reader would wait for one."""
         deadline = time.monotonic() + self._settings.outage_timeout_s
         while True:
             try:
                 return ask()
-            except passing as error:
-                if time.monotonic() > deadline:
+            except RmqioError as error:
+                if not _passes(error) or time.monotonic() > deadline:
                     raise
                 _LOGGER.warning("asks again in %d s: %s", _RETRY_S, error)
                 time.sleep(_RETRY_S)
@@ -200,7 +198,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Those whose broker is there, and has them no more."""
         if not queues:
             return []
-        answers = self._client.look_up([OffsetQuery(queue, "min") for queue in queues], timeout_ms=_LOOK_MS)
+        answers = self._client.look_up([OffsetQuery(queue, "min") for queue in queues])
         for error in answers:
             if isinstance(error, TransportError):
                 self._warn(error)
@@ -210,7 +208,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of all queues whose brokers answer. Raises `TransportError` if none does."""
         queues = self._settings.subscription.find_queues(self._client, missing_ok=True)
         queries = [OffsetQuery(queue, "max", at_least=begun.get(queue, 0)) for queue in queues]
-        answers = self._client.look_up(queries, timeout_ms=_LOOK_MS)
+        answers = self._client.look_up(queries)
         found = self._answered(dict(zip(queues, answers, strict=True)))
         self._silent = frozenset(queues) - set(found)
         return found
@@ -222,7 +220,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def end(queue: MessageQueue, lookup: OffsetLookup) -> int:
             return lookup.max_offset(queue)
 
-        return all_or_error(resolve_all(queues, self._client, end, timeout_ms=_LOOK_MS))
+        return all_or_error(resolve_all(queues, self._client, end))
 
     def _answered(self, found: Mapping[MessageQueue, int | RmqioError | None]) -> QueueNumbers:
         """What was found, without queues whose broker does not answer, unless that is so of all of them."""
@@ -230,7 +228,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for error in found.values():
             if not isinstance(error, RmqioError):
                 continue
-            if not answered or not (isinstance(error, TransportError) or error.retriable):
+            if not answered or not _passes(error):
                 raise error
             self._warn(error)
         return answered
@@ -264,3 +262,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise error
             _LOGGER.warning("%s", error)
         return first
+
+
+def _passes(error: RmqioError) -> bool:
+    """Whether it may pass by itself: a broker that is away, or busy."""
+    return isinstance(error, TransportError) or error.retriable

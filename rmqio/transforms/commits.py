@@ -98,9 +98,11 @@ def commit_positions(
         for queue, offset in offsets.items():
             table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
         failures = _try_all(table, factory, group, on_reset)
-        while is_last and _is_waited_for(table, {queue: failures[queue] for queue in offsets if queue in failures}):
-            time.sleep(_RETRY_S)
+    while is_last and _is_waited_for(table, {queue: failures[queue] for queue in offsets if queue in failures}):
+        time.sleep(_RETRY_S)  # without the lock, which other queues' bundles take
+        with table.lock:
             failures = _try_all(table, factory, group, on_reset)
+    with table.lock:
         for queue, error in failures.items():
             table.failed += 1
             telemetry.record("commit_failures", queue_labels(queue), 1)
@@ -131,12 +133,12 @@ def _try_all(table: _Table, factory: ClientFactory, group: str, on_reset: str) -
 
 
 def _is_waited_for(table: _Table, failures: Mapping[MessageQueue, RmqioError]) -> bool:
+    """Whether one of the brokers that may come back still has time to. All are waited for at once."""
     now = time.monotonic()
-    return any(
-        now < table.patient_until.setdefault(queue.broker, now + _PATIENCE_S)
-        for queue, error in failures.items()
-        if getattr(error, "retriable", False)
-    )
+    brokers = {queue.broker for queue, error in failures.items() if getattr(error, "retriable", False)}
+    with table.lock:
+        ends = [table.patient_until.setdefault(broker, now + _PATIENCE_S) for broker in brokers]
+    return any(now < end for end in ends)
 
 
 def _commit(

@@ -254,7 +254,7 @@ class WatchFn(beam.DoFn, RestrictionProvider):
         is_due = (time.monotonic() - self._looked_at) * 1000 >= self._config.interval_ms
         if known.is_empty or self._is_waiting or is_due:
             self._looked_at = time.monotonic()
-            found = look(self._config, shared_client(self._config.factory), known)
+            found = look(self._config, shared_client(self._config.factory), known, was_waiting=self._is_waiting)
             self._is_waiting = found.is_waiting
             if tracker.try_claim(known.after(found)):
                 for queue, start in found.starts.items():
@@ -270,9 +270,14 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def look(config: DiscoveryConfig, client: QueueClient, known: Known) -> Look:
-    """Looks for queues. What fails and may pass is logged; where nothing can be read at the first look, raised."""
+def look(config: DiscoveryConfig, client: QueueClient, known: Known, *, was_waiting: bool = False) -> Look:
+    """Looks for queues. What fails and may pass is logged; where nothing can be read at the first look, raised.
+
+    `was_waiting`: whether the look before this one has seen a queue whose broker did not answer.
+    """
     is_first = known.began_ms is None and known.is_empty
+    # Before it is looked: what is added meanwhile is new
+    began_ms = now_ms() if known.began_ms is None else known.began_ms
     try:
         there = config.subscription.find_queues(client, missing_ok=not is_first)
     except RmqioError as error:
@@ -280,10 +285,9 @@ def look(config: DiscoveryConfig, client: QueueClient, known: Known) -> Look:
             raise
         # The queues that are known are read on; the next look may succeed.
         _LOGGER.warning("%s: queues could not be looked up: %s", config.subscription, error)
-        return Look({}, known.began_ms, known.waiting, bool(known.waiting))
+        return Look({}, known.began_ms, known.waiting, was_waiting or bool(known.waiting))
     if is_first:
         config.check_named(there)
-    began_ms = now_ms() if known.began_ms is None else known.began_ms
     queues = [queue for queue in sorted({*there, *known.waiting}) if queue not in known]
     found = config.starts(queues, client, began_ms=None if is_first else began_ms, were_there=known.waiting)
     gone = set() if is_first else without_gone(found)
@@ -302,7 +306,3 @@ def look(config: DiscoveryConfig, client: QueueClient, known: Known) -> Look:
     silent = [queue for queue in found if queue not in starts]
     waiting = frozenset(silent) if is_first else known.waiting.difference(starts, gone)
     return Look(starts, began_ms, waiting, bool(silent))
-
-
-def _is_number(found: object) -> bool:
-    return isinstance(found, int)

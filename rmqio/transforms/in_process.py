@@ -191,7 +191,8 @@ class ReadSubscriptionFn(ReadQueueFn):
 
     def _look(self, tracker: Any) -> None:
         client = shared_client(self._config.factory)
-        found = look(self._discovery, client, tracker.current_restriction().known)
+        known = tracker.current_restriction().known
+        found = look(self._discovery, client, known, was_waiting=self._is_waiting)
         tracker.try_claim(found)
         self._is_waiting = found.is_waiting
 

@@ -16,7 +16,7 @@ _MANY: Final = 65_536
 
 
 class KnownIds:
-    """Where ids are stored, by two of Python's hashes, 128 bits: they are keyed, and differ from process to process.
+    """Where ids are stored, by two of Python's hashes: 128 bits, keyed where PYTHONHASHSEED does not forbid it.
 
     An id that is stored several times is known at the place that was added first.
     """

@@ -29,17 +29,16 @@ _NOT_YET = {"idle_since_ms": None, "clock_ms": None, "read_ms": None}
 _SAMPLE_EVERY_S = 30.0
 _SAMPLE_WAIT_MS = 1_000
 _UNKNOWN_BYTES = 1_024.0
-_LOOK_MS = 2_000
-"""How long a look at all queues may take. Nobody waits for a broker that does not answer a second time."""
 NOT_CUT: Final = -1
 
 QueueRangeElement = tuple[str, str, int, int, int, bool]
 """Topic, broker, queue, first offset, the one after the last, and whether its reading may stop before that."""
 Position = Mapping[str, Any]
 """When the read began (`began_ms`, Unix milliseconds), queues that were there then and whose broker has not answered
-since (`waiting`), and `queues`, each by its text: where its reading began (`from`), where it is read to (`at`), where
-it ends (`stop`, if it does), the broker's end (`end`), since when nothing is left of it (`idle_since_ms`), how far the
-clock has moved its watermark (`clock_ms`), and when it was last read to its end (`read_ms`).
+since (`waiting`), queues that were found later and whose broker does not answer (`away`), and `queues`, each by its
+text: where its reading began (`from`), where it is read to (`at`), where it ends (`stop`, if it does), the broker's end
+(`end`), since when nothing is left of it (`idle_since_ms`), how far the clock has moved its watermark (`clock_ms`), and
+when it was last read to its end (`read_ms`).
 
 Older checkpoints hold what is in `queues` alone."""
 
@@ -91,7 +90,7 @@ class QueuePlanner:
             target = end if each["stop"] is None else min(each["stop"], end)
             if target < each["at"]:
                 queue = queue_of(name)
-                (minimum,) = client.look_up([OffsetQuery(queue, "min")], timeout_ms=_LOOK_MS)
+                (minimum,) = client.look_up([OffsetQuery(queue, "min")])
                 raise OffsetOutOfRange(queue, each["at"], minimum if isinstance(minimum, int) else 0, target)
             if each["at"] < target:
                 left[name] = target - each["at"]
@@ -129,7 +128,8 @@ class QueuePlanner:
 
     def partitions(self, position: Position | None) -> Mapping[str, int | None]:
         """The queues; microseconds up to which one that is idle has no more to come."""
-        found: dict[str, int | None] = dict.fromkeys((position or {}).get("waiting", ()))
+        unknown = position or {}  # where they begin is not known yet: nothing may pass them
+        found: dict[str, int | None] = dict.fromkeys([*unknown.get("waiting", ()), *unknown.get("away", ())])
         for name, each in _queues(position).items():
             if self._config.stop is not None and each["at"] >= each["stop"]:
                 continue  # at its end: it holds nobody back
@@ -193,7 +193,7 @@ class QueuePlanner:
         """The ends of queues, as far as their brokers answer: the others stand still, nor does the clock move them."""
         queries = [OffsetQuery(queue_of(name), "max", at_least=at) for name, at in read_to.items()]
         found: dict[str, int] = {}
-        for name, end in zip(read_to, client.look_up(queries, timeout_ms=_LOOK_MS), strict=True):
+        for name, end in zip(read_to, client.look_up(queries), strict=True):
             if isinstance(end, RmqioError):
                 self._pass_over(end)
             elif end is not None:
@@ -244,11 +244,14 @@ class QueuePlanner:
         queues = [queue for queue in sorted({*waiting, *self._away}) if name_of(queue) not in state["queues"]]
         if not queues:
             self._away.clear()
+            state["away"] = []
             return
+        state["away"] = [name_of(queue) for queue in queues if queue not in waiting]  # should the look fail
         found = self._discovery.starts(queues, client, began_ms=state["began_ms"], were_there=waiting)
         gone = without_gone(found)
         starts = known_starts(found, may_wait=may_wait, on_wait=self._pass_over)
         self._away = {queue for queue in found if queue not in starts and queue not in waiting}
+        state["away"] = sorted(map(name_of, self._away))
         state["queues"] |= {name_of(queue): _entry(start, None) for queue, start in starts.items()}
         state["waiting"] = [name_of(queue) for queue in waiting if queue not in starts and queue not in gone]
         if starts:
@@ -274,6 +277,7 @@ class QueuePlanner:
         return {
             "began_ms": began_ms,
             "waiting": [name_of(queue) for queue in queues if queue not in starts],
+            "away": [],
             "queues": {name_of(queue): _entry(start, stops.get(queue)) for queue, start in starts.items()},
         }
 
@@ -339,7 +343,7 @@ def _state(position: Position) -> dict[str, Any]:
     queues = {name: dict(each) for name, each in _queues(position).items()}
     is_old = "queues" not in position
     began_ms, waiting = (None, []) if is_old else (position["began_ms"], list(position["waiting"]))
-    return {"began_ms": began_ms, "waiting": waiting, "queues": queues}
+    return {"began_ms": began_ms, "waiting": waiting, "away": list(position.get("away", ())), "queues": queues}
 
 
 def _entry(start: int, stop: int | None) -> dict[str, Any]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.errors import LocalError
-from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.seams import ENDLESS_READ, ClientFactory
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
 from rmqio.transforms import read_options
+from rmqio.transforms.arriving import DescribeFn
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -28,10 +29,9 @@ from rmqio.transforms.planned import QueuePlanner
 from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
-from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
-from rmqio.wire.names import validate_queue, validate_subscription
+from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_topic
 
 
@@ -78,7 +78,7 @@ class _Read(beam.PTransform):
         if deduplicate is not None and batches:
             raise LocalError("deduplicate and batches exclude each other: duplicates are dropped one by one")
         ends, committed = _ends(stop, options), group if options.commit_offsets else None
-        read_options.refuse_idle(options, stops=ends, arrives=arrives, group=committed)
+        read_options.refuse_idle(options, start=start, stops=ends, arrives=arrives, group=committed)
         factory, made = read_options.factory_of(
             client_factory,
             name_server,
@@ -356,24 +356,9 @@ class ReadAllFromRocketMQ(_Read):
             raise LocalError("max_num_records has no meaning for ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
 
     def expand(self, pcoll: Any) -> Any:
-        fn = _DescribeFn(self._config.factory)
+        fn = DescribeFn(self._config)
         descriptors = pcoll | "To queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor)
         return self._read_queues(descriptors)
-
-
-class _DescribeFn(beam.DoFn):
-    """An element of `ReadAllFromRocketMQ` to descriptors."""
-
-    def __init__(self, factory: ClientFactory) -> None:
-        self._factory = factory
-
-    def process(self, element: str | MessageQueue | QueueDescriptor) -> Iterable[QueueDescriptor]:
-        if isinstance(element, QueueDescriptor):
-            validate_queue(element.queue)
-            return [element]
-        what = Subscription.of(element)
-        validate_subscription(what)
-        return [QueueDescriptor(queue) for queue in what.find_queues(shared_client(self._factory))]
 
 
 def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.options import ClientOptions, ReadOptions, parse_name_server
+from rmqio.options import ClientOptions, ReadOptions, WriteOptions, parse_name_server
 from rmqio.seams import ClientFactory
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
@@ -58,7 +58,7 @@ def check_filter(tags: str | None, sql_filter: str | None) -> None:
         raise LocalError("sql_filter is empty; leave it out to read everything")
 
 
-def said(options: ReadOptions | ClientOptions) -> dict[str, Any]:
+def said(options: ReadOptions | WriteOptions | ClientOptions) -> dict[str, Any]:
     """The options that are not their default, by name. What has no default is always said."""
     return {
         field.name: getattr(options, field.name)
@@ -170,10 +170,11 @@ def _refuse_beside_factory(name_server: str | None, client: ClientOptions | None
         )
 
 
-def refuse_idle(options: ReadOptions, *, stops: bool, arrives: bool, group: str | None) -> None:
+def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives: bool, group: str | None) -> None:
     """Raises `LocalError` for options that would do nothing.
 
     Args:
+      start: where queues begin for which no element says it.
       stops: whether the read is bounded.
       arrives: whether what is read arrives as elements.
       group: whose offsets are committed, if any.
@@ -195,6 +196,15 @@ def refuse_idle(options: ReadOptions, *, stops: bool, arrives: bool, group: str 
         raise LocalError(
             f"ReadOptions.new_queue_start={options.new_queue_start!r} does nothing with discovery_interval_ms=0: no "
             "queue is found later. Leave one of them out"
+        )
+    if options.on_timestamp_after_end == "fail" and start.kind != "timestamp" and not arrives:
+        raise LocalError(
+            "ReadOptions.on_timestamp_after_end='fail' does nothing without StartFrom.timestamp(...). Leave it out"
+        )
+    if "offset_commit_interval_ms" in told and group is None:
+        raise LocalError(
+            f"ReadOptions.offset_commit_interval_ms={options.offset_commit_interval_ms} does nothing where no offsets "
+            "are committed: give consumer_group and leave commit_offsets on, or leave it out"
         )
     if options.on_group_reset == "honour" and group is None:
         raise LocalError(
@@ -226,8 +236,8 @@ def shown(
     """
     found = {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
     if client is not None:
-        more = {name: value for name, value in said(client).items() if name not in ("name_servers", "security")}
-        found |= {f"client.{name}": value for name, value in more.items()}
+        names = [name for name in said(client) if name not in ("name_servers", "security")]
+        found |= {f"client.{name}": getattr(made or client, name) for name in names}  # as it is made
     if made is not None:
         found["name_server"] = ";".join(made.name_servers)
         found["security"] = describe(made.security)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rmqio.errors import RmqioError
 from rmqio.model import MessageQueue
-from rmqio.seams import ClientFactory, QueueClient
+from rmqio.seams import ClientFactory, OffsetQuery, QueueClient
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -85,9 +85,10 @@ def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool = True) ->
         return known
     end = 0
     if ask:
-        try:
-            end = shared_client(factory).max_offset(queue)
-        except RmqioError as error:
-            _LOGGER.info("%s: its size is not known: %s", queue, error)
+        (answer,) = shared_client(factory).look_up([OffsetQuery(queue, "max")])
+        if isinstance(answer, RmqioError):
+            _LOGGER.info("%s: its size is not known: %s", queue, answer)
+        else:
+            end = answer or 0
         note_backlog(factory, queue, end, None)
     return Backlog(end, _DEFAULT_MESSAGE_BYTES)

@@ -31,12 +31,11 @@ CLOCKS_DIFFER_MS: Final = 60_000
 """How much later than the broker's clock the clock may be of the machine that built the pipeline."""
 LANDING_S: Final = 1.0
 """What a writer that was killed had on its way to the broker is stored within this time after that."""
-_QUEUES: Final = "_queues"
+QUEUES: Final = "_queues"
 """Behind the name of the group; in the offsets of that one it is kept how many queues there are."""
 _COMMIT_EVERY_S: Final = 1.0
 
 Offsets = Mapping[MessageQueue, int]
-_Numbers = dict[MessageQueue, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,8 @@ class SinkState:
         self.sink = sink
         self.token = uuid.uuid4().hex
         self.turns = Turns()
-        self.known: KnownIds | None = None
-        """Ids that were found, and those that were sent since; None: nothing is repeated."""
+        self.known: dict[str, KnownIds] | None = None
+        """By topic: ids that were found, and those that were sent since; None: nothing is repeated."""
         self.generations: dict[str, int] = {}
         """How many instances of writers have looked back, by topic."""
         self.floors: dict[MessageQueue, int] = {}
@@ -80,6 +79,8 @@ class SinkState:
         self._kept_until = float("-inf")
         self._alone_until = float("-inf")
         self._stays_until: dict[MessageQueue, float] = {}
+        self._waiting: dict[MessageQueue, int] = {}
+        """Positions that are safe when a queue's has stayed for long enough."""
         self._wanted: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._committed_at = float("-inf")
@@ -95,6 +96,13 @@ class SinkState:
         """Whether instances that are over may send beside those that repeat their work: then one sends at a time."""
         return time.monotonic() < self._alone_until
 
+    @property
+    def is_started_again(self) -> bool:
+        """Whether a user has said since when an earlier run may have sent what is sent now, and that may go on."""
+        if self.sink.look_back.since_ms is None:
+            return False
+        return not self.generations or time.monotonic() <= self._kept_until
+
     def look_back(self, topic: str, *, is_new: bool, stays: bool) -> int:
         """Read the ids from the position, or from where they were read to, to the end; the generation of the topic.
 
@@ -107,19 +115,26 @@ class SinkState:
         is_first = topic not in self.generations
         if is_new and time.monotonic() - self._looked_at > LANDING_S and self._has_position(topic):
             time.sleep(LANDING_S)
+        if time.monotonic() > self._kept_until:
+            self.forget()  # it is of an earlier look, and what may be repeated now is read again
+        with self._lock:
+            self._let_go()
         ends = self.open_topic(topic, whole=True)
         ranges = {queue: (max(self._read.get(queue, 0), self._begins[queue]), end) for queue, end in ends.items()}
         count = sum(end - begin for begin, end in ranges.values() if end > begin)
         if self.known is None:
-            self.known = KnownIds()
-        if len(self.known) + count > self.sink.look_back.max_messages:
+            self.known = {}
+        known = self.known.setdefault(topic, KnownIds())
+        total = count + sum(map(len, self.known.values()))
+        if total > self.sink.look_back.max_messages:
+            later = ", or a later since=" if self.sink.group is None else ""
             raise RmqioError(
-                f"looking back in topic {topic!r} over {len(self.known) + count} messages, more than "
-                f"LookBack.max_messages={self.sink.look_back.max_messages}: give more, or a later since="
+                f"looking back in topic {topic!r} over {total} messages, more than "
+                f"LookBack.max_messages={self.sink.look_back.max_messages}: give more{later}"
             )
         began = time.monotonic()
         for queue, places in stored_ids(self.client, ranges):
-            self.known.add(queue, places)
+            known.add(queue, places)
         self._read.update({queue: end for queue, (_, end) in ranges.items()})
         self._looked_at = now = time.monotonic()
         if count:
@@ -141,16 +156,17 @@ class SinkState:
         queries = [OffsetQuery(queue, "committed", group=self.sink.group) for queue in self.client.queues(topic)]
         return any(each is not None for each in self._answers(queries))
 
-    def there(self, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None] | None:
-        """Where those ids are that are known; None: nothing is repeated any more."""
-        known = self.known  # another thread may forget it
-        if known is None:
+    def there(self, topic: str, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None] | None:
+        """Where in the topic those ids are that are known; None: nothing is repeated any more."""
+        held = self.known  # another thread may forget it
+        if held is None:
             return None
         now = time.monotonic()
         if now > self._kept_until:
             self.forget()
             return None
-        if not len(known):
+        known = held.get(topic)
+        if not known:
             return None
         found = known.find(ids)
         if any(found):  # work is still being repeated
@@ -161,6 +177,16 @@ class SinkState:
                     {queue: now + redo_s for queue, until in self._stays_until.items() if until > now}
                 )
         return found
+
+    def add_known(self, queue: MessageQueue, places: Sequence[tuple[int, str]]) -> None:
+        """What one instance has stored while others may look for it; to be called alone."""
+        held = self.known
+        if held is None or not places:
+            return
+        held.setdefault(queue.topic, KnownIds()).add(queue, places)
+        first, last = places[0][0], places[-1][0]
+        if self._read.get(queue) == first and last - first == len(places) - 1:
+            self._read[queue] = last + 1  # else the next look reads it once more
 
     def forget(self) -> None:
         """Nothing is repeated from now on."""
@@ -187,7 +213,7 @@ class SinkState:
         by_time = self._numbers(queues, "time", built_ms if since is None else min(since, built_ms))
         begins = {queue: min(by_time[queue], end) for queue, end in ends.items()}
         if sink.group is not None:
-            self._count(queues, sink.group + _QUEUES, must=whole)
+            self._count(queues, sink.group + QUEUES, must=whole)
             asked = [OffsetQuery(queue, "committed", group=sink.group) for queue in queues]
             positions = dict(zip(queues, self._answers(asked), strict=True))
             self._commit({queue: begins[queue] for queue in queues if positions[queue] is None}, must=True)
@@ -261,8 +287,8 @@ class SinkState:
         now = time.monotonic()
         with self._lock:
             for queue, offset in offsets.items():
-                if now >= self._stays_until.get(queue, now):
-                    self._wanted[queue] = max(offset, self._wanted.get(queue, 0))
+                self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
+            self._let_go()
             if now - self._committed_at < _COMMIT_EVERY_S:
                 return
             self._committed_at = now
@@ -271,6 +297,14 @@ class SinkState:
             self._commit(moved)
         except RmqioError as error:
             _LOGGER.warning("group %s: the position of the sink was not moved: %s", self.sink.group, error)
+
+    def _let_go(self) -> None:
+        """Positions that have waited for long enough; to be called with the lock."""
+        now = time.monotonic()
+        for queue, offset in [*self._waiting.items()]:
+            if now >= self._stays_until.get(queue, now):
+                self._wanted[queue] = max(offset, self._wanted.get(queue, 0))
+                del self._waiting[queue]
 
     def _commit(self, offsets: Offsets, *, must: bool = False) -> None:
         if not offsets or self.sink.group is None:

@@ -25,6 +25,7 @@ class Turns:
             self._waiting += alone
             try:
                 if not self._changed.wait_for(lambda: self._is_free(alone), timeout_s):
+                    self._changed.notify_all()  # who waited behind this one may go on
                     raise TransportError(f"another writer of this process has been sending for {timeout_s:.0f} s")
             finally:
                 self._waiting -= alone

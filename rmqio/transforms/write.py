@@ -21,9 +21,10 @@ from rmqio.options import WriteOptions, parse_name_server
 from rmqio.seams import IDS, RANDOM_IDS, ClientFactory
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
+from rmqio.transforms import write_options
 from rmqio.transforms.default_ids import DefaultIds, default_ids
 from rmqio.transforms.selector import TopicSelector, as_selector
-from rmqio.transforms.sink import Sink
+from rmqio.transforms.sink import QUEUES, Sink
 from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
 from rmqio.transforms.write_fn import WriteFn
 from rmqio.transforms.write_once import MARKS, MovePosition
@@ -132,11 +133,12 @@ class WriteToRocketMQ(beam.PTransform):
         self._maker = MessageMaker(topic, as_selector(selector), serializer, id_fn)
         self._ordered = ordered_by_sharding_key
         self._with_sent = with_sent
+        write_options.refuse_idle(self._options)
         self._name_servers: tuple[str, ...] = ()
         if client_factory is None:
             self._name_servers = parse_name_server(name_server or self._options.name_server)
-        elif name_server is not None:
-            raise LocalError("name_server and client_factory are both given; the factory knows its name server already")
+        else:
+            write_options.refuse_beside_factory(name_server, security, options)
         self._client_factory = client_factory
         if backend not in ("remoting", "librocketmq"):
             raise LocalError(f"backend is {backend!r}; it must be 'remoting' or 'librocketmq'")
@@ -169,6 +171,7 @@ class WriteToRocketMQ(beam.PTransform):
                 "producer_group="
             )
         validate_group(self._position_group)
+        validate_group(self._position_group + QUEUES)
 
     def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
         """Hand `failed` to Beam's error handler; None: only to the result."""
@@ -252,31 +255,15 @@ class WriteToRocketMQ(beam.PTransform):
     def _backend_factory(self) -> ClientFactory:
         # Imported here: who brings a factory of their own needs no sockets.
         from rmqio.client.factory import RemotingClientFactory
-        from rmqio.options import ClientOptions
 
-        options = self._options
-        client_options = ClientOptions(
-            name_servers=self._name_servers,
-            request_timeout_ms=options.request_timeout_ms,
-            max_retries=options.max_retries,
-            max_in_flight=options.max_in_flight,
-            route_refresh_ms=options.name_server_poll_interval_ms,
-            heartbeat_ms=options.broker_heartbeat_interval_ms,
-            namespace=options.namespace,
-            vip_channel=options.vip_channel,
-            compress_over_bytes=options.compress_over_bytes,
-            compression=options.compression,
-            compression_level=options.compression_level,
-            create_topics=options.create_topics,
-            security=options.security,
-            # A replica that is behind would not know of a message that is there, and it would be sent again
-            replica_reads=self._exactly_once is None,
-        )
+        # A replica that is behind would not know of a message that is there, and it would be sent again
+        replica_reads = self._exactly_once is None
+        made = write_options.client_options(self._name_servers, self._options, replica_reads=replica_reads)
         if self._backend == "librocketmq":
             from rmqio.librocketmq import LibrocketmqClientFactory
 
-            return LibrocketmqClientFactory(client_options)
-        return RemotingClientFactory(client_options)
+            return LibrocketmqClientFactory(made)
+        return RemotingClientFactory(made)
 
     def _check_element_type(self, element_type: Any) -> None:
         """What can be known to fail for every element is refused before anything runs."""
@@ -293,7 +280,7 @@ class WriteToRocketMQ(beam.PTransform):
             )
 
     def display_data(self) -> dict[str, Any]:
-        maker, options = self._maker, self._options
+        maker = self._maker
         shown: dict[str, Any] = {
             "topic": maker.topic,
             "name_server": ";".join(self._name_servers) or None,
@@ -308,13 +295,7 @@ class WriteToRocketMQ(beam.PTransform):
             "backend": None if self._client_factory is not None else self._backend,
             "ordered_by_sharding_key": self._ordered,
             "with_sent": self._with_sent,
-            "batch_flush": options.batch_flush,
-            "max_batch_messages": options.max_batch_messages,
-            "max_batch_bytes": options.max_batch_bytes,
-            "asynchronous": options.asynchronous,
-            "max_in_flight": options.max_in_flight,
-            "max_retries": options.max_retries,
-            "request_timeout_ms": options.request_timeout_ms,
+            **write_options.shown(self._options, of_client=self._client_factory is None),
         }
         return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
 

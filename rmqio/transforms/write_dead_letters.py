@@ -54,7 +54,7 @@ class WriteDeadLetters(beam.PTransform):
     ) -> None:
         super().__init__()
         options = options or WriteOptions()
-        if options.compress_over_bytes is None:
+        if client_factory is None and options.compress_over_bytes is None:
             options = dataclasses.replace(options, compress_over_bytes=_COMPRESS_OVER_BYTES)
         self._write = WriteToRocketMQ(
             topic,

@@ -41,7 +41,8 @@ class WriteOnce:
         self._sleep = sleep
         self._looked: dict[str, int] = {}
         """The generation of each topic that was looked back in."""
-        self._looks = True
+        self._looks = self._is_repeat = True
+        self._attempt: attempts.Attempt | None = None
         self._commits_together = False
         self._safe: Offsets = {}
         self._has_sent = False
@@ -52,10 +53,13 @@ class WriteOnce:
         """A bundle begins."""
         attempt = attempts.current()
         if attempt is not None:
-            self._looks = attempt.may_be_repeat
+            self._is_repeat = attempt.may_be_repeat
+            self._looks = attempt.may_be_repeat or self._state.is_started_again
             self._commits_together = attempt.commits_together
-            self._looked.clear()
-            if not attempt.may_be_repeat:
+            if attempt is not self._attempt:  # bundles of one attempt look once
+                self._attempt = attempt
+                self._looked.clear()
+            if not self._looks:
                 self._state.forget()
         # Bundles that are committed now are of an earlier commit than this one will be of: see `mark`
         self._safe = self._state.all_final()
@@ -85,24 +89,17 @@ class WriteOnce:
     def sending(self, topic: str) -> Iterator[None]:
         state, patience_s = self._state, self._sink.look_back.outage_timeout_s
         if not state.is_open(topic):
-            with state.turns.taken(alone=True, timeout_s=patience_s):
-                if not state.is_open(topic):
-                    self._patiently(lambda: state.open_topic(topic))
+            self._alone(lambda: None if state.is_open(topic) else state.open_topic(topic))
         while True:
             with state.turns.taken(alone=self._looks and state.is_mixed, timeout_s=patience_s):
                 if not self._must_look(topic):
                     yield
                     return
-            with state.turns.taken(alone=True, timeout_s=patience_s):
-                if self._must_look(topic):
-                    is_new = topic not in self._looked
-                    self._looked[topic] = self._patiently(
-                        lambda is_new=is_new: state.look_back(topic, is_new=is_new, stays=not self._commits_together)  # type: ignore[misc]
-                    )
+            self._alone(lambda: self._look(topic))
 
     def take_out(self, batch: Batch) -> Batch:
         ids = [each or "" for each in batch.ids]
-        places = self._state.there(ids) if self._looks else None
+        places = self._state.there(batch.queue.topic, ids) if self._looks else None
         if places is None or not any(places):
             return batch
         left, found = batch.parted([place is None for place in places])
@@ -118,14 +115,21 @@ class WriteOnce:
         state = self._state
         for queue, last in _lasts(results).items():
             state.stored(queue, last)
-        known = state.known if self._looks and state.is_mixed else None
-        if known is not None:  # an instance that is over, or repeats this one's work, must find it
+        if self._looks and state.is_mixed:  # an instance that is over, or repeats this one's work, must find it
             for queue in {result.queue for result in results}:
-                known.add(queue, [(each[1], each[2]) for each in results if each[0] == queue])
+                state.add_known(queue, [(each[1], each[2]) for each in results if each[0] == queue])
         self._has_sent = True
 
+    def _look(self, topic: str) -> None:
+        if self._must_look(topic):
+            is_new, stays = topic not in self._looked, not self._commits_together
+            self._looked[topic] = self._state.look_back(topic, is_new=is_new, stays=stays)
+
     def _must_look(self, topic: str) -> bool:
-        return self._looks and self._looked.get(topic, -1) < self._state.generations.get(topic, 0)
+        generation = self._state.generations.get(topic, 0)
+        if not self._is_repeat:  # of a run that was started again by hand: one look of the process does
+            return self._looks and not generation
+        return self._looks and self._looked.get(topic, -1) < generation
 
     # ---- the lookup ------------------------------------------------------------------------------------------------
 
@@ -149,15 +153,19 @@ class WriteOnce:
                     found.setdefault(message_id, offset)
         return found
 
-    def _patiently(self, look: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + self._sink.look_back.outage_timeout_s
+    def _alone(self, look: Callable[[], object]) -> None:
+        """Looks, with a turn alone; while brokers are away again and again, and others have their turns in between."""
+        patience_s = self._sink.look_back.outage_timeout_s
+        deadline = time.monotonic() + patience_s
         while True:
             try:
-                return look()
+                with self._state.turns.taken(alone=True, timeout_s=patience_s):
+                    look()
+                return
             except RmqioError as error:
                 if not (error.retriable or error.stale_route) or time.monotonic() >= deadline:
                     raise
-                self._sleep(LANDING_S)
+            self._sleep(LANDING_S)
 
 
 def _lasts(results: Sequence[SendResult]) -> dict[MessageQueue, int]:

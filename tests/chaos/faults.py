@@ -20,8 +20,8 @@ LONGEST_S: Final = 8.0
 class Fault:
     """Something that goes wrong, and is repaired a while later.
 
-    `target` is what it happens to: two faults of one target do not go together. `rank`: what is repaired first, since
-    a broker that starts waits for a name server.
+    `target` is what it happens to: two faults of one target do not go together. `strike` returns False when there was
+    nothing to strike. `rank`: what is repaired first, since a broker that starts waits for a name server.
     """
 
     kind: str

@@ -144,8 +144,7 @@ class Chaos:
             self._watch(blow.pause_s)
             for fault in blow.faults:
                 self._tell(str(fault))
-                self._struck[fault.sort] += 1
-                self._during(fault.strike)
+                self._struck[fault.sort] += self._during(fault.strike) is not False
             self._watch(blow.lasts_s)
             for fault in sorted(blow.faults, key=lambda fault: fault.rank):
                 if fault.repair is not None:
@@ -176,6 +175,8 @@ class Chaos:
         self._subject.kill()
         self._audit(stored)
         self._figures()
+        if not any(writer.acked for writer in self._writers):
+            report.errors.append("nothing was acknowledged, so nothing has been shown")
         return report
 
     # ---- parts ------------------------------------------------------------------------------------------------------
@@ -191,13 +192,13 @@ class Chaos:
             self._queues += 1
             self._cluster.create_topic(SOURCE, self._queues)
 
-    def _during(self, action: Callable[[], object]) -> None:
-        """Watch while it is done."""
+    def _during(self, action: Callable[[], object]) -> object:
+        """Watch while it is done; what it returns."""
         with ThreadPoolExecutor(1) as executor:
             future = executor.submit(action)
             while not future.done():
                 self._watch(0.1)
-            future.result()
+            return future.result()
 
     def _await_pipelines(self) -> None:
         """Until they read."""
@@ -253,7 +254,7 @@ class Chaos:
     def _figures(self) -> None:
         writers = self._writers
         self.report.figures = {
-            "faults": ", ".join(f"{count} x {sort}" for sort, count in sorted(self._struck.items())) or "none",
+            "faults": ", ".join(f"{count} x {sort}" for sort, count in sorted(self._struck.items()) if count) or "none",
             "tries repeated": f"{sum(writer.retries for writer in writers):,}",
             "tries of unknown outcome": f"{sum(writer.unknown_outcomes for writer in writers):,}",
             "longest wait for an acknowledgement": f"{max(writer.longest_wait_s for writer in writers):.1f} s",

@@ -96,22 +96,32 @@ class Stream:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 job.kill()
 
-    def _kill_worker(self) -> None:
+    def _kill_worker(self) -> bool:
         """If there is one by now."""
         job = self._job
-        if job is not None and self.is_reading():
+        if job is None or not self.is_reading():
+            return False
+        try:
             job.kill_worker()
-            self._workers_killed += 1
+        except ProcessLookupError:  # between two tasks, or it has just ended
+            return False
+        self._workers_killed += 1
+        return True
 
     def look(self) -> None:
-        job = self._job
-        if job is not None and job.process.poll() is not None:
+        with self._lock:  # or it may be killed on purpose between the two
+            job = self._job
+            has_ended = job is not None and job.process.poll() is not None
+        if job is not None and has_ended:
             text = job.log.read_text()[-6000:]
             raise AssertionError(f"{self.title} has ended by itself with {job.process.returncode}:\n{text}")
 
     def is_reading(self) -> bool:
-        files = self._checkpoint.glob(self._commits)
-        return any(_changed_at(file) > self._began_at for file in files)
+        while True:
+            try:
+                return any(_changed_at(file) > self._began_at for file in self._checkpoint.glob(self._commits))
+            except FileNotFoundError:  # a folder has gone while it was looked into: Flink keeps the newest ones only
+                continue
 
     @property
     def opening(self) -> Sequence[Fault]:
@@ -125,12 +135,14 @@ class Stream:
         found = [self._killing] * _WEIGHT
         return [*found, Fault("kill", "worker of the stream", self._kill_worker)] if self._has_workers else found
 
-    def _kill_unless_it_starts(self) -> None:
+    def _kill_unless_it_starts(self) -> bool:
         """It may be killed while it starts, but not twice in a row: it would come to nothing."""
         is_reading = self.is_reading()
-        if is_reading or self._was_reading:
-            self._was_reading = is_reading
-            self.kill()
+        if not (is_reading or self._was_reading):
+            return False
+        self._was_reading = is_reading
+        self.kill()
+        return True
 
     def _start_if_killed(self) -> None:
         if self._job is None:

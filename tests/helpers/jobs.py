@@ -46,7 +46,7 @@ class Job:
         self.process.wait(30)
 
     def kill_worker(self) -> int:
-        """Kills one of Spark's Python workers; its process id."""
+        """Kills one of Spark's Python workers; its process id. Raises `ProcessLookupError` when there is none."""
         names: dict[int, str] = {}
         parents: dict[int, int] = {}
         for folder in Path("/proc").glob("[0-9]*"):
@@ -58,9 +58,11 @@ class Job:
             if int(after_name[3]) == self.process.pid:  # the session
                 names[int(folder.name)], parents[int(folder.name)] = name, int(after_name[1])
         is_daemon = {pid: "-m rmqio.runners.spark.daemon" in name for pid, name in names.items()}
-        worker = max(pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid]))
-        os.kill(worker, signal.SIGKILL)
-        return worker
+        workers = [pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid])]
+        if not workers:
+            raise ProcessLookupError("no Python worker of Spark's runs")
+        os.kill(max(workers), signal.SIGKILL)
+        return max(workers)
 
 
 def _heed_interrupts() -> None:

@@ -18,11 +18,11 @@ from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadFromRo
 from rmqio.model import Record
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.transforms.arriving import DescribeFn
 from rmqio.transforms.discovery import DiscoverFn, WatchFn
 from rmqio.transforms.in_process import ReadSubscriptionFn
 from rmqio.transforms.planned import QueuePlanner, queue_of
 from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.read import _DescribeFn
 from rmqio.transforms.read_fn import BoundedReadFn, UnboundedReadFn
 from rmqio.transforms.watermark import QueueWatermarks
 from tests.helpers.reading import Finalizer
@@ -131,7 +131,7 @@ class Reading:
             tracker.check_done()
             self._known = tracker.deferred_status()[0]
         elif not self._has_looked:
-            fn = _DescribeFn(self.config.factory) if self.mode == ALL else DiscoverFn(self.discovery)
+            fn = DescribeFn(self.config) if self.mode == ALL else DiscoverFn(self.discovery)
             found = list(fn.process("t" if self.mode == ALL else b""))  # type: ignore[arg-type]
         self._has_looked = True
         for descriptor in found:

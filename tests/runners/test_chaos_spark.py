@@ -25,4 +25,5 @@ def test_a_stream_under_random_faults_loses_nothing_and_counts_nothing_twice(tmp
         chaos.rage(60)
         report = chaos.settle()
     print(report)
+    assert int(report.figures["lives of the program"]) > 1, "it was killed at least once"
     assert report.is_good, f"{report}\nledgers and logs in {tmp_path}"

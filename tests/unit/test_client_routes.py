@@ -139,6 +139,24 @@ def test_old_route_serves_while_no_name_server_answers() -> None:
     assert setup.routes.master("t", "a") == "b1:1"
 
 
+def test_name_servers_that_do_not_answer_are_waited_for_once_and_not_with_each_topic() -> None:
+    server = NameServer()
+    setup = Setup(server)
+    topics = [f"t{number}" for number in range(5)]
+    for topic in topics:
+        setup.routes.route(topic)
+    server.says = 1  # not ready
+    setup.clock.advance(3_600)
+    asked = len(server.asked)
+    for topic in topics * 3:
+        assert setup.routes.route(topic).queues
+    assert len(server.asked) == asked + 1
+    assert not setup.clock.sleeps, "an old route is better than a new one later"
+    server.says = "b2:1"
+    setup.clock.advance(3_600)
+    assert setup.routes.master("t0", "a") == "b2:1"
+
+
 def test_held_address_outlives_a_name_server_that_forgot_the_topic() -> None:
     server = NameServer()
     setup = Setup(server)

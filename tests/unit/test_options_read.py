@@ -149,7 +149,8 @@ def outcome(act: Callable[[], Any]) -> Any:
 def commits(mode: str, cluster: InMemoryCluster, options: dict[str, Any], **arguments: Any) -> list[tuple[str, int]]:
     """What two bundles commit, one right after the other."""
     fill(cluster, 5)
-    made = reading(mode, cluster, {"offset_commit_interval_ms": 0} | options, **arguments)
+    at_once = {"offset_commit_interval_ms": 0} if options.get("commit_offsets", True) else {}
+    made = reading(mode, cluster, at_once | options, **arguments)
     for _ in range(2):
         made.bundle()
         made.commit()

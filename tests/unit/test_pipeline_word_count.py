@@ -140,6 +140,15 @@ def queues_of(cluster: InMemoryCluster) -> set[MessageQueue]:
     return {record.queue for record in cluster.records("src")}
 
 
+def test_totals_of_two_runs_are_different_messages_though_they_are_equal(cluster: InMemoryCluster) -> None:
+    """The group's next run reads other sentences: a reader that drops copies must count both."""
+    for sentence in (b"red apple", b"red car"):
+        fill(cluster, sentence)
+        run(cluster, "--consumer_group=g", "--start=group:earliest")
+    assert totals(cluster).count(("red", 1)) == 2
+    assert len({record.message_id for record in cluster.records("dst")}) == 4
+
+
 def test_a_missing_sink_fails_the_job(cluster: InMemoryCluster) -> None:
     fill(cluster, b"a b")
     with pytest.raises(Exception, match=r"'none'.*TOPIC_NOT_EXIST"):

@@ -17,12 +17,13 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rmqio.errors import BrokerSilent, LocalError, RmqioError, TransportError
+from rmqio.errors import BrokerSilent, LocalError, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue
 from rmqio.spark.options import read_settings
 from rmqio.spark.ranges import DataLoss
 from rmqio.spark.source import RocketMQReader
 from rmqio.spark.stream import QueuesLost, RocketMQStreamReader
+from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.reading import T0, append
 
@@ -96,6 +97,39 @@ def test_a_first_micro_batch_that_failed_is_read_again_as_it_was_planned(
     parts = restarted.partitions(restarted.initialOffset(), end)
     assert read(restarted, parts) == list(range(100, 105))
     assert read(restarted, restarted.partitions(end, restarted.latestOffset(end, ALL))) == list(range(105, 112))
+
+
+def test_a_stream_that_began_before_its_topic_is_read_again_as_it_was_planned(
+    cluster: InMemoryCluster, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    def later() -> RocketMQStreamReader:
+        reader = stream(startingOffsets="latest")
+        reader._settings = dataclasses.replace(reader._settings, subscription=Subscription.of(re.compile("u.*")))
+        return reader
+
+    reader = later()
+    begin = reader.initialOffset()
+    cluster.create_topic("u1", 1)
+    for _ in range(10):
+        cluster.append("u1", b"x", queue_id=0)
+    end = reader.latestOffset(begin, ALL)
+    restarted = later()
+    assert read(restarted, restarted.partitions(restarted.initialOffset(), end)) == []
+    assert read(restarted, restarted.partitions(end, restarted.latestOffset(end, ALL))) == list(range(10))
+
+
+@pytest.mark.parametrize("error", [SystemBusy(2, "busy", "min"), TransportError("away")])
+def test_a_late_queue_whose_broker_is_busy_is_asked_again(
+    cluster: InMemoryCluster, queue: MessageQueue, error: RmqioError, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    reader = stream(startingOffsets="earliest")
+    begin = reader.latestOffset(reader.initialOffset(), ALL)
+    (late,) = cluster.add_queues("t", 1)
+    cluster.append("t", b"x", queue_id=late.queue_id)
+    cluster.fail_next("min_offset", error, queue=late)
+    assert reader.latestOffset(begin, ALL) == begin
+    found = reader.latestOffset(begin, ALL)
+    assert read(reader, reader.partitions(found, reader.latestOffset(found, ALL))) == [0]
 
 
 def test_available_now_ends_at_its_target(
@@ -273,7 +307,9 @@ def test_an_offset_of_a_queue_that_is_not_read_is_refused(
     option: str, cluster: InMemoryCluster, queue: MessageQueue
 ) -> None:
     reader = RocketMQReader(settings(cluster, False, {option: '{"typo": {"b": {"0": 5}}}'}), ("queueOffset",))
-    with pytest.raises(LocalError, match=f"{option} has an offset for .*typo.*, which is not read"):
+    with pytest.raises(
+        LocalError, match=f"{option} has an offset for .*typo.*, which is not .*: the nearest of those is"
+    ):
         reader.partitions()
 
 

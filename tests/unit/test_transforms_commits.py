@@ -14,7 +14,14 @@ from rmqio.errors import BrokerError, GroupOffsetReset, RmqioError, SystemBusy, 
 from rmqio.model import MessageQueue
 from rmqio.seams import QueueClient
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
+from rmqio.transforms.commits import (
+    begin_reading,
+    commit_position,
+    commit_positions,
+    is_commit_due,
+    raise_reset,
+    take_counts,
+)
 from rmqio.transforms.shared import close_shared_clients
 
 GROUP = "g"
@@ -222,3 +229,25 @@ def test_the_callback_pickles_so_that_another_process_can_run_it(
 ) -> None:
     pickle.loads(pickle.dumps(functools.partial(commit_position, factory, GROUP, QUEUE, 8)))()
     assert cluster.committed(GROUP, QUEUE) == 8
+
+
+def test_brokers_are_waited_for_at_once_and_nobody_else_waits(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("rmqio.transforms.commits.time", clock)
+    away = cluster.create_topic("u", 1, ["broker-b", "broker-c", "broker-d"])
+    for queue in away:
+        cluster.fail_next("committed_offset", TransportError("away"), times=10_000, queue=queue)
+    slept: list[bool] = []
+    sleep = clock.sleep
+
+    def sleep_and_count(seconds: float) -> None:
+        sleep(seconds)
+        slept.append(take_counts(factory, GROUP) == (0, 0))  # it would wait for the lock, for ever
+
+    monkeypatch.setattr(clock, "sleep", sleep_and_count)
+    began = clock.monotonic()
+    commit_positions(factory, GROUP, dict.fromkeys(away, 5), is_last=True)
+    assert 10 <= clock.monotonic() - began <= 30, "not one after the other"
+    assert slept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from rmqio.errors import BrokerSilent, LocalError, NoPermission, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StartOffsetError, StopAt
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import (
     DiscoverFn,
@@ -328,6 +329,46 @@ def test_watch_waits_for_a_silent_broker_and_then_starts_its_queue_as_if_it_had_
     assert watch.restriction.waiting == frozenset()
     watch.bundle()
     assert watch.estimator.current_watermark() > MIN_TIMESTAMP
+
+
+def test_a_queue_that_is_added_during_the_first_look_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("rmqio.transforms.discovery.time", clock)
+    find = Subscription.find_queues
+    with InMemoryCluster(clock=clock) as cluster:
+        filled(cluster, 1)
+
+        def find_and_add(self: Subscription, client: Any, *, missing_ok: bool = False) -> list[MessageQueue]:
+            found = find(self, client, missing_ok=missing_ok)
+            if not missing_ok:
+                clock.advance(1)
+                (added,) = cluster.add_queues("t", 1)
+                for _ in range(5):
+                    cluster.append("t", b"", queue_id=added.queue_id)
+                clock.advance(1)
+            return found
+
+        monkeypatch.setattr(Subscription, "find_queues", find_and_add)
+        clock.advance(1)
+        watch = Watch(config(cluster, interval_ms=0, start=StartFrom.latest()))
+        watch.bundle()
+        (late,) = watch.bundle()
+        assert late.start == StartFrom.resolved(late.queue, 0)
+
+
+def test_a_look_that_fails_does_not_forget_that_a_queue_waits(cluster: InMemoryCluster) -> None:
+    filled(cluster, 1)
+    watch = Watch(config(cluster, interval_ms=0))
+    watch.bundle()
+    (late,) = cluster.add_queues("t", 1)
+    cluster.fail_next("min_offset", BrokerSilent("silent"), queue=late)
+    before = watch.estimator.current_watermark()
+    watch.bundle()
+    cluster.fail_next("queues", TransportError("no name server"))
+    time.sleep(0.002)
+    watch.bundle()
+    assert watch.estimator.current_watermark() == before
+    assert [descriptor.queue for descriptor in watch.bundle()] == [late]
 
 
 @pytest.mark.parametrize("waits", [True, False])

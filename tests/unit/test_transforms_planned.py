@@ -292,6 +292,29 @@ def test_a_queue_whose_broker_is_away_stands_still_and_the_others_go_on(
     assert ranges(planner, third, advance(planner, third)) == {N0: (3, 5)}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_watermark_waits_for_a_late_queue_whose_broker_is_silent(
+    is_restarted: bool, clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 3)
+    planner = planner_of(clocked, interval_ms=1_000, options=ReadOptions(idle_timeout_ms=1_000))
+    first = advance(planner, None)
+    (late,) = clocked.add_queues("t", 1)
+    clocked.fail_next("min_offset", BrokerSilent("silent"), queue=late, times=2)
+    clock.advance(5)
+    second = advance(planner, first)
+    assert planner.partitions(second)[N1] is None
+    if is_restarted:
+        planner = planner_of(clocked, interval_ms=1_000, options=ReadOptions(idle_timeout_ms=1_000))
+        assert planner.partitions(second)[N1] is None, "it is in the checkpoint"
+    third = advance(planner, second)
+    assert planner.partitions(third)[N1] is None
+    clock.advance(5)
+    fourth = advance(planner, third)
+    assert N1 in fourth["queues"]
+    assert fourth["away"] == []
+
+
 def late_cluster(cluster: InMemoryCluster, clock: ManualClock) -> int:
     """Messages are stored around when a read begins: three before, two after. Returns when it does."""
     clock.advance(T0 / 1000 + 3 - clock.time())

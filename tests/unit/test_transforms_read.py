@@ -529,3 +529,21 @@ def test_read_all_fails_on_a_missing_topic(cluster: InMemoryCluster) -> None:
     _ = pipeline | beam.Create(["gone"]) | read_all(cluster)
     with pytest.raises(Exception, match="gone"):
         pipeline.run()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"start": StartFrom.specific_offsets({MessageQueue("t", "brokr-a", 0): 1})},
+        {"stop": StopAt.offsets({MessageQueue("t", "broker-a", 7): 1, MessageQueue("u", "broker-a", 0): 1})},
+    ],
+)
+@pytest.mark.parametrize("element", ["t", MessageQueue("t", "broker-a", 1)])
+def test_read_all_refuses_an_offset_of_a_queue_that_does_not_exist(
+    cluster: InMemoryCluster, named: dict[str, Any], element: Any
+) -> None:
+    fill(cluster, 3, 2)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | beam.Create([element], reshuffle=False) | read_all(cluster, **named)
+    with pytest.raises(Exception, match=r"has an offset for queue t/.*, which is not among the queues that are read: "):
+        pipeline.run()

@@ -254,6 +254,9 @@ def test_what_a_factory_knows_is_not_said_beside_it(make: Make, given: dict[str,
         (one, {"new_queue_start": "latest", "discovery_interval_ms": 0}, {}, "nothing with discovery_interval_ms=0"),
         (one, {"on_group_reset": "honour"}, {}, "on_group_reset='honour' does nothing without commits"),
         (one, {"on_group_reset": "honour", "commit_offsets": False}, {"consumer_group": "g"}, "without commits"),
+        (one, {"offset_commit_interval_ms": 1}, {}, "offset_commit_interval_ms=1 does nothing where no offsets are"),
+        (one, {"offset_commit_interval_ms": 1, "commit_offsets": False}, {"consumer_group": "g"}, "nothing where no"),
+        (one, {"on_timestamp_after_end": "fail"}, {}, "on_timestamp_after_end='fail' does nothing without StartFrom"),
         (ReadAllFromRocketMQ, {"discovery_interval_ms": 5}, {}, "does nothing here: a topic is looked up once"),
         (ReadAllFromRocketMQ, {"new_queue_start": "latest"}, {}, "new_queue_start='latest' does nothing"),
         (ReadAllFromRocketMQ, {"topic": "t"}, {}, "ReadOptions.topic='t' does nothing on ReadAllFromRocketMQ"),
@@ -334,6 +337,12 @@ def test_display_data_has_the_clients_options_and_no_secret() -> None:
         for name in found
         if name.startswith("client.") and name not in ("client.pull_group", "client.long_poll_ms")
     ]
+
+
+def test_display_data_has_what_the_client_is_made_of() -> None:
+    at = ClientOptions(AT, route_refresh_ms=25_000)
+    assert shown(one(client=at))["client.route_refresh_ms"] == 15_000, "half of the interval of looks"
+    assert shown(one(client=at, stop=TO_THE_END))["client.route_refresh_ms"] == 25_000
 
 
 def test_a_factory_of_ones_own_is_told_by_name() -> None:

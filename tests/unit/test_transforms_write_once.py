@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import apache_beam as beam
@@ -26,7 +27,7 @@ from rmqio.options import WriteOptions
 from rmqio.runners.capabilities import Need
 from rmqio.runners.needs import needs_of
 from rmqio.sending import certain
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms import sink as sinks
 from rmqio.transforms import write_once
 from rmqio.transforms.sink import Sink, SinkState, state_of
@@ -373,6 +374,7 @@ def test_a_busy_broker_is_tried_again(cluster: InMemoryCluster) -> None:
         ({"exactly_once": LookBack("g"), "backend": "librocketmq"}, "repeats sends by itself"),
         ({"exactly_once": True}, "must be rmqio.LookBack"),
         ({"exactly_once": LookBack("no group")}, "group"),
+        ({"exactly_once": LookBack("g" * 118)}, "group"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -381,7 +383,17 @@ def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"group": 1}, {"since": "now"}, {"since": dt.datetime(2026, 1, 1)}, {"redo_within_s": 0}]
+    "arguments",
+    [
+        {"group": 1},
+        {"since": "now"},
+        {"since": dt.datetime(2026, 1, 1)},
+        {"since": -1},
+        {"redo_within_s": 0},
+        {"redo_within_s": float("nan")},
+        {"outage_timeout_s": float("inf")},
+        {"max_messages": 1.5},
+    ],
 )
 def test_a_look_back_is_checked(arguments: dict[str, Any]) -> None:
     with pytest.raises(LocalError, match=f"LookBack.{next(iter(arguments))} is "):
@@ -419,3 +431,113 @@ def test_what_is_in_the_sink_is_never_asked_of_a_replica_which_may_be_behind() -
     exact = WriteToRocketMQ("t", name_server="h:1", id_fn=str, exactly_once=LookBack(group="g"))
     usual = WriteToRocketMQ("t", name_server="h:1")
     assert [each._backend_factory().options.replica_reads for each in (exact, usual)] == [False, True]  # type: ignore[attr-defined]
+
+
+# ---- several topics, several looks ----------------------------------------------------------------------------------
+
+
+class FanOut(Writer):
+    """Each number goes to both topics, with one id."""
+
+    def __init__(self, cluster: InMemoryCluster, sink: Sink | None = None, attempt: Attempt | None = None) -> None:
+        super().__init__(cluster, sink, attempt)
+        self.fn.teardown()
+        maker = MessageMaker(None, id_fn=lambda message: message.keys[0])
+        options = WriteOptions(max_batch_messages=3)
+        self.fn = WriteFn(maker, InMemoryClientFactory(cluster.name), "g", options, sink=self.sink)
+        self.fn.setup()
+
+    def process(self, numbers: range) -> list[Any]:
+        for topic in ("t", "u"):
+            for number in numbers:
+                message = Message(b"%d" % number, topic=topic, keys=(f"id-{number}",))
+                list(self.fn.process(message, WindowedValue(message, 0, (GlobalWindow(),))) or ())
+        return []
+
+
+def test_what_is_in_one_topic_is_not_taken_for_what_is_in_another(cluster: InMemoryCluster) -> None:
+    cluster.create_topic("u", 4)
+    Writer(cluster).run(range(6))  # the same ids, and killed before it comes to the other topic
+    sinks._states.clear()
+    FanOut(cluster).run(range(8))
+    for topic in ("t", "u"):
+        assert sorted(int(record.body) for record in cluster.records(topic)) == [*range(8)]
+
+
+def test_a_run_that_is_started_again_by_hand_looks_whatever_its_runner_says(cluster: InMemoryCluster) -> None:
+    first = Sink(InMemoryClientFactory(cluster.name), None, LookBack(), 0)
+    plain = Attempt(may_be_repeat=False)
+    Writer(cluster, first, plain).run(range(3))
+    sinks._states.clear()
+    again = Sink(first.factory, None, LookBack(since=0), 2**42)
+    Writer(cluster, again, plain).run(range(2))
+    Writer(cluster, again, plain).run(range(2, 5))
+    assert bodies(cluster) == [*range(5)]
+
+
+def test_bundles_of_one_attempt_look_once(cluster: InMemoryCluster) -> None:
+    writer = Writer(cluster, attempt=REPEAT)
+    for begin in range(0, 15, 3):
+        writer.run(range(begin, begin + 3))
+    assert state_of(writer.sink).generations == {"t": 1}
+    writer.attempt = Attempt(True, commits_together=True)
+    writer.run(range(18))
+    assert state_of(writer.sink).generations == {"t": 2}
+    assert bodies(cluster) == [*range(18)]
+
+
+def test_the_position_moves_though_instances_are_renewed(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam gives up an instance that has been idle for a minute; the next one looks, as after a failure."""
+    clock = ManualClock()
+    monkeypatch.setattr(sinks, "time", clock)
+    sink = sink_of(cluster, redo_within_s=30)
+    for begin in range(0, 200, 10):
+        writer = Writer(cluster, sink)
+        writer.commit(writer.run(range(begin, begin + 10)))
+        clock.advance(60)
+    state = state_of(sink)
+    assert bodies(cluster) == [*range(200)]
+    assert position(cluster) >= 160
+    assert state.known is not None
+    assert len(state.known["t"]) <= 40, "what is committed is forgotten"
+
+
+def test_what_was_sent_while_several_take_turns_is_counted_once(cluster: InMemoryCluster) -> None:
+    sink = sink_of(cluster, max_messages=12)
+    first, second = Writer(cluster, sink), Writer(cluster, sink)
+    first.run(range(3))
+    second.run(range(3, 6))
+    first.run(range(6, 12))
+    Writer(cluster, sink).run(range(12))
+    assert bodies(cluster) == [*range(12)]
+
+
+def test_a_topic_that_is_away_does_not_keep_others_from_sending(cluster: InMemoryCluster) -> None:
+    (away,) = cluster.create_topic("u", 1)
+    sink = sink_of(cluster)
+    ready = Writer(cluster, sink)
+    ready.run(range(3))
+    cluster.fail_next("max_offset", TransportError("away"), times=10**6, queue=away)
+    waits, go_on = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        waits.set()
+        assert go_on.wait(30)
+        raise KeyboardInterrupt
+
+    other = write_once.WriteOnce(sink, lambda *_: None, sleep=sleep)
+
+    def send() -> None:
+        with suppress(KeyboardInterrupt), other.sending("u"):
+            pass
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert waits.wait(30)
+    ready.run(range(3, 6))  # it would wait for the other one's topic
+    assert thread.is_alive()
+    go_on.set()
+    thread.join()
+    assert bodies(cluster) == [*range(6)]

@@ -29,15 +29,18 @@ class _Silence:
     why: str
     probe: Command
     call: Call | None
-    """What is in flight: a probe, or the request that was not answered in time, whose late answer tells as much."""
+    """What is in flight: a probe, or the request that was not answered in time."""
     next_probe: float
+    is_late: bool
+    """Whether `call` was not answered in time: its answer is a reason to probe, and no more."""
 
 
 class Breaker:
     """A circuit breaker by address. Thread-safe; a forked child begins with none open.
 
     Open: `refusal` gives an error at once. At most each second it sends a probe, for whose answer it does not wait: a
-    later call takes it. Any answer closes the breaker, an error too.
+    later call takes it. Any answer to a probe closes the breaker, an error too. A late answer to what opened it has the
+    server probed at once: one that always answers late is not asked again and again.
     """
 
     def __init__(self, options: ClientOptions, pool: ConnectionPool, environment: Environment) -> None:
@@ -78,7 +81,7 @@ class Breaker:
         if self._pid != os.getpid():
             self._leave_to_parent()
         now = self._environment.clock()
-        new = _Silence(now, self._environment.wall_clock(), why, probe, call, now + _PROBE_EVERY_S)
+        new = _Silence(now, self._environment.wall_clock(), why, probe, call, now + _PROBE_EVERY_S, call is not None)
         held = self._silent.setdefault(address, new)
         if held is new:
             _LOGGER.warning("%s is left alone until it answers a probe: %s", address, why)
@@ -120,9 +123,12 @@ class Breaker:
                 except RmqioError as error:
                     silence.why = str(error)  # the connection broke: the next probe makes another one
                 else:
-                    return True
+                    if not silence.is_late:
+                        return True
+                    silence.next_probe = self._environment.clock()
+                silence.is_late = False
             elif call.age_ms >= self._options.request_timeout_ms:
-                silence.call = None
+                silence.call, silence.is_late = None, False
                 call.session.time_out(call, call.age_ms)  # closes a session that was silent before
         if silence.call is None and self._environment.clock() >= silence.next_probe:
             self._send_probe(address, silence)
