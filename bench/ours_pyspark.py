@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from bench.ours import Sums
 from bench.spark.side import prepare, spark_settings
 from bench.tally import offsets_sum
-from rmqio.spark import register
+from rmqio.pyspark import register
 
 _COLUMNS: Final = "queueId int, queueOffset bigint, body binary"
 _sessions: list[SparkSession] = []

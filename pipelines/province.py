@@ -18,7 +18,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.error_handling import ErrorHandler
 
-from rmqio.dead_letters import letter_id
+from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
 from rmqio.look_back import LookBack
 from rmqio.model import Message, Record

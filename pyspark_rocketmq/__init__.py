@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqio.spark.source import RocketMQDataSource as DefaultSource
+from rmqio.pyspark.source import RocketMQDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.streaming.orders import WINDOW_S
-from rmqio.spark import register
+from rmqio.pyspark import register
 
 
 def main(name_server: str, source: str, sink: str, checkpoint: str, *settings: str) -> None:

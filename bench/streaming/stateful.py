@@ -21,8 +21,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from bench.streaming.windowed import key_of
 from rmqio import Message, ReadFromRocketMQ, StartFrom, WriteToRocketMQ
+from rmqio.pyspark import register
 from rmqio.runners import options
-from rmqio.spark import register
 from rmqio.start import StopAt
 
 PER_TRIGGER: Final = 200_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rmqio.dead_letters import ELEMENT, STORED, Failed, make_letter
-from rmqio.dead_letters import ORIGIN as ORIGIN
+from rmqio.dead_letters.letters import ELEMENT, STORED, Failed, make_letter
+from rmqio.dead_letters.letters import ORIGIN as ORIGIN
 from rmqio.errors import CorruptMessage, SerdeError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.failures import FailedMessage

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import apache_beam as beam
 
-from rmqio.dead_letters import letter_id
+from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import SerdeError
 from rmqio.model import Message
 from rmqio.options import WriteOptions

@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.dead_letters import letter_id
+from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.options import WriteOptions

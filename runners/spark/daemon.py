@@ -21,7 +21,7 @@ with contextlib.redirect_stdout(sys.stderr):  # stdout is the daemon's line to S
 
 from pyspark import daemon
 
-from rmqio.chatter import told
+from rmqio.pyspark.chatter import told
 
 if __name__ == "__main__":
     del apache_beam, rmqio

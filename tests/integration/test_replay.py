@@ -13,7 +13,7 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.dead_letters import Failed, letter_id, make_letter
+from rmqio.dead_letters.letters import Failed, letter_id, make_letter
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions

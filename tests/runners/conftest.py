@@ -40,8 +40,8 @@ def spark() -> SparkSession:
     import apache_beam as beam
     from pyspark.sql import SparkSession
 
+    from rmqio.pyspark import register
     from rmqio.runners.spark import SparkRunner
-    from rmqio.spark import register
 
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])

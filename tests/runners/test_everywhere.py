@@ -36,7 +36,7 @@ from rmqio import (
 )
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
-from rmqio.dead_letters import ERROR_CLASS, ORIGIN, SINK_TOPIC
+from rmqio.dead_letters.letters import ERROR_CLASS, ORIGIN, SINK_TOPIC
 from rmqio.errors import RmqioError
 from rmqio.pipelines.check import read_topic
 from rmqio.runners import options

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from rmqio.spark.columns import COLUMNS, SCHEMA
-from rmqio.spark.position import as_json
+from rmqio.pyspark.columns import COLUMNS, SCHEMA
+from rmqio.pyspark.position import as_json
 from tests.helpers.ledger import Lab, new_group
 from tests.helpers.raw_send import read_to, records_of
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
-from rmqio.spark import options as spark_reads
-from rmqio.spark import write_options as spark_writes
+from rmqio.pyspark import options as spark_reads
+from rmqio.pyspark import write_options as spark_writes
 from rmqio.transforms.read_options import _OF_CLIENT, _OF_PRODUCER
 from tests.helpers.read_modes import ALL, DIRECT, ENDS, PLANNED, REFUSED, STREAM
 

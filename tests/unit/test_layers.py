@@ -147,8 +147,8 @@ def broken_rule(imported: Import) -> str | None:
     module = imported.module
     if imported.is_of("rmqio.pipelines") and not is_in(module, "rmqio.pipelines"):
         return "nothing imports pipelines"
-    if imported.top == "pyspark" and not is_in(module, "rmqio.spark", "rmqio.runners.spark"):
-        return "pyspark only in rmqio/spark and runners/spark"
+    if imported.top == "pyspark" and not is_in(module, "rmqio.pyspark", "rmqio.runners.spark"):
+        return "pyspark only in rmqio/pyspark and runners/spark"
     if imported.top == "prometheus_client" and module != "rmqio.prometheus":
         return "prometheus_client only in rmqio/prometheus.py"
     if is_in(module, "rmqio.prometheus") and not (
@@ -196,7 +196,7 @@ def broken_rule(imported: Import) -> str | None:
         "rmqio.transforms", "rmqio.sending", "rmqio.client", "rmqio.wire"
     ):
         return "runners run any pipeline: they never import rmqio's transforms"
-    without_beam = ("rmqio.client", "rmqio.testing", "rmqio.spark", "rmqio.librocketmq")
+    without_beam = ("rmqio.client", "rmqio.testing", "rmqio.pyspark", "rmqio.librocketmq")
     if imported.top == "apache_beam" and is_in(module, *without_beam):
         return "client, testing, librocketmq and the format for Spark know no Beam"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
@@ -204,9 +204,9 @@ def broken_rule(imported: Import) -> str | None:
         if is_stdlib(imported) or ours or (imported.is_of("rmqio.serde.avro") and imported.is_lazy):
             return None
         return "cli imports stdlib, base and client only (serde.avro in a function), so that help is there at once"
-    if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.spark"):
+    if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.pyspark"):
         return "the format for Spark knows no Beam, not even through the transforms"
-    if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.spark") and not imported.is_lazy:
+    if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.pyspark") and not imported.is_lazy:
         return "the format for Spark works without fastavro: it imports serde.avro in a function only"
     return None
 
@@ -286,8 +286,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sending.batches", "import pyspark", "pyspark only"),
     ("rmqio.transforms.write", "from rmqio.sending.batches import Batch", None),
     ("rmqio.runners.options", "import rmqio.sending", "runners run any"),
-    ("rmqio.spark.reader", "import pyspark.sql", None),
-    ("rmqio.spark.sink", "from rmqio.sending.batches import Batch", None),
+    ("rmqio.pyspark.reader", "import pyspark.sql", None),
+    ("rmqio.pyspark.sink", "from rmqio.sending.batches import Batch", None),
     ("rmqio.runners.spark.runner", "from pyspark import sql", None),
     ("rmqio.runners.options", "import pyspark", "pyspark only"),
     ("rmqio.runners.options", "import rmqio.transforms.read", "runners run any"),
@@ -302,11 +302,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.cli.bodies", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
     ("rmqio.cli.topics", "from rmqio.transforms import read", "cli imports"),
     ("rmqio.cli.topics", "import apache_beam", "cli imports"),
-    ("rmqio.spark.reader", "import apache_beam", "no Beam"),
-    ("rmqio.spark.reader", "from rmqio.transforms.shared import shared_client", "no Beam"),
-    ("rmqio.spark.reader", "from rmqio.client.factory import RemotingClientFactory", None),
-    ("rmqio.spark.reader", "from rmqio.serde.avro.arrow import AvroToArrow", "without fastavro"),
-    ("rmqio.spark.reader", "def f():\n    from rmqio.serde.avro.arrow import AvroToArrow", None),
+    ("rmqio.pyspark.reader", "import apache_beam", "no Beam"),
+    ("rmqio.pyspark.reader", "from rmqio.transforms.shared import shared_client", "no Beam"),
+    ("rmqio.pyspark.reader", "from rmqio.client.factory import RemotingClientFactory", None),
+    ("rmqio.pyspark.reader", "from rmqio.serde.avro.arrow import AvroToArrow", "without fastavro"),
+    ("rmqio.pyspark.reader", "def f():\n    from rmqio.serde.avro.arrow import AvroToArrow", None),
 ]
 
 
@@ -357,7 +357,7 @@ def run(program: str) -> str:
         "rmqio.serde",
         "rmqio.sending.gathering",
         "rmqio.dead_letters",
-        "rmqio.replay.__main__",
+        "rmqio.dead_letters.command",
     ],
 )
 def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:

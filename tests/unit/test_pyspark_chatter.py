@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the format needs the extra 'spark'")
 
 DAEMON = """
 import traceback
-from rmqio.chatter import quiet
+from rmqio.pyspark.chatter import quiet
 quiet()
 for error in (BrokenPipeError("gone"), ValueError("told")):
     try:
@@ -22,7 +22,7 @@ for error in (BrokenPipeError("gone"), ValueError("told")):
 """
 PLANNER = """
 import sys
-from rmqio.chatter import quiet
+from rmqio.pyspark.chatter import quiet
 quiet()
 raise {error}
 """

@@ -30,9 +30,9 @@ from pyspark.sql.datasource import (
 )
 
 from rmqio.model import MessageFilter
-from rmqio.spark.options import read_settings
-from rmqio.spark.pushdown import push
-from rmqio.spark.source import FilteredRocketMQReader, RocketMQDataSource, RocketMQReader
+from rmqio.pyspark.options import read_settings
+from rmqio.pyspark.pushdown import push
+from rmqio.pyspark.source import FilteredRocketMQReader, RocketMQDataSource, RocketMQReader
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 
 NAMES = ("topic", "brokerName", "queueId", "queueOffset", "tags", "storeTimestamp")
@@ -176,7 +176,7 @@ def test_tags_are_not_pushed_beside_sql() -> None:
 def test_only_who_asks_for_it_gets_a_reader_that_takes_filters() -> None:
     from pyspark.sql.datasource import DataSourceReader
 
-    from rmqio.spark.columns import SCHEMA
+    from rmqio.pyspark.columns import SCHEMA
 
     given_options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
     plain = RocketMQDataSource(given_options).reader(SCHEMA)

@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from rmqio.errors import LocalError, RmqioError, SerdeError
+from rmqio.pyspark.columns import COLUMNS, SCHEMA, checked_names, to_batch
+from rmqio.pyspark.source import RocketMQDataSource
+from rmqio.pyspark.values import PASSWORD_VARIABLE, USER_VARIABLE, VALUE_NAMES, Values, _registry, value_options
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import BasicAuth, FolderRegistry, RestRegistry, UnknownSchema
-from rmqio.spark.columns import COLUMNS, SCHEMA, checked_names, to_batch
-from rmqio.spark.source import RocketMQDataSource
-from rmqio.spark.values import PASSWORD_VARIABLE, USER_VARIABLE, VALUE_NAMES, Values, _registry, value_options
 from tests.helpers.records import record_of
 
 MINIMAL = {"nameserver": "127.0.0.1:9876", "subscribe": "t"}
@@ -310,7 +310,7 @@ def test_subjects_and_ids_of_a_registry_behind_a_url(monkeypatch: pytest.MonkeyP
 def test_fastavro_is_needed_for_a_value_only() -> None:
     program = (
         "import sys; sys.modules['fastavro'] = None\n"
-        "from rmqio.spark.source import RocketMQDataSource\n"
+        "from rmqio.pyspark.source import RocketMQDataSource\n"
         f"given = {MINIMAL!r}\n"
         "RocketMQDataSource(given).reader(RocketMQDataSource(given).schema())\n"
         "RocketMQDataSource(given | {'valueformat': 'avro', 'valueschema': '{}'}).schema()"

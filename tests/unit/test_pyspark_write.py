@@ -30,12 +30,12 @@ from pyspark.sql.types import (
 from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, MessageIllegal, RmqioError, SystemBusy, TopicNotExist, TransportError
 from rmqio.model import Message, MessageQueue, Record, SendResult
+from rmqio.pyspark import sink
+from rmqio.pyspark.messages import RowRefused, checked_columns
+from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
+from rmqio.pyspark.write_options import WriteSettings, write_settings
 from rmqio.seams import PendingSend
 from rmqio.sending.patience import PatientProducer
-from rmqio.spark import sink
-from rmqio.spark.messages import RowRefused, checked_columns
-from rmqio.spark.sink import RocketMQStreamWriter, RocketMQWriter, Written
-from rmqio.spark.write_options import WriteSettings, write_settings
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire import accelerator
 from tests.helpers.implementations import BOTH

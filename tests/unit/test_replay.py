@@ -12,13 +12,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
-from rmqio.dead_letters import Failed, letter_id, make_letter, read_letter
+from rmqio.dead_letters.command import main
+from rmqio.dead_letters.letters import Failed, letter_id, make_letter, read_letter
+from rmqio.dead_letters.reading import Part
+from rmqio.dead_letters.replay import Choice, Replay
 from rmqio.errors import CorruptMessage, LocalError, OffsetOutOfRange, SerdeError, TransportError
 from rmqio.model import MessageQueue
 from rmqio.replay import ReplayResult, replay
-from rmqio.replay.__main__ import main
-from rmqio.replay.reading import Part
-from rmqio.replay.run import Choice, Replay
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 
@@ -271,7 +271,7 @@ def test_a_group_goes_on_where_its_last_replay_ended(cluster: InMemoryCluster) -
 def test_nothing_is_committed_before_it_is_acknowledged(
     cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqio.replay.run._COMMIT_EVERY", 32)
+    monkeypatch.setattr("rmqio.dead_letters.replay._COMMIT_EVERY", 32)
     for number in range(100):
         letter(cluster, offset=number)
     queue = DEAD[0]

@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio import Message, MessageQueue, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
-from rmqio.dead_letters import letter_id
+from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError, SerdeError, TransportError
 from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer

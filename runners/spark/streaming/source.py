@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from rmqio.chatter import quiet
+from rmqio.pyspark.chatter import quiet
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.model import SCHEMA
 from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, TICK

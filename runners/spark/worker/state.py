@@ -35,7 +35,7 @@ class TaskState(sdk_worker.CachingStateHandler):
         self._user: Any = StateServicer()
 
     def serve(self, user: Any) -> None:
-        """User state comes from there from now on, and is kept there: in streaming, see `streaming.state.user_state`."""
+        """User state comes from there from now on, and is kept there: `streaming.state.user_state`."""
         self._user = user
 
     def forget_keys(self) -> None:

@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, SendResult
+from rmqio.pyspark.messages import MessageMaker, RowRefused, checked_columns
+from rmqio.pyspark.write_options import WriteSettings
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.gathering import Gathering
 from rmqio.sending.patience import PatientProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
-from rmqio.spark.messages import MessageMaker, RowRefused, checked_columns
-from rmqio.spark.write_options import WriteSettings
 from rmqio.wire import accelerator
 from rmqio.wire.batch import estimated_size
 from rmqio.wire.properties import is_reserved

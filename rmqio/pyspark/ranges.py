@@ -16,9 +16,9 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue, Record
+from rmqio.pyspark.columns import to_batch
+from rmqio.pyspark.options import ReadSettings
 from rmqio.seams import OffsetQuery, QueueClient
-from rmqio.spark.columns import to_batch
-from rmqio.spark.options import ReadSettings
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
-from rmqio.spark.secured import refuse_secrets, security_of
+from rmqio.pyspark.secured import refuse_secrets, security_of
 
 OUTAGE_MS: Final = 60_000
 """For how long a broker that does not answer is waited for, where nothing is said."""

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
+from rmqio.pyspark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
+from rmqio.pyspark.secured import SECURITY_NAMES
+from rmqio.pyspark.values import VALUE_NAMES, Values, value_options
 from rmqio.seams import OffsetLookup
-from rmqio.spark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
-from rmqio.spark.secured import SECURITY_NAMES
-from rmqio.spark.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
 from rmqio.subscription import Subscription
 from rmqio.wire.names import validate_subscription

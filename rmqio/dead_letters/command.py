@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.dead_letters.arguments import parse
+from rmqio.dead_letters.replay import Replay
+from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import RmqioError
-from rmqio.replay.arguments import parse
-from rmqio.replay.result import ReplayResult
-from rmqio.replay.run import Replay
 from rmqio.seams import ClientFactory
 
 _SAY_EVERY_S: Final = 5.0
@@ -61,7 +61,3 @@ class _Teller:
 
 def _say(text: str) -> None:
     print(f"rmqio.replay: {text}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

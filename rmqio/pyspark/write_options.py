@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.options import WriteOptions
+from rmqio.pyspark.given import OUTAGE_MS, choice, factory, known, number
+from rmqio.pyspark.secured import SECURITY_NAMES
 from rmqio.seams import ClientFactory
-from rmqio.spark.given import OUTAGE_MS, choice, factory, known, number
-from rmqio.spark.secured import SECURITY_NAMES
 from rmqio.wire.properties import validate_group, validate_topic
 
 _NAMES: Final = (

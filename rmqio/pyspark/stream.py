@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqio.errors import OffsetOutOfRange, RmqioError, TransportError
 from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
+from rmqio.pyspark.options import QueueNumbers, ReadSettings
+from rmqio.pyspark.position import Position, as_json
+from rmqio.pyspark.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.seams import OffsetLookup, OffsetQuery, QueueClient
-from rmqio.spark.options import QueueNumbers, ReadSettings
-from rmqio.spark.position import Position, as_json
-from rmqio.spark.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.start import LateQueue
 
 _LOGGER = logging.getLogger(__name__)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqio.dead_letters import DeadLetter, read_letter
+from rmqio.dead_letters.letters import DeadLetter, read_letter
+from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
+from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions, parse_name_server
-from rmqio.replay.reading import Part, ranges_of, read_ranges
-from rmqio.replay.result import ReplayResult
 from rmqio.seams import ClientFactory, Producer, QueueClient
 from rmqio.security import UNSECURED, Security
 from rmqio.sending.batches import BatchSender

@@ -18,25 +18,25 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from rmqio.chatter import quiet
 from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
+from rmqio.pyspark.chatter import quiet
+from rmqio.pyspark.columns import SCHEMA, checked_names
+from rmqio.pyspark.options import ReadSettings, read_settings
+from rmqio.pyspark.pushdown import Narrowing, push
+from rmqio.pyspark.ranges import DataLoss, Range, partitions, read_range
+from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
+from rmqio.pyspark.values import COLUMN, VALUE_NAMES, Values, value_options
+from rmqio.pyspark.write_options import write_settings
 from rmqio.seams import OffsetLookup
-from rmqio.spark.columns import SCHEMA, checked_names
-from rmqio.spark.options import ReadSettings, read_settings
-from rmqio.spark.pushdown import Narrowing, push
-from rmqio.spark.ranges import DataLoss, Range, partitions, read_range
-from rmqio.spark.sink import RocketMQStreamWriter, RocketMQWriter
-from rmqio.spark.values import COLUMN, VALUE_NAMES, Values, value_options
-from rmqio.spark.write_options import write_settings
 
 
 class RocketMQDataSource(DataSource):
     """Topics of Apache RocketMQ: read, as a table of what they hold or as a stream, and written, in both ways too.
 
-    Columns: `rmqio.spark.columns.COLUMNS`, of which `.schema(...)` chooses, with `value` where the option valueFormat
-    is given, and `rmqio.spark.messages.WRITE_COLUMNS`.
+    Columns: `rmqio.pyspark.columns.COLUMNS`, of which `.schema(...)` chooses, with `value` where the option valueFormat
+    is given, and `rmqio.pyspark.messages.WRITE_COLUMNS`.
     Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 
@@ -72,7 +72,7 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         quiet()
         try:
-            from rmqio.spark.stream import RocketMQStreamReader
+            from rmqio.pyspark.stream import RocketMQStreamReader
         except ImportError as error:
             raise LocalError("a stream of the format rocketmq needs PySpark 4.2 or newer") from error
 

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from rmqio.dead_letters import DeadLetter
+from rmqio.dead_letters.letters import DeadLetter
 from rmqio.errors import CorruptMessage
 
 MOST_PROBLEMS: Final = 20

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rmqio import security
+from rmqio.dead_letters.replay import Choice, client_options
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
-from rmqio.replay.run import Choice, client_options
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.properties import validate_group
 

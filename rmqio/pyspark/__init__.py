@@ -1,0 +1,31 @@
+"""RocketMQ for plain PySpark: the format `rocketmq` of read, readStream, write and writeStream.
+
+Spark finds the format by itself where rmqio is installed (by `pyspark_rocketmq`); `register` is for where it does not.
+Names resolve on first use (PEP 562): PySpark's daemon imports `chatter`, and nothing of Spark with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqio.pyspark.source import RocketMQDataSource
+
+__all__ = ["RocketMQDataSource", "register"]
+
+
+def register(session: SparkSession) -> None:
+    """Makes the format `rocketmq` known to a session. Harmless where it is known."""
+    from rmqio.pyspark.source import RocketMQDataSource
+
+    session.dataSource.register(RocketMQDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "RocketMQDataSource":
+        raise AttributeError(f"module 'rmqio.pyspark' has no attribute {name!r}")
+    from rmqio.pyspark.source import RocketMQDataSource
+
+    return RocketMQDataSource

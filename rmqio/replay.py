@@ -1,0 +1,14 @@
+"""Dead letters, read again and sent back: `replay`, and `python -m rmqio.replay`. Needs no Beam."""
+
+from __future__ import annotations
+
+import sys
+
+from rmqio.dead_letters.command import main
+from rmqio.dead_letters.replay import replay
+from rmqio.dead_letters.result import ReplayResult, ReplayRow
+
+__all__ = ["ReplayResult", "ReplayRow", "replay"]
+
+if __name__ == "__main__":
+    sys.exit(main())
