@@ -27,10 +27,10 @@ from bench.lab import say
 from bench.ours import body
 from bench.rows import Row
 from bench.tally import Tally, require_equal
+from rmqio.interfaces import PendingSend
 from rmqio.librocketmq import LibrocketmqClientFactory
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend
 
 # ---- the side of librocketmq, in a worker process; see `bench.ours` -------------------------------------------------
 

@@ -16,9 +16,9 @@ from typing import Any
 from bench.rss import rss_mb
 from bench.tally import offsets_sum
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.interfaces import PendingSend
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend
 from rmqio.security import Security, Tls
 
 _body, _offset, _crc = attrgetter("body"), attrgetter("queue_offset"), attrgetter("body_crc")

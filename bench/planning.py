@@ -25,9 +25,9 @@ from bench.tally import BenchError, UnequalWork
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import RmqioError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery
 from tests.helpers.cluster import Cluster
 
 TOPIC: Final = "planned"

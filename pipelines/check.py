@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 from rmqio import security
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, parse_name_server
-from rmqio.seams import QueueClient
-from rmqio.transforms.errors_out import ORIGIN
+from rmqio.transforms.read_failures import ORIGIN
 
 _WAIT_MS: Final = 1_000
 _QUIET_S: Final = 30

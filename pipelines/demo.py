@@ -22,12 +22,12 @@ from tqdm import tqdm
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
+from rmqio.interfaces import PendingSend, Producer, QueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
 from rmqio.pipelines.check import body_of, read_topic
-from rmqio.seams import PendingSend, Producer, QueueClient
 
 SOURCE: Final = "addresses"
 SINK: Final = "provinces"

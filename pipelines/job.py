@@ -15,12 +15,12 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio import security
 from rmqio.errors import LocalError, RmqioError
+from rmqio.interfaces import ClientFactory
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.pipelines.arguments import parse_start, parse_stop
 from rmqio.pipelines.program import WRONG_USAGE, count, run_program
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
-from rmqio.seams import ClientFactory
 from rmqio.sending.failures import FailedMessage
 from rmqio.start import StartFrom
 

@@ -20,11 +20,11 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
 from rmqio import schemas
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.options import ReadOptions
 from rmqio.pipelines import job
 from rmqio.pipelines.job import refuse, run_job, where
-from rmqio.seams import ClientFactory
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

@@ -20,16 +20,16 @@ from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
+from rmqio.interfaces import ClientFactory
 from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions, parse
 from rmqio.pipelines.program import count, run_program
 from rmqio.pipelines.provinces import province_of
-from rmqio.seams import ClientFactory
 from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
-from rmqio.transforms.errors_out import dead_letter, failure_of_record
+from rmqio.transforms.read_failures import dead_letter, failure_of_record
 
 _LOGGER = logging.getLogger(__name__)
 

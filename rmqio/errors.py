@@ -7,7 +7,8 @@ of RocketMQ 5.5.0). A retry loop reads `retriable` and `stale_route`; it never l
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+import warnings
+from typing import Any, ClassVar, Final
 
 
 class RmqioError(Exception):
@@ -204,8 +205,10 @@ class BrokerError(RmqioError):
 _REGISTRY: dict[int, type[BrokerError]] = {}
 
 
-def _define(number: int, name: str, *, retriable: bool = False, stale_route: bool = False) -> type[BrokerError]:
-    title = "".join(part.capitalize() for part in name.split("_"))
+def _define(
+    number: int, name: str, *, title: str = "", retriable: bool = False, stale_route: bool = False
+) -> type[BrokerError]:
+    title = title or "".join(part.capitalize() for part in name.split("_"))
     namespace = {
         "name": name,
         "number": number,
@@ -220,7 +223,7 @@ def _define(number: int, name: str, *, retriable: bool = False, stale_route: boo
 
 
 # SYSTEM_ERROR is retried although a send may have been stored: at least once, never lost (PROTOCOL: "usually no").
-SystemError_ = _define(1, "SYSTEM_ERROR", retriable=True)
+BrokerSystemError = _define(1, "SYSTEM_ERROR", title="BrokerSystemError", retriable=True)
 SystemBusy = _define(2, "SYSTEM_BUSY", retriable=True)
 RequestCodeNotSupported = _define(3, "REQUEST_CODE_NOT_SUPPORTED")
 TransactionFailed = _define(4, "TRANSACTION_FAILED")
@@ -276,3 +279,10 @@ def broker_error(code: int, remark: str | None, request: str) -> BrokerError:
 def registered_codes() -> dict[int, type[BrokerError]]:
     """A copy of the registry: response code to class."""
     return dict(_REGISTRY)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SystemError_":
+        raise AttributeError(f"module 'rmqio.errors' has no attribute {name!r}")
+    warnings.warn("rmqio.errors.SystemError_ is BrokerSystemError now", DeprecationWarning, stacklevel=2)
+    return BrokerSystemError

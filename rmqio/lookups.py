@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from rmqio.errors import LocalError, RmqioError
+from rmqio.interfaces import OffsetLookup, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import OffsetLookup, OffsetQuery, QueueClient
 
 T = TypeVar("T")
 _MOST_ROUNDS = 10

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
+from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
-from rmqio.seams import OffsetLookup
 
 Reset = Literal["earliest", "latest", "error"]
 QueueOffsets = Mapping[MessageQueue | tuple[str, str, int], int]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqio.errors import LocalError, TopicNotExist
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import QueueClient
 from rmqio.start import nearest_queue
 
 

@@ -21,7 +21,7 @@ class Mode(Enum):
     FLINK_STREAMING = "FlinkRunner, stream"
 
 
-class Need(Enum):
+class Requirement(Enum):
     """What a pipeline may need of a runner; one row of the table each."""
 
     ENDING_READS = "reads that end"
@@ -117,23 +117,23 @@ _UNMERGED: Final = (
 )
 _A_STREAM: Final = "Flink runs it as a stream"
 
-TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
+TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
     {
-        Need.ENDING_READS: _row(
+        Requirement.ENDING_READS: _row(
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE, text="while such a read runs there are no checkpoints: a failure begins anew"),
         ),
-        Need.ENDLESS_READS: _row(
+        Requirement.ENDLESS_READS: _row(
             _yes("tests/integration/test_province.py::test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c"),
             _refused("give --streaming, or the read a stop, e.g. stop=StopAt.latest()", _REFUSALS),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
             _yes(_FLINK_KILLED),
         ),
-        Need.SHUFFLES_BEHIND: _row(
+        Requirement.SHUFFLES_BEHIND: _row(
             _refused(
                 "it would wait for ever for the end of the read; give the read a stop, or take SparkRunner --streaming "
                 "or FlinkRunner",
@@ -145,7 +145,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _none(_A_STREAM),
             _yes(_FLINK_KILLED),
         ),
-        Need.UNBOUNDED: _row(
+        Requirement.UNBOUNDED: _row(
             _warned(
                 "it is run until it ends by itself, and what follows a shuffle gets its elements only then",
                 f"{_HERE}an_unbounded_source_that_ends",
@@ -161,7 +161,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
                 "test_flink_runner.py::test_cancel_ends_the_job_in_flink_too", text="the job goes on when it has ended"
             ),
         ),
-        Need.SPLITTABLE: _row(
+        Requirement.SPLITTABLE: _row(
             _yes(f"{_HERE}a_splittable_dofn_that_defers_itself"),
             _yes(_SPARK_SDF, f"{_SUITE}sdf_with_sdf_initiated_checkpointing"),
             _yes(
@@ -171,7 +171,7 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _yes(f"{_HERE}a_splittable_dofn_that_defers_itself"),
             _yes(f"{_HERE}a_splittable_dofn_that_defers_itself"),
         ),
-        Need.FINALIZATION: _row(
+        Requirement.FINALIZATION: _row(
             _yes(f"{_HERE}bundles_are_finalized"),
             _yes(f"{_SUITE}register_finalizations", _SPARK_SDF, text="in the driver; finalizers have to pickle"),
             _yes(
@@ -181,35 +181,35 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
             _none(_A_STREAM),
             _yes(_FLINK_TIMERS, f"{_HERE}bundles_are_finalized", text="after each checkpoint"),
         ),
-        Need.STATE: _row(
+        Requirement.STATE: _row(
             _yes(f"{_HERE}state_by_key"),
             _yes("test_spark_runner.py::test_state_of_every_kind"),
             _yes(f"{_STREAM}state_and_timers_of_both_kinds"),
             _yes(f"{_HERE}state_by_key"),
             _yes(f"{_HERE}state_by_key"),
         ),
-        Need.ORDERED_STATE: _row(
+        Requirement.ORDERED_STATE: _row(
             _yes(f"{_HERE}ordered_lists_as_state"),
             _yes("test_spark_runner.py::test_state_of_every_kind"),
             _yes(_SPARK_KILLED),
             *[_refused("Beam's job server has none: use BagStateSpec", f"{_HERE}ordered_lists_as_state_fail_on_flink")]
             * 2,
         ),
-        Need.EVENT_TIMERS: _row(
+        Requirement.EVENT_TIMERS: _row(
             _yes(f"{_HERE}event_time_timers"),
             _yes(_SPARK_TIMERS, f"{_SUITE}pardo_timers"),
             _yes(f"{_STREAM}state_and_timers_of_both_kinds"),
             _yes(f"{_HERE}event_time_timers"),
             _yes(f"{_HERE}event_time_timers"),
         ),
-        Need.LIVE_EVENT_TIMERS: _row(
+        Requirement.LIVE_EVENT_TIMERS: _row(
             _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
             _yes(_SPARK_TIMERS, text="when the input has ended"),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
             _yes(_FLINK_TIMERS, _FLINK_KILLED),
         ),
-        Need.CLOCK_TIMERS: _row(
+        Requirement.CLOCK_TIMERS: _row(
             _warned(_NOW, f"{_HERE}processing_time_timers_of_what_ends_do_not_wait"),
             _warned("time does not pass: they fire at the end of the input, without waiting", _SPARK_TIMERS),
             _yes(f"{_STREAM}state_and_timers_of_both_kinds"),
@@ -223,14 +223,14 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
                 _REFUSALS,
             ),
         ),
-        Need.LIVE_CLOCK_TIMERS: _row(
+        Requirement.LIVE_CLOCK_TIMERS: _row(
             _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
             _warned("time does not pass: they fire at the end of the input, without waiting", _SPARK_TIMERS),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
             _yes(_FLINK_TIMERS, _FLINK_KILLED),
         ),
-        Need.SIDE_INPUTS: _row(
+        Requirement.SIDE_INPUTS: _row(
             _yes(f"{_HERE}side_inputs"),
             _yes(f"{_SUITE}pardo_side_inputs", text="up to --spark_side_input_limit_mb"),
             _yes(f"{_STREAM}side_inputs_of_the_global_window_and_of_windows"),
@@ -242,15 +242,15 @@ TABLE: Final[Mapping[Need, Row]] = MappingProxyType(
                 _REFUSALS,
             ),
         ),
-        Need.MERGING_WINDOWS: _row(
+        Requirement.MERGING_WINDOWS: _row(
             _yes(f"{_HERE}windows_that_merge"),
             _yes(f"{_SUITE}windowing", f"{_SUITE}custom_merging_window"),
             _yes(_LIVE_WINDOWS),
             _yes(f"{_HERE}windows_that_merge"),
             _yes(_LIVE_WINDOWS, f"{_HERE}windows_that_merge"),
         ),
-        Need.UNMERGED_STATE: _row(*[_refused(_UNMERGED, _REFUSALS)] * len(Mode)),
-        Need.KEPT_STATE: _row(
+        Requirement.UNMERGED_STATE: _row(*[_refused(_UNMERGED, _REFUSALS)] * len(Mode)),
+        Requirement.KEPT_STATE: _row(
             _warned("it is in memory: a restart begins anew", _REFUSALS),
             _warned("only --streaming keeps it: a restart begins anew", _REFUSALS),
             _yes(_SPARK_KILLED, text="exactly once, in --checkpoint_dir"),

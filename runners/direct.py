@@ -7,7 +7,7 @@ from typing import Any, Final
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from rmqio.runners.capabilities import Cell, Mode, Need, Verdict
+from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.report import Report, compare
 
 _SEVERAL_WORKERS: Final = Cell(
@@ -31,4 +31,6 @@ class DirectRunner(FnApiRunner):
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
         """What comes of the needs of a pipeline in Beam's portable form."""
         workers = options.view_as(DirectOptions).direct_num_workers
-        return compare(pipeline, Mode.DIRECT, instead=None if workers == 1 else {Need.ENDLESS_READS: _SEVERAL_WORKERS})
+        return compare(
+            pipeline, Mode.DIRECT, instead=None if workers == 1 else {Requirement.ENDLESS_READS: _SEVERAL_WORKERS}
+        )

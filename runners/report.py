@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
-from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
-from rmqio.runners.needs import needs_of, writes_of_random_ids
-from rmqio.seams import IDS, RANDOM_IDS
+from rmqio.interfaces import IDS, RANDOM_IDS
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
+from rmqio.runners.requirements import requirements_of, writes_of_random_ids
 
 _LOGGER: Final = logging.getLogger("rmqio.runners")
 _WIDTHS: Final = (26, 26, 44)
@@ -54,7 +54,7 @@ def refusing() -> Iterator[None]:
 class Line(NamedTuple):
     """A need of a pipeline, and what comes of it."""
 
-    need: Need
+    need: Requirement
     where: Sequence[str]
     """The transforms that bring it."""
     cell: Cell
@@ -102,11 +102,11 @@ class Report:
 
 
 def compare(
-    pipeline: Any, mode: Mode, *, of_options: Sequence[str] = (), instead: Mapping[Need, Cell] | None = None
+    pipeline: Any, mode: Mode, *, of_options: Sequence[str] = (), instead: Mapping[Requirement, Cell] | None = None
 ) -> Report:
     """The report of a pipeline in Beam's portable form. `instead`: cells that options have changed."""
     cells = {need: (instead or {}).get(need, row[mode]) for need, row in TABLE.items()}
-    lines = (Line(need, where, cells[need]) for need, where in needs_of(pipeline).items())
+    lines = (Line(need, where, cells[need]) for need, where in requirements_of(pipeline).items())
     random = writes_of_random_ids(pipeline)
     return Report(
         mode,

@@ -12,9 +12,9 @@ from rmqio import security
 from rmqio.cli.arguments import QueueName, did_you_mean, parse_count
 from rmqio.cli.errors import CommandFailed
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
-from rmqio.seams import QueueClient
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

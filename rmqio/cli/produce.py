@@ -13,7 +13,7 @@ from rmqio.cli.arguments import new_command, parse_coming_time, parse_count, par
 from rmqio.cli.connect import client_options, missing_topic, queue_client, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import duration, note, plural, print_json, time_text
-from rmqio.errors import LocalError, RmqioError, SystemError_, TopicNotExist
+from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class _Sending:
             is_single = len(messages) == 1  # only those can be delayed
             results = [self._producer.send(messages[0])] if is_single else self._producer.send_batch(messages)
         except RmqioError as error:
-            may_be_stored = self._producer.statistics.unknown_outcomes > unknown or isinstance(error, SystemError_)
+            may_be_stored = self._producer.statistics.unknown_outcomes > unknown or isinstance(error, BrokerSystemError)
             if not self._sent and not may_be_stored:
                 raise
             lines = f"message {self._sent + 1}" + (f" to {self._sent + len(bodies)}" if len(bodies) > 1 else "")

@@ -12,8 +12,8 @@ from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages import Item
 from rmqio.errors import OffsetOutOfRange, TransportError
+from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import Fetched, QueueClient, QueueReader
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Range:
             reader.close()
 
 
-def items_of(queue: MessageQueue, fetched: Fetched, last_ms: int = 0) -> list[Item]:
+def items_of(queue: MessageQueue, fetched: FetchedBatch, last_ms: int = 0) -> list[Item]:
     """What was fetched in its order, messages that do not decode among the others."""
     items = [Item(record.store_timestamp_ms, queue, record.queue_offset, record) for record in fetched.records]
     if fetched.corrupt:
@@ -201,7 +201,7 @@ def newest(client: QueueClient, queue: MessageQueue, number: int, message_filter
     return found[-number:]
 
 
-def _next(client: QueueClient, reader: QueueReader) -> Fetched:
+def _next(client: QueueClient, reader: QueueReader) -> FetchedBatch:
     while True:
         client.wait([reader], _WAIT_MS)
         fetched = reader.poll()

@@ -27,8 +27,8 @@ from rmqio.cli.messages import Item, Printer
 from rmqio.cli.output import note, plural
 from rmqio.cli.queues import Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
+from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import QueueClient, QueueReader
 
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10

@@ -23,8 +23,8 @@ from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import note, plural
 from rmqio.cli.queues import QueueState
 from rmqio.errors import BrokerError, CommitIgnored, RmqioError
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import QueueClient
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

@@ -13,7 +13,7 @@ from rmqio.cli.groups import finish, print_states, require_group, state_fields, 
 from rmqio.cli.output import count, plural, print_json, print_table
 from rmqio.cli.queues import for_all, now_ms, states
 from rmqio.errors import TopicNotExist
-from rmqio.seams import QueueClient
+from rmqio.interfaces import QueueClient
 
 _TOPICS_MORE = """\
 examples:

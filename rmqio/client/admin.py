@@ -10,7 +10,7 @@ from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
-from rmqio.errors import LocalError, RequestTimeout, SystemError_, TopicNotExist, TransportError, WireError
+from rmqio.errors import BrokerSystemError, LocalError, RequestTimeout, TopicNotExist, TransportError, WireError
 from rmqio.model import BrokerData, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -120,7 +120,9 @@ class Admin:
         found: set[str] = set()
         for name, broker in self._routes.route(topic).brokers.items():
             answer = self._request(self._master(broker, f"members of group {group!r}"), command)
-            if answer.code == SystemError_.number and "no consumer" in (answer.remark or ""):  # its way to say: nobody
+            if answer.code == BrokerSystemError.number and "no consumer" in (
+                answer.remark or ""
+            ):  # its way to say: nobody
                 continue
             requests.expect_success(answer, f"members of group {group!r} on {name}")
             found |= set(_strings(answer, "consumerIdList", f"members of group {group!r} on {name}"))

@@ -1,4 +1,4 @@
-"""The queue client over sockets: implements `seams.QueueClient`."""
+"""The queue client over sockets: implements `interfaces.QueueClient`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from rmqio.errors import (
     TopicNotExist,
     broker_error,
 )
+from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery, QueueReader
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 

@@ -1,11 +1,11 @@
-"""The picklable maker of clients: implements `seams.ClientFactory`."""
+"""The picklable maker of clients: implements `interfaces.ClientFactory`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import ClientOptions
-from rmqio.seams import Producer, QueueClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
 from rmqio.client.retry import call_with_retries
-from rmqio.errors import RmqioError, SystemError_, TopicNotExist, TransportError, broker_error
+from rmqio.errors import BrokerSystemError, RmqioError, TopicNotExist, TransportError, broker_error
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -169,7 +169,9 @@ class Routes:
                 last = error
                 failures.append(str(error))
                 continue
-            if answer.code == SystemError_.number:  # "name server not ready", right after its start: another may be
+            if (
+                answer.code == BrokerSystemError.number
+            ):  # "name server not ready", right after its start: another may be
                 last = broker_error(answer.code, answer.remark, what)
                 failures.append(f"{server}: {last}")
                 continue

@@ -13,7 +13,7 @@ from rmqio.dead_letters.arguments import parse
 from rmqio.dead_letters.replay import Replay
 from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import RmqioError
-from rmqio.seams import ClientFactory
+from rmqio.interfaces import ClientFactory
 
 _SAY_EVERY_S: Final = 5.0
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rmqio.errors import CorruptMessage, OffsetOutOfRange
+from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.seams import QueueClient, QueueReader
 from rmqio.start import StartFrom, StopAt
 
 _WAIT_MS: Final = 1_000
@@ -23,7 +23,7 @@ class Part(NamedTuple):
     corrupt: list[CorruptMessage]
     next_offset: int
     skipped: int
-    """Offsets that are lost on the broker, as `Fetched.skipped`; some of them may lie behind `next_offset`."""
+    """Offsets that are lost on the broker, as `FetchedBatch.skipped`; some of them may lie behind `next_offset`."""
 
 
 def ranges_of(

@@ -14,13 +14,13 @@ from rmqio.dead_letters.letters import DeadLetter, read_letter
 from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
 from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import CorruptMessage, LocalError
+from rmqio.interfaces import ClientFactory, Producer, QueueClient
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions, parse_name_server
-from rmqio.seams import ClientFactory, Producer, QueueClient
 from rmqio.security import UNSECURED, Security
+from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.gathering import Gathering
 from rmqio.sending.routes import WriteRoutes
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, estimated_size
@@ -167,7 +167,7 @@ class Replay:
         self._held: dict[MessageQueue, int] = {}
         """The first letter of each queue whose sending failed."""
         self._uncommitted = 0
-        self._gathering: Gathering | None = None
+        self._gathering: BatchAccumulator | None = None
 
     def run(self, start: StartFrom, stop: StopAt, start_group: str | None, progress: Progress | None) -> None:
         """`start_group`: whose offsets `start` means."""
@@ -199,7 +199,7 @@ class Replay:
             finally:
                 client.close()
 
-    def _gather(self, producer: Producer) -> Gathering:
+    def _gather(self, producer: Producer) -> BatchAccumulator:
         required = frozenset({self._choice.to} if self._choice.to else ())
         routes = WriteRoutes(
             producer,
@@ -209,7 +209,7 @@ class Replay:
             clock=time.monotonic,
         )
         sender = BatchSender(producer, self, max_in_flight=_MAX_IN_FLIGHT, ordered=True, required_topics=required)
-        return Gathering(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
+        return BatchAccumulator(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
 
     def _take_part(self, part: Part) -> bool:
         """Whether the limit is reached; the position is then behind the last letter that was taken."""

@@ -1,4 +1,4 @@
-"""The picklable maker of producers over librocketmq: implements `seams.ClientFactory`."""
+"""The picklable maker of producers over librocketmq: implements `interfaces.ClientFactory`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import ClientOptions
-from rmqio.seams import Producer, QueueClient
 
 _FIXED: Final = {
     "connect_timeout_ms": "the library's is 3,000 ms",

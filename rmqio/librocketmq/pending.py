@@ -11,7 +11,7 @@ from rmqio.model import MessageQueue, SendResult
 
 
 class PendingMessages:
-    """`seams.PendingSend`; also what `InFlight` asks of those that it keeps.
+    """`interfaces.PendingSend`; also what `InFlight` asks of those that it keeps.
 
     Args:
       queue: where to.

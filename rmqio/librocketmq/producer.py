@@ -1,4 +1,4 @@
-"""The producer: `seams.Producer` over librocketmq."""
+"""The producer: `interfaces.Producer` over librocketmq."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rmqio.client.routes import Routes
 from rmqio.client.sending.in_flight import InFlight
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.errors import LocalError, TopicNotExist, TransportError
+from rmqio.interfaces import PendingSend
 from rmqio.librocketmq.lanes import Lane, Lanes, check_process
 from rmqio.librocketmq.library import load
 from rmqio.librocketmq.pending import PendingMessages
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, MessageIds, batchable
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 
@@ -110,7 +110,7 @@ class LibrocketmqProducer:
         return queues
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """Send one message and wait; see `seams.Producer.send`.
+        """Send one message and wait; see `interfaces.Producer.send`.
 
         Ctrl-C waits for the try that is on its way. Raises `LocalError` for what no broker takes, `TopicNotExist`, and
         `TransportError` for all that the library fails at, after retries.
@@ -150,7 +150,7 @@ class LibrocketmqProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """Start sending messages to one queue, one by one, in their order; see `seams.Producer.submit`.
+        """Start sending messages to one queue, one by one, in their order; see `interfaces.Producer.submit`.
 
         They are not one request: when it fails, those before the failure are stored, and none behind it. Without
         `ordered`, a retry may move to a queue on another broker, as the results then say.

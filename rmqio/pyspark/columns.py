@@ -64,7 +64,7 @@ COLUMNS: Final[dict[str, tuple[DataType, pa.DataType, _Get]]] = {
 }
 """Of Spark, of Arrow, and of a record. The names are those of Apache's rocketmq-spark where it has the column."""
 
-SCHEMA: Final = StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
+SOURCE_SCHEMA: Final = StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
 
 
 def checked_names(schema: StructType, values: Values | None = None) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def checked_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-class MessageMaker:
+class RowMessageMaker:
     """Makes messages of rows, column by column.
 
     Args:

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import OffsetLookup
 
 _NEVER_NULL: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
 _OF_QUEUE: Final[dict[str, tuple[type, Callable[[MessageQueue], object]]]] = {

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
+from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark.columns import to_batch
 from rmqio.pyspark.options import ReadSettings
-from rmqio.seams import OffsetQuery, QueueClient
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000

@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, SendResult
-from rmqio.pyspark.messages import MessageMaker, RowRefused, checked_columns
+from rmqio.pyspark.messages import RowMessageMaker, RowRefused, checked_columns
 from rmqio.pyspark.write_options import WriteSettings
+from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.gathering import Gathering
-from rmqio.sending.patience import PatientProducer
 from rmqio.sending.producers import ProducerLease
+from rmqio.sending.retrying import RetryingProducer
 from rmqio.sending.routes import WriteRoutes
 from rmqio.wire import accelerator
 from rmqio.wire.batch import estimated_size
@@ -153,7 +153,7 @@ def _send(
     others: Iterator[pa.RecordBatch],
 ) -> Written:
     options, required = settings.options, frozenset([settings.topic] if settings.topic else [])
-    producer = PatientProducer(
+    producer = RetryingProducer(
         lease.producer,
         outage_timeout_s=settings.outage_timeout_s,
         # A stream has begun with its topic there; that of a batch may be a slip of the pen, which is said at once
@@ -170,10 +170,10 @@ def _send(
     sender = BatchSender(
         producer, outcomes, max_in_flight=options.max_in_flight, ordered=True, required_topics=required
     )
-    gathering = Gathering(
+    gathering = BatchAccumulator(
         sender, routes, outcomes, max_messages=options.max_batch_messages, max_bytes=options.max_batch_bytes
     )
-    maker = MessageMaker(names, settings.topic, drops_reserved=settings.drops_reserved)
+    maker = RowMessageMaker(names, settings.topic, drops_reserved=settings.drops_reserved)
     gathering.begin()
     row = 0
     try:
@@ -187,7 +187,9 @@ def _send(
     return outcomes.written
 
 
-def _add(maker: MessageMaker, batch: pa.RecordBatch, row: int, gathering: Gathering, outcomes: _Outcomes) -> int:
+def _add(
+    maker: RowMessageMaker, batch: pa.RecordBatch, row: int, gathering: BatchAccumulator, outcomes: _Outcomes
+) -> int:
     """Adds the rows of a batch, the first of which has the number `row`; the number of the next."""
     for message, topic, message_id in maker.make(batch):
         try:

@@ -19,17 +19,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from rmqio.errors import LocalError, OffsetOutOfRange
+from rmqio.interfaces import OffsetLookup
 from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
 from rmqio.pyspark.chatter import quiet
-from rmqio.pyspark.columns import SCHEMA, checked_names
+from rmqio.pyspark.columns import SOURCE_SCHEMA, checked_names
 from rmqio.pyspark.options import ReadSettings, read_settings
 from rmqio.pyspark.pushdown import Narrowing, push
 from rmqio.pyspark.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
 from rmqio.pyspark.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.write_options import write_settings
-from rmqio.seams import OffsetLookup
 
 
 class RocketMQDataSource(DataSource):
@@ -47,7 +47,7 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         values = self._values
-        return SCHEMA if values is None else StructType([*SCHEMA, StructField(COLUMN, values.type)])
+        return SOURCE_SCHEMA if values is None else StructType([*SOURCE_SCHEMA, StructField(COLUMN, values.type)])
 
     @cached_property
     def _values(self) -> Values | None:

@@ -9,8 +9,8 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError, RmqioError
+from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.seams import PendingSend, Producer
 from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes

@@ -8,9 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from rmqio.errors import BrokerSilent, LocalError, RmqioError, SystemError_, TopicNotExist, TransportError, WireError
+from rmqio.errors import (
+    BrokerSilent,
+    BrokerSystemError,
+    LocalError,
+    RmqioError,
+    TopicNotExist,
+    TransportError,
+    WireError,
+)
+from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.seams import PendingSend, Producer
 
 _LOGGER = logging.getLogger(__name__)
 _PAUSE_S: Final = 0.5
@@ -66,7 +74,7 @@ class CertainProducer:
         self._found: set[str] = set()
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """As `seams.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
+        """As `interfaces.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
         if topic in self._found:
             return self._producer.queues(topic)
         queues = self._patiently(lambda: self._producer.queues(topic), self._clock() + self._timeout_s, topic)
@@ -74,7 +82,7 @@ class CertainProducer:
         return queues
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """As `seams.Producer`; an id must be given, and a queue."""
+        """As `interfaces.Producer`; an id must be given, and a queue."""
         if queue is None or message_id is None:
             raise LocalError("a CertainProducer sends to a given queue, with a given id")
 
@@ -91,7 +99,7 @@ class CertainProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """As `seams.Producer`; ids must be given, and a queue."""
+        """As `interfaces.Producer`; ids must be given, and a queue."""
         if queue is None:
             raise LocalError("a CertainProducer sends to a given queue, with given ids")
         return self.submit(messages, queue, ordered=True, message_ids=message_ids).result()
@@ -104,7 +112,7 @@ class CertainProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """As `seams.Producer`, but that it waits: the outcome is known when it returns. Ids must be given."""
+        """As `interfaces.Producer`, but that it waits: the outcome is known when it returns. Ids must be given."""
         if message_ids is None:
             raise LocalError("a CertainProducer sends with given ids")
 
@@ -198,4 +206,4 @@ class _Settled:
 
 def _is_unknown(error: RmqioError) -> bool:
     """Whether what was sent may be stored, or may be yet."""
-    return isinstance(error, (TransportError, WireError, SystemError_)) and not isinstance(error, BrokerSilent)
+    return isinstance(error, (TransportError, WireError, BrokerSystemError)) and not isinstance(error, BrokerSilent)

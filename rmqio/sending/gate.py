@@ -1,4 +1,4 @@
-"""The seam between sending and whoever knows what is in the sink already."""
+"""The interface between sending and whoever knows what is in the sink already."""
 
 from __future__ import annotations
 

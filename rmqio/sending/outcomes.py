@@ -1,4 +1,4 @@
-"""The seam between sending and whoever wants to know what came of it."""
+"""The interface between sending and whoever wants to know what came of it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 from rmqio import telemetry
-from rmqio.seams import ClientFactory, Producer, SendStatistics
+from rmqio.interfaces import ClientFactory, Producer, SendStatistics
 
 _Key = tuple[ClientFactory, str]
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from rmqio.client.selection import interleaved, queue_for_key
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.interfaces import Producer
 from rmqio.model import MessageQueue
-from rmqio.seams import Producer
 from rmqio.wire.properties import validate_topic
 
 _MISSING_TOPIC_MS: Final = 1_000

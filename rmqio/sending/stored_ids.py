@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from rmqio.errors import OffsetOutOfRange, RequestTimeout
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import QueueClient
 
 _LOGGER = logging.getLogger(__name__)
 _ALL = MessageFilter()

@@ -1,4 +1,4 @@
-"""`seams.Producer` over an `InMemoryCluster`."""
+"""`interfaces.Producer` over an `InMemoryCluster`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rmqio.client.selection import interleaved, queue_for_key
 from rmqio.errors import LocalError, RmqioError
+from rmqio.interfaces import PendingSend
 from rmqio.model import WRITE_PERMISSION, Message, MessageQueue, SendResult
-from rmqio.seams import PendingSend
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
@@ -17,7 +17,7 @@ DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600,
 
 
 class InMemoryPendingSend:
-    """`seams.PendingSend` that is done from the start."""
+    """`interfaces.PendingSend` that is done from the start."""
 
     def __init__(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
@@ -33,7 +33,7 @@ class InMemoryPendingSend:
 
 
 class InMemoryProducer:
-    """`seams.Producer` over a cluster. Refuses what the real one refuses; retries nothing."""
+    """`interfaces.Producer` over a cluster. Refuses what the real one refuses; retries nothing."""
 
     def __init__(self, cluster: InMemoryCluster, group: str) -> None:
         validate_group(group)

@@ -1,4 +1,4 @@
-"""The seams' protocols over an `InMemoryCluster`: what the transforms see instead of a client with sockets."""
+"""The interfaces over an `InMemoryCluster`: what the transforms see instead of a client with sockets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqio.errors import CommitIgnored, CorruptMessage, LocalError, OffsetOutOfRange, RmqioError, TopicNotExist
+from rmqio.interfaces import FetchedBatch, OffsetQuery, Producer, QueueClient, QueueReader
 from rmqio.model import READ_PERMISSION, MessageFilter, MessageQueue, Record
-from rmqio.seams import Fetched, OffsetQuery, Producer, QueueClient, QueueReader
 from rmqio.testing._memory_producer import InMemoryProducer
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing._stored import encode_stored
@@ -28,7 +28,7 @@ class InMemoryClientFactory:
 
 
 class InMemoryQueueClient:
-    """`seams.QueueClient` over a cluster."""
+    """`interfaces.QueueClient` over a cluster."""
 
     def __init__(self, cluster: InMemoryCluster) -> None:
         self._cluster = cluster
@@ -140,7 +140,7 @@ class InMemoryQueueClient:
 
 
 class InMemoryReader:
-    """`seams.QueueReader` over a cluster."""
+    """`interfaces.QueueReader` over a cluster."""
 
     def __init__(
         self, cluster: InMemoryCluster, queue: MessageQueue, offset: int, message_filter: MessageFilter
@@ -173,7 +173,7 @@ class InMemoryReader:
             except (TopicNotExist, LocalError):  # deleted: poll says so
                 return False
 
-    def poll(self) -> Fetched | None:
+    def poll(self) -> FetchedBatch | None:
         if self._closed:
             raise LocalError("this reader is closed")
         with self._cluster.operation("poll", self._queue):
@@ -187,7 +187,7 @@ class InMemoryReader:
             self._position = fetched.next_offset
             return fetched
 
-    def _fetch(self, stored: StoredQueue, position: int) -> Fetched:
+    def _fetch(self, stored: StoredQueue, position: int) -> FetchedBatch:
         begin = position
         while begin in stored.removed:
             begin += 1
@@ -202,7 +202,7 @@ class InMemoryReader:
                 corrupt.append(_corrupt(record))
             elif self._passes(record):
                 records.append(record)
-        return Fetched(records, tuple(corrupt), next_offset, stored.end, skipped=begin - position)
+        return FetchedBatch(records, tuple(corrupt), next_offset, stored.end, skipped=begin - position)
 
     def seek(self, offset: int) -> None:
         self._position = offset

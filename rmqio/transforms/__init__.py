@@ -7,8 +7,8 @@ from rmqio.transforms.coders import register_coders
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
+from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
 from rmqio.transforms.write_dead_letters import WriteDeadLetters

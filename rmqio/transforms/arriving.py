@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import QueueClient
 from rmqio.start import check_named
 from rmqio.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor

@@ -16,9 +16,9 @@ from apache_beam.coders import Coder, registry
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
-from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.known import Known, KnownCoder
-from rmqio.transforms.pulled import Pulled
+from rmqio.transforms.read_failures import ReadFailure
+from rmqio.transforms.record_batches import RecordBatch
 from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
 from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
 
@@ -306,14 +306,14 @@ class ReadFailureCoder(ValueCoder):
             raise self._not_one(failure) from failure
 
 
-class PulledCoder(ValueCoder):
+class RecordBatchCoder(ValueCoder):
     """Version and counts; then stamps; then each record and failure behind its size."""
 
-    value_type = Pulled
+    value_type = RecordBatch
     _HEAD: Final = struct.Struct(">BII")
     _SIZE: Final = struct.Struct(">I")
 
-    def encode(self, value: Pulled) -> bytes:
+    def encode(self, value: RecordBatch) -> bytes:
         encode_record, encode_failure, size = RecordCoder().encode, ReadFailureCoder().encode, self._SIZE.pack
         parts = [self._HEAD.pack(1, len(value.records), len(value.failures))]
         parts.append(struct.pack(f">{len(value.stamps)}q", *value.stamps))
@@ -321,7 +321,7 @@ class PulledCoder(ValueCoder):
             parts += (size(len(raw)), raw)
         return b"".join(parts)
 
-    def decode(self, encoded: bytes) -> Pulled:
+    def decode(self, encoded: bytes) -> RecordBatch:
         try:
             version, records, failures = self._HEAD.unpack_from(encoded)
             if version != 1 or records * 8 > len(encoded) or failures > len(encoded):
@@ -337,11 +337,11 @@ class PulledCoder(ValueCoder):
         except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
         decode_record, decode_failure = RecordCoder().decode, ReadFailureCoder().decode
-        return Pulled(
+        return RecordBatch(
             [decode_record(raw) for raw in items[:records]], stamps, [decode_failure(raw) for raw in items[records:]]
         )
 
-    def estimate_size(self, value: Pulled) -> int:
+    def estimate_size(self, value: RecordBatch) -> int:
         """By the stored sizes: Beam samples this, and encoding a run only to measure it would be dear."""
         return sum(record.stored_size for record in value.records)
 
@@ -358,7 +358,7 @@ _CODERS: Final[tuple[tuple[type, type[Coder]], ...]] = (
     (QueueDescriptor, QueueDescriptorCoder),
     (QueueRange, QueueRangeCoder),
     (Known, KnownCoder),
-    (Pulled, PulledCoder),
+    (RecordBatch, RecordBatchCoder),
 )
 
 

@@ -15,9 +15,9 @@ from typing import Literal
 
 from rmqio import telemetry
 from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
+from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
-from rmqio.seams import ClientFactory, OffsetQuery, QueueClient
 from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 

@@ -9,12 +9,12 @@ import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.errors import LocalError
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
-from rmqio.seams import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms.errors_out import ReadFailure, failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.pulled import ERRORS_TAG, located, require_of_record
+from rmqio.transforms.read_failures import ReadFailure, failure_of_record
+from rmqio.transforms.record_batches import ERRORS_TAG, located, require_of_record
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 

@@ -12,10 +12,10 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio import attempts
 from rmqio.errors import OffsetOutOfRange, TransportError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
-from rmqio.seams import OffsetQuery
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.planned import NOT_CUT, QueueRangeElement, name_of
+from rmqio.transforms.queue_planner import NOT_CUT, QueueRangeElement, name_of
 from rmqio.transforms.read_fn import ReadConfig, ReadQueueFn
 from rmqio.transforms.restriction import QueueRange, QueueRangeTracker
 from rmqio.transforms.shared import shared_client

@@ -11,9 +11,9 @@ import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.errors import LocalError
+from rmqio.interfaces import ENDLESS_READ, ClientFactory
 from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
-from rmqio.seams import ENDLESS_READ, ClientFactory
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
@@ -23,12 +23,12 @@ from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
-from rmqio.transforms.errors_out import ReadFailure
 from rmqio.transforms.in_process import ReadSubscriptionFn, is_in_process
-from rmqio.transforms.planned import QueuePlanner
 from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.pulled import ERRORS_TAG, Pulled, TakeApartFn
+from rmqio.transforms.queue_planner import QueuePlanner
+from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
+from rmqio.transforms.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
 from rmqio.wire.names import validate_subscription
@@ -147,18 +147,18 @@ class _Read(beam.PTransform):
         config = self._config
         if handled:
             config = dataclasses.replace(config, errors_to_output=True)
-        reading = beam.ParDo(make_fn(config)).with_output_types(Pulled)
+        reading = beam.ParDo(make_fn(config)).with_output_types(RecordBatch)
         if watermarks is None:
             runs = elements | label >> reading
         else:
             read = elements | label >> reading.with_outputs(WATERMARKS_TAG, main="runs")
             learned = read[WATERMARKS_TAG] | "Learned" >> beam.Map(_same).with_output_types(tuple[str, int, int])
             watermarks(learned)
-            runs = read["runs"] | "Runs" >> beam.Map(_same).with_output_types(Pulled)
+            runs = read["runs"] | "Runs" >> beam.Map(_same).with_output_types(RecordBatch)
         first = self._deduplicate is None
         deserializer = config.deserializer if first else None
         element_type = self._element_type if first else Record
-        fn = TakeApartFn(deserializer, batches=config.batches, errors_to_output=handled)
+        fn = UnbatchFn(deserializer, batches=config.batches, errors_to_output=handled)
         apart = beam.ParDo(fn).with_output_types(element_type)
         if not handled:
             return self._deduplicated(runs | "Records" >> apart)

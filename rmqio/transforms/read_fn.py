@@ -17,17 +17,17 @@ from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
+from rmqio.interfaces import ClientFactory, FetchedBatch, OffsetLookup, QueueReader
 from rmqio.logs import event
 from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ReadOptions
-from rmqio.seams import ClientFactory, Fetched, OffsetLookup, QueueReader
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
-from rmqio.transforms.pulled import to_pulled
 from rmqio.transforms.readers import Readers, Slot
+from rmqio.transforms.record_batches import to_record_batch
 from rmqio.transforms.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
 from rmqio.transforms.shared import backlog, note_backlog, shared_client
 from rmqio.transforms.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
@@ -232,7 +232,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         self._skipped(queue, target, target - error.wanted)
         return Claim(target - 1, 0, error.maximum)
 
-    def _more(self, reader: QueueReader, fetched: Fetched, wanted: int, deadline: float) -> Fetched:
+    def _more(self, reader: QueueReader, fetched: FetchedBatch, wanted: int, deadline: float) -> FetchedBatch:
         """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
         wanted = min(wanted, _RUN_RECORDS)
         records, size = fetched.records, _held_bytes(fetched.records)
@@ -250,16 +250,16 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             )
         return fetched
 
-    def _emit(self, cut: Fetched, estimator: QueueWatermark, windows: tuple[Any, ...]) -> Iterator[Any]:
+    def _emit(self, cut: FetchedBatch, estimator: QueueWatermark, windows: tuple[Any, ...]) -> Iterator[Any]:
         config = self._config
-        pulled = to_pulled(cut, config.timestamp_of, keep_failures=config.errors_to_output)
+        pulled = to_record_batch(cut, config.timestamp_of, keep_failures=config.errors_to_output)
         if pulled.stamps:
             yield WindowedValue(pulled, beam_timestamp(min(pulled.stamps)), windows)
             estimator.advance(max(pulled.stamps) - config.options.max_out_of_orderness_ms)
         elif pulled.failures:
             yield WindowedValue(pulled, beam_timestamp(pulled.failures[0].store_timestamp_ms), windows)
 
-    def _note(self, slot: Slot, cut: Fetched, fetched: Fetched) -> None:
+    def _note(self, slot: Slot, cut: FetchedBatch, fetched: FetchedBatch) -> None:
         metrics, queue, factory = self._metrics, slot.reader.queue, self._config.factory
         labels = slot.labels
         count = len(cut.records)
@@ -316,7 +316,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.commit_failures.add_told(failed)
 
 
-def _cut(fetched: Fetched, stop: int | None, limit: int | None) -> Fetched:
+def _cut(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:
     """What of an answer lies before the stop and within the limit."""
     if stop is not None and fetched.next_offset > stop:
         fetched = fetched._replace(

@@ -9,8 +9,8 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.interfaces import ClientFactory
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, parse_name_server
-from rmqio.seams import ClientFactory
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.names import validate_queue

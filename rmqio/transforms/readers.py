@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqio.errors import TransportError
+from rmqio.interfaces import ClientFactory, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import ClientFactory, QueueReader
 from rmqio.transforms.metrics import queue_labels
 from rmqio.transforms.shared import shared_client
 

@@ -12,8 +12,8 @@ import threading
 from dataclasses import dataclass
 
 from rmqio.errors import RmqioError
+from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import ClientFactory, OffsetQuery, QueueClient
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rmqio.errors import RmqioError, TransportError
+from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.look_back import LookBack
 from rmqio.model import MessageQueue
-from rmqio.seams import ClientFactory, OffsetQuery, QueueClient
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.known_ids import KnownIds
 from rmqio.transforms.shared import shared_client

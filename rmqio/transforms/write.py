@@ -15,10 +15,10 @@ from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.errors import LocalError
+from rmqio.interfaces import IDS, RANDOM_IDS, ClientFactory
 from rmqio.look_back import LookBack
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
-from rmqio.seams import IDS, RANDOM_IDS, ClientFactory
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms import write_options

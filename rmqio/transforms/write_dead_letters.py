@@ -9,11 +9,11 @@ import apache_beam as beam
 
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import SerdeError
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.seams import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms.errors_out import dead_letter
+from rmqio.transforms.read_failures import dead_letter
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.wire.batch import MAX_MESSAGE_BYTES
 

@@ -12,7 +12,7 @@ from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import MessageCoder
-from rmqio.transforms.errors_out import letter_of_element
+from rmqio.transforms.read_failures import letter_of_element
 from rmqio.transforms.selector import ConstantTopic, TopicSelector
 from rmqio.wire.properties import user_properties
 

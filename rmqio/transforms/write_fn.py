@@ -13,12 +13,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.seams import ClientFactory
+from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
-from rmqio.sending.gathering import Gathering
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
 from rmqio.transforms.default_ids import DefaultIds
@@ -129,7 +129,7 @@ class WriteFn(beam.DoFn):
             gate=self._once,
             clock=self._clock,
         )
-        self._gathering = Gathering(
+        self._gathering = BatchAccumulator(
             self._sender,
             routes,
             self._outputs,

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
-from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.flink._beam import (
     BeamFlinkRunner,
@@ -146,31 +146,36 @@ def _jobs_of(master: str) -> list[FlinkJob]:
         raise LocalError(f"--flink_master={master}: {error}") from error
 
 
-def _instead(options: PipelineOptions) -> dict[Need, Cell]:
+def _instead(options: PipelineOptions) -> dict[Requirement, Cell]:
     """What options change of what a stream can do."""
-    row = {need: TABLE[need][Mode.FLINK_STREAMING] for need in (Need.SIDE_INPUTS, Need.FINALIZATION, Need.KEPT_STATE)}
-    refused = row[Need.SIDE_INPUTS]
+    row = {
+        need: TABLE[need][Mode.FLINK_STREAMING]
+        for need in (Requirement.SIDE_INPUTS, Requirement.FINALIZATION, Requirement.KEPT_STATE)
+    }
+    refused = row[Requirement.SIDE_INPUTS]
     flink = options.view_as(FlinkOptions)
     if flink.checkpointing_interval == -1:
         return {
-            Need.SIDE_INPUTS: refused._replace(verdict=Verdict.YES, text="as long as there are no checkpoints"),
-            Need.FINALIZATION: row[Need.FINALIZATION]._replace(verdict=Verdict.WARNED, text="never: no checkpoints"),
-            Need.KEPT_STATE: row[Need.KEPT_STATE]._replace(
+            Requirement.SIDE_INPUTS: refused._replace(verdict=Verdict.YES, text="as long as there are no checkpoints"),
+            Requirement.FINALIZATION: row[Requirement.FINALIZATION]._replace(
+                verdict=Verdict.WARNED, text="never: no checkpoints"
+            ),
+            Requirement.KEPT_STATE: row[Requirement.KEPT_STATE]._replace(
                 verdict=Verdict.WARNED, text="without checkpoints a restart begins anew"
             ),
         }
     instead = _instead_of_side_inputs(options, refused)
     if flink.checkpointing_mode == "AT_LEAST_ONCE":
-        instead[Need.KEPT_STATE] = row[Need.KEPT_STATE]._replace(
+        instead[Requirement.KEPT_STATE] = row[Requirement.KEPT_STATE]._replace(
             verdict=Verdict.WARNED, text="at least once: after a failure it may have counted elements twice"
         )
     return instead
 
 
-def _instead_of_side_inputs(options: PipelineOptions, refused: Cell) -> dict[Need, Cell]:
+def _instead_of_side_inputs(options: PipelineOptions, refused: Cell) -> dict[Requirement, Cell]:
     if options.view_as(PortableOptions).job_endpoint or options.view_as(FlinkRunnerOptions).flink_job_server_jar:
         text = "unless the job server is newer than Beam 2.62, it fails at the first checkpoint"
-        return {Need.SIDE_INPUTS: refused._replace(verdict=Verdict.WARNED, text=text)}
+        return {Requirement.SIDE_INPUTS: refused._replace(verdict=Verdict.WARNED, text=text)}
     return {}
 
 

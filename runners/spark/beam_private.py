@@ -20,7 +20,7 @@ from apache_beam.runners.worker import bundle_processor, data_plane, operations,
 from apache_beam.transforms import core, trigger
 
 __all__ = [
-    "NEVER",
+    "NEVER_TRIGGER",
     "FnApiMetrics",
     "Stager",
     "StateServicer",
@@ -41,7 +41,7 @@ __all__ = [
     "translations",
 ]
 
-NEVER: Final = trigger._Never()
+NEVER_TRIGGER: Final = trigger._Never()
 
 
 def collected_finalizers(processor: bundle_processor.BundleProcessor) -> list[Callable[[], None]]:

@@ -14,7 +14,7 @@ from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.runners.spark.log import LOGGER
-from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SCHEMA, Form, Input, Output, StageTask, TaskReport
+from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
@@ -121,7 +121,7 @@ class Execution:
 
     def _mapped(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame, turn: int) -> DataFrame:
         self._pending.append(task.name)
-        return source.mapInArrow(_function(task, broadcasts, self._accumulator, turn), SCHEMA)
+        return source.mapInArrow(_function(task, broadcasts, self._accumulator, turn), ROW_DDL)
 
     def _rounds(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame) -> DataFrame:
         """A stage with bundle finalizers: its output is kept first, then they run, then what it deferred goes on."""
@@ -153,7 +153,7 @@ class Execution:
             # Rows come out of a shuffle in any order. Sorted to the last byte, so that a task which Spark runs again
             # sees the same and writes the same: of what it wrote first a part may have been read already.
             frames.append(frame.sortWithinPartitions(*_ORDER[form]))
-        return _union(frames) if frames else self._session.createDataFrame([], SCHEMA)
+        return _union(frames) if frames else self._session.createDataFrame([], ROW_DDL)
 
     def _written(self, stage: Stage, output: Output) -> DataFrame:
         frame = self._frames[id(stage)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-SCHEMA: Final = "channel int, bucket int, key binary, value binary"
+ROW_DDL: Final = "channel int, bucket int, key binary, value binary"
 RESIDUAL_CHANNEL: Final = -1
 WRITE_URN: Final = "rmqio:spark:write:v1"  # of the transforms at the end of a stage
 

@@ -42,7 +42,7 @@ from rmqio.runners.spark.packaging import packages_for
 from rmqio.runners.spark.progress import Progress, tasks_of
 from rmqio.runners.spark.session import partitions, session_for, unfit_workers
 from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
-from rmqio.runners.spark.streaming.planned import PlannedSource
+from rmqio.runners.spark.streaming.planned_source import PlannedSource
 from rmqio.runners.spark.streaming.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
 

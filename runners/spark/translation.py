@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import proto_utils
 
 from rmqio.runners.spark.beam_private import (
-    NEVER,
+    NEVER_TRIGGER,
     beam_runner_api_pb2,
     bundle_processor,
     common_urns,
@@ -132,11 +132,11 @@ def grouping_of(windowing: Any) -> Grouping:
     """What a GroupByKey over bounded data must look at."""
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn in (
         trigger.AfterWatermark(),
-        NEVER,
+        NEVER_TRIGGER,
     )
     if windowing.is_default() or (
         windowing.windowfn == GlobalWindows()
-        and windowing.triggerfn in (trigger.AfterCount(1), trigger.Always(), NEVER)
+        and windowing.triggerfn in (trigger.AfterCount(1), trigger.Always(), NEVER_TRIGGER)
     ):
         return Grouping.GLOBAL
     return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED

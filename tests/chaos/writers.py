@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from rmqio.client.sending.producer import RemotingProducer
-from rmqio.errors import RmqioError, SystemError_
+from rmqio.errors import BrokerSystemError, RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.security import UNSECURED, Security
@@ -120,7 +120,7 @@ class Writer:
             except RmqioError as error:
                 if not (error.retriable or error.stale_route):
                     raise
-                is_unsure = isinstance(error, SystemError_)
+                is_unsure = isinstance(error, BrokerSystemError)
             finally:
                 if is_unsure or self.unknown_outcomes > before:
                     self.unsure.update(ids)

@@ -11,8 +11,8 @@ import pytest
 from rmqio.client.admin import Admin
 from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.interfaces import ClientFactory, Producer, QueueClient
 from rmqio.options import ClientOptions
-from rmqio.seams import ClientFactory, Producer, QueueClient
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
 from rmqio.wire import requests
 from rmqio.wire.command import Command

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 
+from rmqio.interfaces import FetchedBatch, QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.seams import Fetched, QueueClient
 
 ALL = MessageFilter()
 
 
-def fetch(client: QueueClient, queue: MessageQueue, offset: int = 0, *, until: int, **options: object) -> list[Fetched]:
+def fetch(
+    client: QueueClient, queue: MessageQueue, offset: int = 0, *, until: int, **options: object
+) -> list[FetchedBatch]:
     """Everything from `offset` up to the offset `until`."""
     message_filter = options.pop("message_filter", ALL)
     assert isinstance(message_filter, MessageFilter)
     assert not options
     reader = client.open_reader(queue, offset, message_filter=message_filter)
-    got: list[Fetched] = []
+    got: list[FetchedBatch] = []
     deadline = time.monotonic() + 30
     try:
         while reader.position < until:

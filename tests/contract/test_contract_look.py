@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from rmqio.errors import CommitIgnored, LocalError, RmqioError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageQueue
-from rmqio.seams import OffsetQuery
 from rmqio.wire import requests
 from tests.contract.support import read
 

@@ -26,7 +26,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from rmqio.pipelines.program import run_program
 from rmqio.runners import options
-from rmqio.runners.spark.streaming.planned import PlannedSource
+from rmqio.runners.spark.streaming.planned_source import PlannedSource
 
 COUNT: Final = 10
 HALF: Final = 5

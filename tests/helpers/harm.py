@@ -13,10 +13,10 @@ from typing import TypeVar
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import CorruptMessage, RequestTimeout, RmqioError, TransportError
+from rmqio.interfaces import QueueReader
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import ClientOptions
-from rmqio.seams import QueueReader
 from rmqio.security import Security
 from tests.helpers.proxy import Proxy, Side, faults
 from tests.helpers.proxy.faults import Fault

@@ -18,10 +18,10 @@ import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio.errors import RmqioError
+from rmqio.interfaces import Producer
 from rmqio.librocketmq import LibrocketmqClientFactory
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.seams import Producer
 from rmqio.transforms.write import WriteToRocketMQ
 
 P = ParamSpec("P")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from rmqio.client.connections.connection import Connection
+from rmqio.interfaces import FetchedBatch, QueueClient
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
-from rmqio.seams import Fetched, QueueClient
 from rmqio.wire import requests
 from rmqio.wire.batch import BatchBuilder
 
@@ -63,10 +63,10 @@ def read_to(
     *,
     message_filter: MessageFilter | None = None,
     timeout_s: float = 60.0,
-) -> list[Fetched]:
+) -> list[FetchedBatch]:
     """All that a reader gives until it stands at `end`."""
     reader = client.open_reader(queue, begin, message_filter=message_filter or MessageFilter())
-    parts: list[Fetched] = []
+    parts: list[FetchedBatch] = []
     deadline = time.monotonic() + timeout_s
     try:
         while reader.position < end:
@@ -81,5 +81,5 @@ def read_to(
     return parts
 
 
-def records_of(parts: Sequence[Fetched]) -> list[Record]:
+def records_of(parts: Sequence[FetchedBatch]) -> list[Record]:
     return [record for part in parts for record in part.records]

@@ -21,8 +21,8 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.arriving import DescribeFn
 from rmqio.transforms.discovery import DiscoverFn, WatchFn
 from rmqio.transforms.in_process import ReadSubscriptionFn
-from rmqio.transforms.planned import QueuePlanner, queue_of
 from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.queue_planner import QueuePlanner, queue_of
 from rmqio.transforms.read_fn import BoundedReadFn, UnboundedReadFn
 from rmqio.transforms.watermark import QueueWatermarks
 from tests.helpers.reading import Finalizer

@@ -35,8 +35,8 @@ from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.discovery import DiscoveryConfig
 from rmqio.transforms.in_process import ReadSubscriptionFn, Subscribed
-from rmqio.transforms.pulled import Pulled, TakeApartFn
 from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn
+from rmqio.transforms.record_batches import RecordBatch, UnbatchFn
 from rmqio.transforms.restriction import QueueRange
 from rmqio.transforms.shared import close_shared_clients, shared_client
 from rmqio.transforms.watermark import QueueWatermarks, beam_timestamp, timestamp_function
@@ -210,11 +210,11 @@ def read_config(cluster: InMemoryCluster, **changes: Any) -> ReadConfig:
 
 def elements_of(runs: Iterable[WindowedValue], deserializer: Any = body) -> list[Any]:
     """What the step behind the read makes of its runs. Each run must be in order and stamped with its earliest."""
-    fn = TakeApartFn(deserializer, batches=False, errors_to_output=False)
+    fn = UnbatchFn(deserializer, batches=False, errors_to_output=False)
     elements: list[Any] = []
     for run in runs:
         assert isinstance(run, WindowedValue)
-        assert isinstance(run.value, Pulled)
+        assert isinstance(run.value, RecordBatch)
         offsets = [record.queue_offset for record in run.value.records]
         assert offsets == sorted(set(offsets))
         assert run.timestamp == beam_timestamp(min(run.value.stamps))

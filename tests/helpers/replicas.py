@@ -10,9 +10,9 @@ from typing import Any
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.environment import Environment
 from rmqio.errors import RmqioError, TransportError
+from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery, QueueReader
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command

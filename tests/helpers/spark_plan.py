@@ -19,7 +19,7 @@ from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
 from rmqio.runners.spark.translation import Plan, Stage, translate
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
-from rmqio.runners.spark.worker.rows import SCHEMA
+from rmqio.runners.spark.worker.rows import ROW_SCHEMA
 from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
@@ -44,7 +44,7 @@ def batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(rows), 7):
         columns = zip(*rows[at : at + 7], strict=True)
         yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+            [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)], schema=ROW_SCHEMA
         )
 
 

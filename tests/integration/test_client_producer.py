@@ -13,10 +13,10 @@ import pytest
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
+from rmqio.interfaces import PendingSend
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend
 
 pytestmark = pytest.mark.broker
 

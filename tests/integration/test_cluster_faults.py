@@ -14,11 +14,11 @@ from rmqio import ReadFromRocketMQ, StartFrom
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
+from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.local import _probe as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
-from rmqio.seams import OffsetQuery, QueueReader
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
 from tests.helpers.cluster import Cluster, Server

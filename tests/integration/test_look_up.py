@@ -13,9 +13,9 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.connections.connection import Connection
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import BrokerSilent, RmqioError, TransportError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery
 from rmqio.wire import requests
 from tests.helpers.cluster import Cluster
 from tests.helpers.ledger import wait_until

@@ -15,9 +15,9 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.connections.secured import forget_warnings
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import LocalError, NoPermission, RmqioError, TransportError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery
 from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
 from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
 

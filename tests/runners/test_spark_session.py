@@ -202,7 +202,14 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
         name for name in told["environment"] if name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS")
     ]
     # of this project what a runner is made of: no client, no transform
-    ours = ("rmqio.runners", "rmqio.attempts", "rmqio.errors", "rmqio.pyspark.chatter", "rmqio.model", "rmqio.seams")
+    ours = (
+        "rmqio.runners",
+        "rmqio.attempts",
+        "rmqio.errors",
+        "rmqio.pyspark.chatter",
+        "rmqio.model",
+        "rmqio.interfaces",
+    )
     assert not [name for name in told["imported"] if not name.startswith(ours)]
     assert left == {}, "what it started ends before it does"
 

@@ -18,7 +18,7 @@ from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSp
 from rmqio.runners.spark.streaming.checkpoint import shape_of
 from rmqio.runners.spark.streaming.execution import stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
-from rmqio.runners.spark.streaming.planned import PlannedSource
+from rmqio.runners.spark.streaming.planned_source import PlannedSource
 
 pytestmark = [pytest.mark.slow]
 

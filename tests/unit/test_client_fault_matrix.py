@@ -14,12 +14,12 @@ from rmqio.client.environment import Environment
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
+    BrokerSystemError,
     GoAway,
     NoPermission,
     OffsetOutOfRange,
     RequestTimeout,
     RmqioError,
-    SystemError_,
     TopicNotExist,
     TransportError,
     WireError,
@@ -98,7 +98,7 @@ def _error(op: str, code: int) -> type[RmqioError] | None:
     """What comes of a code without retries; None: the right result."""
     if op in SENDS and code in STORED:
         return None
-    if op == "route" and code == SystemError_.number:
+    if op == "route" and code == BrokerSystemError.number:
         return TransportError  # it is not ready: another one is asked, if there is one
     return type(broker_error(code, None, ""))
 

@@ -25,9 +25,9 @@ from rmqio.errors import (
     TopicNotExist,
     TransportError,
 )
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery
 from rmqio.testing import NAME_SERVER, FakeBroker, ManualClock, ScriptedNetwork, ScriptedTransport, faults
 from rmqio.testing.faults import Exchange
 from rmqio.wire.codes import RequestCode

@@ -14,9 +14,9 @@ from rmqio.client.environment import Environment
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.client.sending.queue_choice import AVOID_S
 from rmqio.errors import LocalError, RequestTimeout, SystemBusy, TransportError, WireError
+from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend, Producer
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.batch import encode_batch
 from rmqio.wire.bodies import decompress

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqio.errors import TransportError
+from rmqio.interfaces import OffsetLookup, OffsetQuery
 from rmqio.lookups import resolve_all
 from rmqio.model import MessageQueue
-from rmqio.seams import OffsetLookup, OffsetQuery
 from rmqio.start import StartFrom
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command

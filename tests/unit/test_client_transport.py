@@ -14,8 +14,8 @@ from rmqio.client.connections.transport import TcpTransport
 from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError, RequestTimeout, TransportError
+from rmqio.interfaces import ClientFactory
 from rmqio.options import ClientOptions
-from rmqio.seams import ClientFactory
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ BASE = {
         "lookups",
         "model",
         "options",
-        "seams",
+        "interfaces",
         "security",
         "start",
         "subscription",
@@ -189,7 +189,7 @@ def broken_rule(imported: Import) -> str | None:
     if is_in(module, "rmqio.transforms") and imported.is_of("rmqio.client"):
         if imported.is_of(*PURE_CLIENT) or (imported.is_of("rmqio.client.factory") and imported.is_lazy):
             return None
-        return "transforms see the client through seams, and its default factory in a function only"
+        return "transforms see the client through interfaces, and its default factory in a function only"
     if is_in(module, "rmqio.transforms", "rmqio.client") and imported.is_of("rmqio.testing"):
         return "what ships for production does not import its doubles"
     if is_in(module, "rmqio.runners") and imported.is_of(
@@ -251,7 +251,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.telemetry", "def f():\n    import prometheus_client", "prometheus_client only"),
     ("rmqio.prometheus", "import prometheus_client", None),
     ("rmqio.transforms.metrics", "import prometheus_client", "prometheus_client only"),
-    ("rmqio.seams", "from rmqio.wire.command import Command", "base imports"),
+    ("rmqio.interfaces", "from rmqio.wire.command import Command", "base imports"),
     ("rmqio.start", "def f():\n    import apache_beam", "base imports"),
     ("rmqio.start", "if TYPE_CHECKING:\n    from rmqio.client import client", "base imports"),
     ("rmqio.wire.frame", "import lz4.frame", None),
@@ -355,7 +355,7 @@ def run(program: str) -> str:
         "rmqio.wire.frame",
         "rmqio.testing",
         "rmqio.serde",
-        "rmqio.sending.gathering",
+        "rmqio.sending.accumulator",
         "rmqio.dead_letters",
         "rmqio.dead_letters.command",
     ],

@@ -18,12 +18,12 @@ from apache_beam.transforms.display import DisplayData
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError, RequestTimeout, TransportError
+from rmqio.interfaces import ClientFactory
 from rmqio.librocketmq import LibrocketmqClientFactory, library
 from rmqio.librocketmq.pending import PendingMessages
 from rmqio.librocketmq.producer import _prepare
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.seams import ClientFactory
 from rmqio.security import EnvironmentCredentials, Security, Tls
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ

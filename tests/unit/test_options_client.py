@@ -14,9 +14,9 @@ import pytest
 
 from rmqio import EnvironmentCredentials, Security
 from rmqio.errors import RmqioError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter
 from rmqio.options import ClientOptions, option_names
-from rmqio.seams import OffsetQuery
 from rmqio.testing import BrokerSettings
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode

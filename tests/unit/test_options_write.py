@@ -17,8 +17,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio import EnvironmentCredentials, Security, WriteToRocketMQ
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
+from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import WriteOptions, option_names
-from rmqio.seams import Producer, QueueClient
 from rmqio.testing import BrokerSettings
 from rmqio.transforms.write_fn import WriteFn
 from rmqio.wire.bodies import KINDS, compress, compression_flags

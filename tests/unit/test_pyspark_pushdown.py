@@ -176,11 +176,11 @@ def test_tags_are_not_pushed_beside_sql() -> None:
 def test_only_who_asks_for_it_gets_a_reader_that_takes_filters() -> None:
     from pyspark.sql.datasource import DataSourceReader
 
-    from rmqio.pyspark.columns import SCHEMA
+    from rmqio.pyspark.columns import SOURCE_SCHEMA
 
     given_options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
-    plain = RocketMQDataSource(given_options).reader(SCHEMA)
+    plain = RocketMQDataSource(given_options).reader(SOURCE_SCHEMA)
     assert type(plain).pushFilters is DataSourceReader.pushFilters
     assert isinstance(
-        RocketMQDataSource(given_options | {"pushfilters": "true"}).reader(SCHEMA), FilteredRocketMQReader
+        RocketMQDataSource(given_options | {"pushfilters": "true"}).reader(SOURCE_SCHEMA), FilteredRocketMQReader
     )

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from rmqio.errors import LocalError, RmqioError, SerdeError
-from rmqio.pyspark.columns import COLUMNS, SCHEMA, checked_names, to_batch
+from rmqio.pyspark.columns import COLUMNS, SOURCE_SCHEMA, checked_names, to_batch
 from rmqio.pyspark.source import RocketMQDataSource
 from rmqio.pyspark.values import PASSWORD_VARIABLE, USER_VARIABLE, VALUE_NAMES, Values, _registry, value_options
 from rmqio.serde.avro import AvroSerializer
@@ -95,22 +95,22 @@ def test_a_bad_option_is_named_before_anything_is_read(options: dict[str, Any], 
 def test_bad_options_are_refused_also_where_the_column_is_not_read(streaming: bool) -> None:
     made = source(valueErrors="skip")
     with pytest.raises(LocalError, match="valueErrors is 'skip'"):
-        (made.streamReader if streaming else made.reader)(StructType([SCHEMA["body"]]))
+        (made.streamReader if streaming else made.reader)(StructType([SOURCE_SCHEMA["body"]]))
 
 
 def test_a_misspelled_option_is_told_the_right_one() -> None:
     with pytest.raises(LocalError, match="did you mean valueSchema"):
-        RocketMQDataSource(MINIMAL | {"valueshema": "x"}).reader(SCHEMA)
+        RocketMQDataSource(MINIMAL | {"valueshema": "x"}).reader(SOURCE_SCHEMA)
 
 
 def test_options_of_a_value_are_not_for_writing() -> None:
     with pytest.raises(LocalError, match=r"there is no option .* of the format rocketmq when writing"):
-        RocketMQDataSource(MINIMAL | {"valueformat": "avro"}).writer(SCHEMA, False)
+        RocketMQDataSource(MINIMAL | {"valueformat": "avro"}).writer(SOURCE_SCHEMA, False)
 
 
 def test_without_a_format_nothing_changes() -> None:
     made = RocketMQDataSource(MINIMAL)
-    assert made.schema() == SCHEMA
+    assert made.schema() == SOURCE_SCHEMA
     with pytest.raises(LocalError, match=r"there is no column 'value'; .*, and value where valueFormat is given"):
         made.reader(StructType([StructField("value", FLAT_STRUCT)]))
 
@@ -215,7 +215,7 @@ def test_what_spark_has_no_type_for_is_named() -> None:
 
 def test_columns_are_chosen_by_name_and_exact_type() -> None:
     found = values()
-    fields = [SCHEMA["queueOffset"], StructField("value", found.type)]
+    fields = [SOURCE_SCHEMA["queueOffset"], StructField("value", found.type)]
     assert checked_names(StructType(fields), found) == ("queueOffset", "value")
     wrong = StructType([StructField("value", StructType([StructField("a", TimestampNTZType())]))])
     with pytest.raises(LocalError, match=r"the column value has the type struct<a:bigint,b:string>, not struct<a:time"):
@@ -228,7 +228,7 @@ def test_columns_are_chosen_by_name_and_exact_type() -> None:
 def test_nothing_is_decoded_unless_the_value_is_read() -> None:
     broken = [record_of(b"\xff")]
     made = source()
-    reader: Any = made.reader(StructType([SCHEMA["body"]]))
+    reader: Any = made.reader(StructType([SOURCE_SCHEMA["body"]]))
     assert reader._settings.values is None
     assert to_batch(broken, reader._names, reader._settings.values).to_pylist() == [{"body": b"\xff"}]
     reader = made.reader(StructType([made.schema()["value"]]))
@@ -240,7 +240,7 @@ def test_nothing_is_decoded_unless_the_value_is_read() -> None:
 def test_a_reader_travels_with_what_it_needs(streaming: bool) -> None:
     made = source(valueErrors="NULL")
     reader: Any = (made.streamReader if streaming else made.reader)(
-        StructType([SCHEMA["body"], StructField("value", FLAT_STRUCT)])
+        StructType([SOURCE_SCHEMA["body"], StructField("value", FLAT_STRUCT)])
     )
     there: Any = cloudpickle.loads(cloudpickle.dumps(reader))
     good = AvroSerializer(FLAT)({"a": 1, "b": "x"}).body

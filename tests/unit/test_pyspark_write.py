@@ -29,13 +29,13 @@ from pyspark.sql.types import (
 
 from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, MessageIllegal, RmqioError, SystemBusy, TopicNotExist, TransportError
+from rmqio.interfaces import PendingSend
 from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.pyspark import sink
 from rmqio.pyspark.messages import RowRefused, checked_columns
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from rmqio.pyspark.write_options import WriteSettings, write_settings
-from rmqio.seams import PendingSend
-from rmqio.sending.patience import PatientProducer
+from rmqio.sending.retrying import RetryingProducer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire import accelerator
 from tests.helpers.implementations import BOTH
@@ -356,8 +356,8 @@ def test_an_outage_is_waited_out(
     cluster: InMemoryCluster, write: Write, monkeypatch: pytest.MonkeyPatch, keyed: bool
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("rmqio.sending.patience._PAUSE_S", 0.0)
-    monkeypatch.setattr("rmqio.sending.patience._LOGGER.warning", lambda *_: pauses.append(1))
+    monkeypatch.setattr("rmqio.sending.retrying._PAUSE_S", 0.0)
+    monkeypatch.setattr("rmqio.sending.retrying._LOGGER.warning", lambda *_: pauses.append(1))
     cluster.fail_next("send", TransportError("gone"), 5)
     rows = [{"body": f"{number:02}", "shardingKey": "k" if keyed else None} for number in range(40)]
     assert write(rows, "body string, shardingKey string", maxBatchMessages=4, outageTimeoutMs=60_000).rows == 40
@@ -371,7 +371,7 @@ def test_an_outage_is_waited_out(
 def test_an_unknown_outcome_keeps_the_id(
     cluster: InMemoryCluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqio.sending.patience._PAUSE_S", 0.0)
+    monkeypatch.setattr("rmqio.sending.retrying._PAUSE_S", 0.0)
     cluster.fail_next("send", TransportError("no answer"), 1, after=True)
     write([{"body": "x"}], outageTimeoutMs=60_000)
     first, second = cluster.records("t")
@@ -447,14 +447,14 @@ class _Pending:
         return [self._producer.send(Message(b"x"))]
 
 
-def patient(producer: Failing, clock: ManualClock, *, awaits_topic: bool = False) -> PatientProducer:
-    return PatientProducer(
+def patient(producer: Failing, clock: ManualClock, *, awaits_topic: bool = False) -> RetryingProducer:
+    return RetryingProducer(
         producer, outage_timeout_s=10, awaits_topic=lambda topic: awaits_topic, clock=clock.monotonic, sleep=clock.sleep
     )
 
 
 NUMBERS = itertools.count()
-CALLS: dict[str, Callable[[PatientProducer], object]] = {
+CALLS: dict[str, Callable[[RetryingProducer], object]] = {
     "queues": lambda producer: producer.queues(f"t{next(NUMBERS)}"),
     "send": lambda producer: producer.send(Message(b"x")),
     "send_batch": lambda producer: producer.send_batch([Message(b"x")]),

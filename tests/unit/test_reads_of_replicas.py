@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from rmqio.errors import OffsetOutOfRange, TransportError
-from rmqio.seams import OffsetQuery
+from rmqio.interfaces import OffsetQuery
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory
-from rmqio.transforms import planned, planned_ranges
+from rmqio.transforms import planned_ranges
+from rmqio.transforms import queue_planner as planned
 from rmqio.transforms.discovery import DiscoveryConfig
-from rmqio.transforms.planned import QueuePlanner, name_of
 from rmqio.transforms.planned_ranges import ReadRangesFn
+from rmqio.transforms.queue_planner import QueuePlanner, name_of
 from tests.unit.test_client_replicas import QUEUE, Pair
 from tests.unit.test_transforms_planned import advance, config_of
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the tests of the Spark runner cannot be looked at without it")
 
-from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from tests.helpers.named_tests import ROOT, problem
 
 
@@ -42,7 +42,7 @@ go through all modes, show both."""
     [(need, mode, test) for need, row in TABLE.items() for mode, cell in row.items() for test in cell.tests],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_a_test_that_is_named_runs_in_the_mode_of_its_cell(need: Need, mode: Mode, test: str) -> None:
+def test_a_test_that_is_named_runs_in_the_mode_of_its_cell(need: Requirement, mode: Mode, test: str) -> None:
     ran = TABLE[need][mode].verdict is Verdict.YES or not test.startswith(OF_THE_REPORT)
     assert problem(test, mode=mode if ran else None) is None
 

@@ -19,11 +19,11 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec, TimeDomain
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptions, StopAt, runners
 from rmqio.errors import LocalError
 from rmqio.pipelines import province, windowed_orders, word_count
-from rmqio.runners.capabilities import TABLE, Cell, Mode, Need, Verdict
+from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.direct import DirectRunner
 from rmqio.runners.flink import FlinkRunner
-from rmqio.runners.needs import needs_of
 from rmqio.runners.report import Refused, Report, compare
+from rmqio.runners.requirements import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 SERVER = {"name_server": "127.0.0.1:1"}
@@ -139,8 +139,8 @@ def ticks(p: Any) -> Any:
     return p | "Ticks" >> PeriodicImpulse()
 
 
-def needs(build: Callable[[Any], Any]) -> dict[Need, list[str]]:
-    return needs_of(proto(build))
+def needs(build: Callable[[Any], Any]) -> dict[Requirement, list[str]]:
+    return requirements_of(proto(build))
 
 
 def proto(build: Callable[[Any], Any]) -> Any:
@@ -151,70 +151,80 @@ def proto(build: Callable[[Any], Any]) -> Any:
 
 # ---- needs ----------------------------------------------------------------------------------------------------------
 
-SDF = {Need.SPLITTABLE: ["Read"]}
-ENDLESS = {Need.ENDLESS_READS: ["Read"], Need.FINALIZATION: ["Read"], **SDF}
+SDF = {Requirement.SPLITTABLE: ["Read"]}
+ENDLESS = {Requirement.ENDLESS_READS: ["Read"], Requirement.FINALIZATION: ["Read"], **SDF}
 
 
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
         (lambda p: p | beam.Create([1]) | beam.Map(str), {}),
-        (bounded, {Need.ENDING_READS: ["Read"], **SDF}),
-        (lambda p: p | read(options=ReadOptions(max_num_records=5)), {Need.ENDING_READS: ["Read"], **SDF}),
+        (bounded, {Requirement.ENDING_READS: ["Read"], **SDF}),
+        (lambda p: p | read(options=ReadOptions(max_num_records=5)), {Requirement.ENDING_READS: ["Read"], **SDF}),
         (
             lambda p: p | read(StopAt.latest(), consumer_group="g"),
-            {Need.ENDING_READS: ["Read"], Need.FINALIZATION: ["Read"], **SDF},
+            {Requirement.ENDING_READS: ["Read"], Requirement.FINALIZATION: ["Read"], **SDF},
         ),
         (endless, ENDLESS),
         (alone, ENDLESS),
-        (beside_another, {**ENDLESS, Need.SIDE_INPUTS: ["Look"]}),
-        (grouped, {**ENDLESS, Need.SHUFFLES_BEHIND: ["Group"], Need.KEPT_STATE: ["Group"]}),
-        (flattened, {**ENDLESS, Need.SHUFFLES_BEHIND: ["Both"]}),
-        (beside_itself, {**ENDLESS, Need.SHUFFLES_BEHIND: ["Look"], Need.SIDE_INPUTS: ["Look"]}),
+        (beside_another, {**ENDLESS, Requirement.SIDE_INPUTS: ["Look"]}),
+        (grouped, {**ENDLESS, Requirement.SHUFFLES_BEHIND: ["Group"], Requirement.KEPT_STATE: ["Group"]}),
+        (flattened, {**ENDLESS, Requirement.SHUFFLES_BEHIND: ["Both"]}),
+        (beside_itself, {**ENDLESS, Requirement.SHUFFLES_BEHIND: ["Look"], Requirement.SIDE_INPUTS: ["Look"]}),
         (
             stateful,
             {
-                Need.ENDING_READS: ["Read"],
+                Requirement.ENDING_READS: ["Read"],
                 **SDF,
-                Need.STATE: ["State"],
-                Need.EVENT_TIMERS: ["State"],
-                Need.CLOCK_TIMERS: ["State"],
+                Requirement.STATE: ["State"],
+                Requirement.EVENT_TIMERS: ["State"],
+                Requirement.CLOCK_TIMERS: ["State"],
             },
         ),
         (
             live,
             {
                 **ENDLESS,
-                Need.STATE: ["State"],
-                Need.LIVE_EVENT_TIMERS: ["State"],
-                Need.LIVE_CLOCK_TIMERS: ["State"],
-                Need.KEPT_STATE: ["State"],
+                Requirement.STATE: ["State"],
+                Requirement.LIVE_EVENT_TIMERS: ["State"],
+                Requirement.LIVE_CLOCK_TIMERS: ["State"],
+                Requirement.KEPT_STATE: ["State"],
             },
         ),
-        (unmerged, {Need.STATE: ["State"], Need.UNMERGED_STATE: ["State"]}),
-        (merged, {Need.STATE: ["State"], Need.MERGING_WINDOWS: ["Group"]}),
+        (unmerged, {Requirement.STATE: ["State"], Requirement.UNMERGED_STATE: ["State"]}),
+        (merged, {Requirement.STATE: ["State"], Requirement.MERGING_WINDOWS: ["Group"]}),
         (
             windowed_again,
-            {Need.STATE: ["State"], Need.MERGING_WINDOWS: ["Group"], Need.UNMERGED_STATE: ["State"]},
+            {
+                Requirement.STATE: ["State"],
+                Requirement.MERGING_WINDOWS: ["Group"],
+                Requirement.UNMERGED_STATE: ["State"],
+            },
         ),
-        (ticks, {Need.UNBOUNDED: ["Ticks"], Need.SPLITTABLE: ["Ticks"]}),
+        (ticks, {Requirement.UNBOUNDED: ["Ticks"], Requirement.SPLITTABLE: ["Ticks"]}),
         (
             lambda p: p | beam.Create(["a"]) | "Read all" >> ReadAllFromRocketMQ(**SERVER),
-            {Need.UNBOUNDED: ["Read all"], Need.SPLITTABLE: ["Read all"], Need.FINALIZATION: ["Read all"]},
+            {
+                Requirement.UNBOUNDED: ["Read all"],
+                Requirement.SPLITTABLE: ["Read all"],
+                Requirement.FINALIZATION: ["Read all"],
+            },
         ),
     ],
 )
-def test_needs_and_the_transforms_that_bring_them(build: Callable[[Any], Any], expected: dict[Need, list[str]]) -> None:
+def test_needs_and_the_transforms_that_bring_them(
+    build: Callable[[Any], Any], expected: dict[Requirement, list[str]]
+) -> None:
     assert needs(build) == expected
 
 
 def test_a_splittable_dofn_behind_a_read_without_end_is_a_shuffle() -> None:
-    assert needs(read_further)[Need.SHUFFLES_BEHIND] == ["Read all"]
+    assert needs(read_further)[Requirement.SHUFFLES_BEHIND] == ["Read all"]
 
 
 def test_a_name_is_the_label_that_its_user_gave_also_within_composites_of_their_own() -> None:
     found = needs(lambda p: keyed(bounded(p)) | "Totals" >> Mine())
-    assert found[Need.MERGING_WINDOWS] == ["Totals/Sum"]
+    assert found[Requirement.MERGING_WINDOWS] == ["Totals/Sum"]
 
 
 def test_a_read_of_a_user_s_composite_is_known() -> None:
@@ -222,7 +232,7 @@ def test_a_read_of_a_user_s_composite_is_known() -> None:
         def expand(self, pbegin: Any) -> Any:
             return pbegin | "Messages" >> ReadFromRocketMQ("orders", **SERVER)
 
-    assert needs(lambda p: p | "Orders" >> Orders())[Need.ENDLESS_READS] == ["Orders/Messages"]
+    assert needs(lambda p: p | "Orders" >> Orders())[Requirement.ENDLESS_READS] == ["Orders/Messages"]
 
 
 # ---- what comes of them ---------------------------------------------------------------------------------------------
@@ -234,30 +244,30 @@ def test_a_read_of_a_user_s_composite_is_known() -> None:
         (endless, Mode.DIRECT, [], []),
         (alone, Mode.DIRECT, [], []),
         (beside_another, Mode.DIRECT, [], []),
-        (grouped, Mode.DIRECT, [Need.SHUFFLES_BEHIND], [Need.KEPT_STATE]),
-        (flattened, Mode.DIRECT, [Need.SHUFFLES_BEHIND], []),
-        (beside_itself, Mode.DIRECT, [Need.SHUFFLES_BEHIND], []),
-        (read_further, Mode.DIRECT, [Need.SHUFFLES_BEHIND], []),
-        (stateful, Mode.DIRECT, [], [Need.CLOCK_TIMERS]),
-        (live, Mode.DIRECT, [], [Need.LIVE_EVENT_TIMERS, Need.LIVE_CLOCK_TIMERS, Need.KEPT_STATE]),
-        (ticks, Mode.DIRECT, [], [Need.UNBOUNDED]),
+        (grouped, Mode.DIRECT, [Requirement.SHUFFLES_BEHIND], [Requirement.KEPT_STATE]),
+        (flattened, Mode.DIRECT, [Requirement.SHUFFLES_BEHIND], []),
+        (beside_itself, Mode.DIRECT, [Requirement.SHUFFLES_BEHIND], []),
+        (read_further, Mode.DIRECT, [Requirement.SHUFFLES_BEHIND], []),
+        (stateful, Mode.DIRECT, [], [Requirement.CLOCK_TIMERS]),
+        (live, Mode.DIRECT, [], [Requirement.LIVE_EVENT_TIMERS, Requirement.LIVE_CLOCK_TIMERS, Requirement.KEPT_STATE]),
+        (ticks, Mode.DIRECT, [], [Requirement.UNBOUNDED]),
         (bounded, Mode.SPARK, [], []),
-        (grouped, Mode.SPARK, [Need.ENDLESS_READS], [Need.KEPT_STATE]),
-        (stateful, Mode.SPARK, [], [Need.CLOCK_TIMERS]),
-        (ticks, Mode.SPARK, [], [Need.UNBOUNDED]),
+        (grouped, Mode.SPARK, [Requirement.ENDLESS_READS], [Requirement.KEPT_STATE]),
+        (stateful, Mode.SPARK, [], [Requirement.CLOCK_TIMERS]),
+        (ticks, Mode.SPARK, [], [Requirement.UNBOUNDED]),
         (live, Mode.SPARK_STREAMING, [], []),
         (beside_itself, Mode.SPARK_STREAMING, [], []),
-        (stateful, Mode.FLINK, [], [Need.CLOCK_TIMERS]),
+        (stateful, Mode.FLINK, [], [Requirement.CLOCK_TIMERS]),
         (grouped, Mode.FLINK_STREAMING, [], []),
         (live, Mode.FLINK_STREAMING, [], []),
-        (stateful, Mode.FLINK_STREAMING, [Need.CLOCK_TIMERS], []),
-        (beside_another, Mode.FLINK_STREAMING, [Need.SIDE_INPUTS], []),
-        *((unmerged, mode, [Need.UNMERGED_STATE], []) for mode in Mode),
+        (stateful, Mode.FLINK_STREAMING, [Requirement.CLOCK_TIMERS], []),
+        (beside_another, Mode.FLINK_STREAMING, [Requirement.SIDE_INPUTS], []),
+        *((unmerged, mode, [Requirement.UNMERGED_STATE], []) for mode in Mode),
         *((merged, mode, [], []) for mode in Mode),
     ],
 )
 def test_what_is_refused_and_what_is_warned_of(
-    build: Callable[[Any], Any], mode: Mode, refused: list[Need], warned: list[Need]
+    build: Callable[[Any], Any], mode: Mode, refused: list[Requirement], warned: list[Requirement]
 ) -> None:
     found = compare(proto(build), mode)
     assert [line.need for line in found.refused] == refused
@@ -339,7 +349,7 @@ def test_what_flink_says_of_its_options_is_in_the_report(flags: list[str], told:
     ],
 )
 def test_side_inputs_of_a_stream_on_flink_depend_on_options(flags: list[str], verdict: Verdict) -> None:
-    (line,) = (line for line in on_flink(beside_another, *flags).lines if line.need is Need.SIDE_INPUTS)
+    (line,) = (line for line in on_flink(beside_another, *flags).lines if line.need is Requirement.SIDE_INPUTS)
     assert line.cell.verdict is verdict
 
 
@@ -493,13 +503,13 @@ def test_many_names_are_not_all_listed() -> None:
 
 
 def test_each_need_has_a_cell_for_each_mode() -> None:
-    assert list(TABLE) == list(Need)
+    assert list(TABLE) == list(Requirement)
     assert all(list(row) == list(Mode) for row in TABLE.values())
 
 
 @pytest.mark.parametrize(
     ("need", "mode", "cell"), [(need, mode, cell) for need, row in TABLE.items() for mode, cell in row.items()]
 )
-def test_a_cell_has_its_reason_and_its_tests(need: Need, mode: Mode, cell: Cell) -> None:
+def test_a_cell_has_its_reason_and_its_tests(need: Requirement, mode: Mode, cell: Cell) -> None:
     assert cell.text or cell.verdict is Verdict.YES
     assert bool(cell.tests) == (cell.verdict is not Verdict.NONE)

@@ -13,8 +13,8 @@ from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import QueueNotExist, RmqioError
 from rmqio.model import Message
 from rmqio.options import ClientOptions
+from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.gathering import Gathering
 from rmqio.sending.routes import WriteRoutes
 from rmqio.testing import FakeBroker, ManualClock
 from tests.helpers.interop import read
@@ -50,7 +50,7 @@ class Setting:
             refresh_ms=3_600_000,
             clock=clock.monotonic,
         )
-        self.gathering = Gathering(sender, routes, self.outcomes, max_messages=2, max_bytes=10_000)  # type: ignore[arg-type]
+        self.gathering = BatchAccumulator(sender, routes, self.outcomes, max_messages=2, max_bytes=10_000)  # type: ignore[arg-type]
         self.keys = self._a_key_of_each(4)
         self.run([Message(b"%d" % n) for n in range(8)])
         broker.cluster.delete_topic("topic")

@@ -17,8 +17,8 @@ from rmqio.errors import (
     SystemBusy,
     TopicNotExist,
 )
+from rmqio.interfaces import ClientFactory, Producer, QueueClient, QueueReader
 from rmqio.model import Message, MessageFilter, MessageQueue
-from rmqio.seams import ClientFactory, Producer, QueueClient, QueueReader
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 
 ALL = MessageFilter()

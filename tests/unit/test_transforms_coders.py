@@ -27,7 +27,7 @@ from rmqio.transforms.coders import (
     RecordCoder,
     SendResultCoder,
 )
-from rmqio.transforms.errors_out import ReadFailure
+from rmqio.transforms.read_failures import ReadFailure
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 
 from rmqio.errors import BrokerError, GroupOffsetReset, RmqioError, SystemBusy, TransportError
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.seams import QueueClient
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.commits import (
     begin_reading,

@@ -18,9 +18,9 @@ from rmqio.errors import BrokerSilent, OffsetOutOfRange, TopicNotExist, Transpor
 from rmqio.model import MessageFilter
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms import planned
+from rmqio.transforms import queue_planner as planned
 from rmqio.transforms.discovery import DiscoveryConfig
-from rmqio.transforms.planned import QueuePlanner, name_of, queue_of
+from rmqio.transforms.queue_planner import QueuePlanner, name_of, queue_of
 from rmqio.transforms.read_fn import ReadConfig
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.watermark import born_time

@@ -14,8 +14,8 @@ from rmqio.errors import BrokerSilent, OffsetOutOfRange
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms import planned_ranges
-from rmqio.transforms.planned import NOT_CUT
 from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.queue_planner import NOT_CUT
 from tests.helpers.reading import T0, append, bodies, clocked_cluster, fill, read_config
 
 Q0 = MessageQueue("t", "broker-a", 0)

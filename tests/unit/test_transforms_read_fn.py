@@ -14,8 +14,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
 from rmqio import MessageQueue, QueueDescriptor, ReadOptions, StartFrom, StopAt
 from rmqio.errors import OffsetOutOfRange, TransportError, WireError
+from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter
-from rmqio.seams import Fetched
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.descriptor import QueueDescriptorCoder
 from rmqio.transforms.read_fn import ReadQueueFn
@@ -140,7 +140,7 @@ def test_an_error_behind_what_has_arrived_waits_until_that_is_through() -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(reader, name)
 
-            def poll(self) -> Fetched | None:
+            def poll(self) -> FetchedBatch | None:
                 if next(polls) == 3:
                     cluster.delete_before(queue, 7)
                 return reader.poll()
@@ -404,7 +404,7 @@ class SlowReader:
     def __init__(self, queue: MessageQueue) -> None:
         self.queue, self.position, self.is_ready, self.is_at_end = queue, 0, False, False
 
-    def poll(self) -> Fetched | None:
+    def poll(self) -> FetchedBatch | None:
         return None
 
     def seek(self, offset: int) -> None:
@@ -503,9 +503,9 @@ def test_a_run_ends_at_what_its_bodies_take_however_small_they_were_stored() -> 
         is_ready = True
         polls = 0
 
-        def poll(self) -> Fetched:
+        def poll(self) -> FetchedBatch:
             self.polls += 1
-            return Fetched([record], (), 0, 1_000)
+            return FetchedBatch([record], (), 0, 1_000)
 
     reader = Endless()
     run = ReadQueueFn._more(object.__new__(ReadQueueFn), reader, reader.poll(), 5_000, float("inf"))  # type: ignore[arg-type]

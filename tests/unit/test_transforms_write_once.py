@@ -20,12 +20,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio import WriteToRocketMQ
 from rmqio.attempts import Attempt, running
-from rmqio.errors import LocalError, RequestTimeout, RmqioError, SystemBusy, SystemError_, TransportError
+from rmqio.errors import BrokerSystemError, LocalError, RequestTimeout, RmqioError, SystemBusy, TransportError
 from rmqio.look_back import LookBack
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.runners.capabilities import Need
-from rmqio.runners.needs import needs_of
+from rmqio.runners.capabilities import Requirement
+from rmqio.runners.requirements import requirements_of
 from rmqio.sending import certain
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms import sink as sinks
@@ -320,7 +320,9 @@ def test_a_position_behind_the_end_is_one_of_a_topic_that_is_no_more(cluster: In
 # ---- unknown outcomes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [RequestTimeout("no answer"), TransportError("reset"), SystemError_(1, "?", "send")])
+@pytest.mark.parametrize(
+    "error", [RequestTimeout("no answer"), TransportError("reset"), BrokerSystemError(1, "?", "send")]
+)
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_send_of_unknown_outcome_is_looked_up(cluster: InMemoryCluster, error: RmqioError, is_stored: bool) -> None:
     writer = Writer(cluster)
@@ -413,7 +415,7 @@ def test_a_pipeline_has_a_position_where_it_may_go_on(cluster: InMemoryCluster, 
         _ = pipeline | beam.Create([b"%d" % number for number in range(10)]) | write
     proto = pipeline.to_runner_api()
     assert bodies(cluster) == [*range(10)]
-    assert (Need.FINALIZATION in needs_of(proto)) is bool(flags)
+    assert (Requirement.FINALIZATION in requirements_of(proto)) is bool(flags)
     assert {group for group, _, _ in cluster.commits} == ({GROUP, f"{GROUP}_queues"} if flags else set())
 
 

@@ -30,19 +30,19 @@ from rmqio.client.retry import backoff_ms
 from rmqio.client.routes import Routes
 from rmqio.errors import (
     BrokerSilent,
+    BrokerSystemError,
     CommitIgnored,
     NotLeaderForQueue,
     RequestTimeout,
     RmqioError,
     SubscriptionGroupNotExist,
-    SystemError_,
     TopicNotExist,
     TransportError,
     broker_error,
 )
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
-from rmqio.seams import OffsetQuery
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 
@@ -318,7 +318,7 @@ class Look:
                 except TransportError as error:
                     failures.append(str(error))
                     continue
-                if answer.code == SystemError_.number:  # "name server not ready", right after its start
+                if answer.code == BrokerSystemError.number:  # "name server not ready", right after its start
                     is_starting = True
                     failures.append(f"{server}: {broker_error(answer.code, answer.remark, what)}")
                 elif answer.code == TopicNotExist.number:  # after its start, too, until the brokers have registered

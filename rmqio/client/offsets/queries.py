@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rmqio.client.routes import Routes
 from rmqio.errors import LocalError, TopicNotExist, TransportError
+from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import OffsetQuery
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command

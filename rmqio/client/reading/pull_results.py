@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from rmqio.client.connections.call import Call
 from rmqio.client.reading.read_ahead import ReadAhead
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, TransportError
+from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, PullResult, PullStatus, Record
-from rmqio.seams import Fetched
 from rmqio.wire import requests
 from rmqio.wire.stored import MAX_PULL_BYTES
 
@@ -30,7 +30,7 @@ class ReadQueue:
         object.__setattr__(self, "tags", self.message_filter.tag_set)
 
 
-def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[Fetched, int] | None:
+def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[FetchedBatch, int] | None:
     """Decode up to so many answers from the plan's position on, and move on; None when the first is not there yet.
 
     With them the id of the broker that the last answer suggests for the next pulls.
@@ -70,7 +70,7 @@ def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[Fetched, i
         answers += 1
     if not answers:
         return None
-    fetched = Fetched(
+    fetched = FetchedBatch(
         _as_the_user_sees(records, corrupt, what), corrupt, plan.position, max_offset, skipped, round(latency_ms, 3)
     )
     return fetched, suggested

@@ -11,7 +11,7 @@ from rmqio.client.offsets.queries import ReplicaBehind
 from rmqio.client.reading.link import Link
 from rmqio.client.reading.pull_results import PullGroupReset, ReadQueue, fetch
 from rmqio.client.reading.read_ahead import ReadAhead
-from rmqio.client.reading.retry_state import Outage
+from rmqio.client.reading.retry_state import RetryState
 from rmqio.errors import (
     InvalidParameter,
     LocalError,
@@ -20,9 +20,9 @@ from rmqio.errors import (
     RmqioError,
     TopicNotExist,
 )
+from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.seams import Fetched
 from rmqio.wire import requests
 from rmqio.wire.codes import ResponseCode
 from rmqio.wire.pull_template import PullTemplate
@@ -54,7 +54,7 @@ _UNKNOWN_YET = (TopicNotExist, InvalidParameter, OffsetOutOfRange)
 
 
 class PipelinedReader:
-    """Implements `seams.QueueReader`. Belongs to one thread.
+    """Implements `interfaces.QueueReader`. Belongs to one thread.
 
     Failures that may pass are retried for `options.outage_timeout_ms`, without ever blocking: `poll` gives None until
     then. After an error was raised, the reader stands where it stood, and the next `poll` begins to try again.
@@ -95,7 +95,7 @@ class PipelinedReader:
         self._error: RmqioError | None = None
         self._asks_replica = False
         """Whether a pull in flight may have gone to a replica."""
-        self._outage = Outage(options, environment)
+        self._outage = RetryState(options, environment)
         self._is_closed = False
         self.resets_ignored = 0
         """Resets of the group that we pull under, which is not the user's."""
@@ -165,7 +165,7 @@ class PipelinedReader:
             return self._options.connect_timeout_ms
         return max(self._timeout_ms(head.is_long_poll) - head.call.age_ms, 0)
 
-    def poll(self) -> Fetched | None:
+    def poll(self) -> FetchedBatch | None:
         if self._is_closed:
             raise LocalError(f"the reader of {self._queue} is closed")
         if not self.has_answer:
@@ -270,7 +270,7 @@ class PipelinedReader:
         except RmqioError as error:
             self._fail(error)
 
-    def _take_answers(self) -> Fetched | None:
+    def _take_answers(self) -> FetchedBatch | None:
         """Decode what has been answered, in order, up to the first answer that is late or a failure."""
         try:
             found = fetch(self._plan, self._what, ANSWERS_PER_POLL)

@@ -8,7 +8,7 @@ from rmqio.errors import RmqioError
 from rmqio.options import ClientOptions
 
 
-class Outage:
+class RetryState:
     """What has gone wrong since the last success, of one thing that is tried again and again without blocking."""
 
     def __init__(self, options: ClientOptions, environment: Environment) -> None:

@@ -16,11 +16,11 @@ from rmqio.client.sending.dispatch import Dispatcher
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.client.sending.send_templates import SendTemplates
 from rmqio.errors import (
+    BrokerSystemError,
     GoAway,
     LocalError,
     QueueNotExist,
     RmqioError,
-    SystemError_,
     TopicNotExist,
     TransportError,
     WireError,
@@ -66,7 +66,7 @@ class Sending:
 
 
 class PendingRequest:
-    """A request that stores one message or a batch; `seams.PendingSend`. Thread-safe.
+    """A request that stores one message or a batch; `interfaces.PendingSend`. Thread-safe.
 
     Nothing happens by itself: answers are read, and tries repeated, by whoever calls `result` or `settle`.
 
@@ -218,7 +218,7 @@ class PendingRequest:
                 self._sending.statistics.unknown_outcomes += 1
             self._call = None
             self._failure = error
-            may_be_stored = self._is_single_try and isinstance(error, (TransportError, SystemError_))
+            may_be_stored = self._is_single_try and isinstance(error, (TransportError, BrokerSystemError))
             if may_be_stored or not self._may_retry(error):
                 self._finish(error)
 

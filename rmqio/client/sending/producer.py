@@ -1,4 +1,4 @@
-"""The producer: `seams.Producer` over the remoting protocol."""
+"""The producer: `interfaces.Producer` over the remoting protocol."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rmqio.client.sending.pending import PendingRequest, Sending, SendStatistics
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.client.sending.send_templates import SendTemplates
 from rmqio.errors import LocalError
+from rmqio.interfaces import PendingSend
 from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
-from rmqio.seams import PendingSend
 from rmqio.wire import requests
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds, batchable
 from rmqio.wire.bodies import KINDS, compress, compression_flags
@@ -104,7 +104,7 @@ class RemotingProducer:
         return self._choice.queues(topic)
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """Send one message and wait; see `seams.Producer.send`.
+        """Send one message and wait; see `interfaces.Producer.send`.
 
         Raises `LocalError` for what no broker takes, `BrokerError` and `TransportError` after the retries that the
         options permit.
@@ -159,7 +159,7 @@ class RemotingProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic to one queue as one request and wait; see `seams.Producer.send_batch`.
+        """Send messages of one topic to one queue as one request and wait; see `interfaces.Producer.send_batch`.
 
         Without a queue: the one of their sharding keys (`LocalError` when the keys belong to several), else in turn.
         """
@@ -186,7 +186,7 @@ class RemotingProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """Start sending a batch to one queue; see `seams.Producer.submit`.
+        """Start sending a batch to one queue; see `interfaces.Producer.submit`.
 
         When `options.max_in_flight` batches are on their way, the oldest is awaited first, retries included. With
         `ordered` so is every batch to the same queue, a retry stays on that queue, and behind a failure that nobody has

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.runners.spark.log import LOGGER
-from rmqio.runners.spark.model import SCHEMA, TaskReport
+from rmqio.runners.spark.model import ROW_DDL, TaskReport
 from rmqio.runners.spark.streaming.channels import REPORT
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
 from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed, planned_lag, planned_rows
@@ -131,10 +131,10 @@ class Query:
     def _frame(self) -> DataFrame:
         first, *later = self._plan.levels
         told = self._session.sparkContext.accumulator(self._cuts, TaskCuts())
-        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first, told), SCHEMA)
+        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first, told), ROW_DDL)
         for level in later:
             frame = frame.groupBy("bucket").transformWithState(
-                LevelProcessor(cloudpickle.dumps(level)), SCHEMA, "Append", "None"
+                LevelProcessor(cloudpickle.dumps(level)), ROW_DDL, "Append", "None"
             )
         reports = frame.where(f"channel = {REPORT}")
         return reports.observe(OBSERVED, *observed()).select("value")

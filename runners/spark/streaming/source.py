@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from rmqio.pyspark.chatter import quiet
 from rmqio.runners.spark.errors import TaskFailure
-from rmqio.runners.spark.model import SCHEMA
+from rmqio.runners.spark.model import ROW_DDL
 from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, TICK
 from rmqio.runners.spark.worker import rows
 
@@ -130,7 +130,7 @@ def data_source(planning: Planning) -> type[DataSource]:
 
         def schema(self) -> str:
             quiet()
-            return SCHEMA
+            return ROW_DDL
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
             quiet()
@@ -273,6 +273,6 @@ class PlannedReader(DataSourceStreamReader):
         channels, values = zip(*found, strict=True)
         columns = [channels, [0] * len(channels), [None] * len(channels), values]
         yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, rows.SCHEMA, strict=True)],
-            schema=rows.SCHEMA,
+            [pa.array(column, field.type) for column, field in zip(columns, rows.ROW_SCHEMA, strict=True)],
+            schema=rows.ROW_SCHEMA,
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rmqio.runners.spark.errors import TaskFailure
 
-SCHEMA: Final = pa.schema(
+ROW_SCHEMA: Final = pa.schema(
     [("channel", pa.int32()), ("bucket", pa.int32()), ("key", pa.binary()), ("value", pa.binary())]
 )
 BATCH_BYTES: Final = 1 << 20
@@ -125,10 +125,10 @@ class RowWriter:
     def flush(self) -> None:
         """Hands over what is collected."""
         if self._columns[0]:
-            arrays = [pa.array(column, field.type) for column, field in zip(self._columns, SCHEMA, strict=True)]
+            arrays = [pa.array(column, field.type) for column, field in zip(self._columns, ROW_SCHEMA, strict=True)]
             self._columns = ([], [], [], [])
             self._bytes = 0
-            self._rows.put(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+            self._rows.put(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA))
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Hands over a batch made elsewhere."""

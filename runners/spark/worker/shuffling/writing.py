@@ -22,7 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam_private import beam_runner_api_pb2, bundle_processor, common, operations
 from rmqio.runners.spark.model import WRITE_URN, Form, Grouping, GroupSpec, Output
-from rmqio.runners.spark.worker.rows import SCHEMA, RowWriter
+from rmqio.runners.spark.worker.rows import ROW_SCHEMA, RowWriter
 from rmqio.runners.spark.worker.shuffling.framing import varint, window_header
 from rmqio.runners.spark.worker.shuffling.packing import pack, parted
 
@@ -216,7 +216,7 @@ class RunWrite(WriteOperation):
                     pa.array(keys, pa.binary()),
                     runs,
                 ],
-                schema=SCHEMA,
+                schema=ROW_SCHEMA,
             )
         )
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
+from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.lookups import all_or_error
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.seams import OffsetQuery, QueueClient
 from rmqio.start import StopAt
 from rmqio.transforms.commits import commit_positions, is_commit_due, raise_reset
 from rmqio.transforms.discovery import DiscoveryConfig, known_starts, without_gone

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.seams import PendingSend, Producer
 
 _LOGGER = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
 T = TypeVar("T")
 
 
-class PatientProducer:
+class RetryingProducer:
     """Tries again what a broker that is away, or busy, has failed; of one thread.
 
     Delivery: at least once, as its producer. A message that is sent again keeps its id. With `ordered`, what failed is
@@ -47,7 +47,7 @@ class PatientProducer:
         self._failing_since: float | None = None
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """As `seams.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
+        """As `interfaces.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
         if topic in self._found:
             return self._producer.queues(topic)
         queues = self._patiently(lambda: self._producer.queues(topic), topic=topic)
@@ -55,7 +55,7 @@ class PatientProducer:
         return queues
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """As `seams.Producer`. Give an id: without one, each try has its own."""
+        """As `interfaces.Producer`. Give an id: without one, each try has its own."""
         return self._patiently(lambda: self._producer.send(message, queue, message_id=message_id))
 
     def send_batch(
@@ -65,7 +65,7 @@ class PatientProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """As `seams.Producer`; ids as for `send`."""
+        """As `interfaces.Producer`; ids as for `send`."""
         return self._patiently(lambda: self._producer.send_batch(messages, queue, message_ids=message_ids))
 
     def submit(
@@ -76,7 +76,7 @@ class PatientProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """As `seams.Producer`, but that waiting, and trying again, is done by `result`; ids as for `send`."""
+        """As `interfaces.Producer`, but that waiting, and trying again, is done by `result`; ids as for `send`."""
 
         def submit() -> PendingSend:
             return self._producer.submit(messages, queue, ordered=ordered, message_ids=message_ids)
@@ -121,7 +121,7 @@ class PatientProducer:
 class _PatientSend:
     """A batch that is on its way, or will be again."""
 
-    def __init__(self, producer: PatientProducer, pending: PendingSend, again: Callable[[], PendingSend]) -> None:
+    def __init__(self, producer: RetryingProducer, pending: PendingSend, again: Callable[[], PendingSend]) -> None:
         self._producer = producer
         self._pending = pending
         self._again = again

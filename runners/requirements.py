@@ -9,8 +9,8 @@ from typing import Any, Final
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from rmqio.runners.capabilities import Need
-from rmqio.seams import ENDLESS_READ, IDS, RANDOM_IDS
+from rmqio.interfaces import ENDLESS_READ, IDS, RANDOM_IDS
+from rmqio.runners.capabilities import Requirement
 
 _PAR_DO: Final = common_urns.primitives.PAR_DO.urn
 _GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
@@ -20,17 +20,17 @@ _IMPULSE: Final = common_urns.primitives.IMPULSE.urn
 _LIBRARIES: Final = (b"apache_beam.", b"rmqio.transforms.")
 
 
-def needs_of(pipeline: Any) -> dict[Need, list[str]]:
+def requirements_of(pipeline: Any) -> dict[Requirement, list[str]]:
     """The needs of a pipeline, and of each the names of the transforms that bring it, in the order of the pipeline.
 
     A name is the label under which a transform of Beam or of ours was applied, not those of its inner parts.
     """
-    found: dict[Need, dict[str, None]] = defaultdict(dict)
+    found: dict[Requirement, dict[str, None]] = defaultdict(dict)
     graph = _Pipeline(pipeline)
     for name, transform in graph.leaves():
         for need in graph.needs(name, transform):
             found[need][graph.label(name)] = None
-    return {need: list(found[need]) for need in Need if need in found}
+    return {need: list(found[need]) for need in Requirement if need in found}
 
 
 def writes_of_random_ids(pipeline: Any) -> list[str]:
@@ -76,7 +76,7 @@ class _Pipeline:
                 return str(each.unique_name)
         return str(path[-1].unique_name)
 
-    def needs(self, name: str, transform: Any) -> Iterator[Need]:
+    def needs(self, name: str, transform: Any) -> Iterator[Requirement]:
         """Of a leaf whose producers have been asked already."""
         urn = transform.spec.urn
         pardo = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload if urn == _PAR_DO else b"")
@@ -90,35 +90,35 @@ class _Pipeline:
         )
 
         if makes_unbounded:
-            yield Need.ENDLESS_READS if in_endless_read else Need.UNBOUNDED
+            yield Requirement.ENDLESS_READS if in_endless_read else Requirement.UNBOUNDED
         elif not is_live and (is_splittable or (not inputs and urn != _IMPULSE)):
-            yield Need.ENDING_READS
+            yield Requirement.ENDING_READS
         if is_splittable:
-            yield Need.SPLITTABLE
+            yield Requirement.SPLITTABLE
         if pardo.requests_finalization:
-            yield Need.FINALIZATION
+            yield Requirement.FINALIZATION
         if pardo.state_specs:
-            yield Need.STATE
+            yield Requirement.STATE
         if any(each.HasField("ordered_list_spec") for each in pardo.state_specs.values()):
-            yield Need.ORDERED_STATE
+            yield Requirement.ORDERED_STATE
         if sides:
-            yield Need.SIDE_INPUTS
+            yield Requirement.SIDE_INPUTS
         yield from self._timers(pardo, is_live)
         if urn == _GROUP_BY_KEY and self._merges(*inputs.values()):
-            yield Need.MERGING_WINDOWS
+            yield Requirement.MERGING_WINDOWS
         is_unmerged = any(self._merges(each) and each not in self._merged for each in inputs.values())
         if is_unmerged and (pardo.state_specs or pardo.timer_family_specs):
-            yield Need.UNMERGED_STATE
+            yield Requirement.UNMERGED_STATE
         self._note_merged(urn, inputs.values(), outputs)
         if is_live and (urn == _GROUP_BY_KEY or pardo.state_specs or pardo.timer_family_specs):
-            yield Need.KEPT_STATE
+            yield Requirement.KEPT_STATE
 
         is_behind = not self._behind.isdisjoint(inputs.values())
         is_shuffle = urn == _GROUP_BY_KEY or (urn == _FLATTEN and len(inputs) > 1)
         if not self._behind.isdisjoint(sides) or (
             is_behind and (is_shuffle or (is_splittable and not in_endless_read))
         ):
-            yield Need.SHUFFLES_BEHIND
+            yield Requirement.SHUFFLES_BEHIND
         if is_behind or (in_endless_read and makes_unbounded):
             self._behind.update(outputs)
 
@@ -148,9 +148,9 @@ class _Pipeline:
         return str(self._components.pcollections[collection].windowing_strategy_id)
 
     @staticmethod
-    def _timers(pardo: Any, is_live: bool) -> Iterator[Need]:
+    def _timers(pardo: Any, is_live: bool) -> Iterator[Requirement]:
         domains = {each.time_domain for each in pardo.timer_family_specs.values()}
         if beam_runner_api_pb2.TimeDomain.EVENT_TIME in domains:
-            yield Need.LIVE_EVENT_TIMERS if is_live else Need.EVENT_TIMERS
+            yield Requirement.LIVE_EVENT_TIMERS if is_live else Requirement.EVENT_TIMERS
         if beam_runner_api_pb2.TimeDomain.PROCESSING_TIME in domains:
-            yield Need.LIVE_CLOCK_TIMERS if is_live else Need.CLOCK_TIMERS
+            yield Requirement.LIVE_CLOCK_TIMERS if is_live else Requirement.CLOCK_TIMERS

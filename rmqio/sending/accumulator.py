@@ -12,7 +12,7 @@ from rmqio.sending.routes import WriteRoutes
 from rmqio.wire.batch import batchable
 
 
-class Gathering:
+class BatchAccumulator:
     """Gathers messages in batches per topic and queue, and sends a batch when it is full.
 
     Order: messages with the same sharding key are sent in the order in which they are added, per topic. Messages

@@ -14,16 +14,16 @@ import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import RmqioError, SerdeError
+from rmqio.interfaces import FetchedBatch
 from rmqio.model import Record
-from rmqio.seams import Fetched
-from rmqio.transforms.errors_out import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.watermark import TimestampOf, beam_timestamp, born_time, store_time
 
 ERRORS_TAG = "errors"
 
 
-class Pulled(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records of one queue in order, the Unix milliseconds of each, and what between them did not decode."""
 
     records: list[Record]
@@ -31,16 +31,16 @@ class Pulled(NamedTuple):
     failures: list[ReadFailure]
 
 
-def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: bool) -> Pulled:
+def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_failures: bool) -> RecordBatch:
     """Stamp what was fetched. Without `keep_failures` the first failure is raised, with its coordinates."""
     if fetched.corrupt and not keep_failures:
         raise fetched.corrupt[0]
     failures = [failure_of_corrupt(error) for error in fetched.corrupt]
     records = fetched.records
     if timestamp_of is born_time:
-        return Pulled(records, [record.born_timestamp_ms for record in records], failures)
+        return RecordBatch(records, [record.born_timestamp_ms for record in records], failures)
     if timestamp_of is store_time:
-        return Pulled(records, [record.store_timestamp_ms for record in records], failures)
+        return RecordBatch(records, [record.store_timestamp_ms for record in records], failures)
     stamped: list[Record] = []
     stamps: list[int] = []
     for record in records:
@@ -52,10 +52,10 @@ def to_pulled(fetched: Fetched, timestamp_of: TimestampOf, *, keep_failures: boo
             if not keep_failures:
                 raise located(record, error) from error
             failures.append(failure_of_record(record, error))
-    return Pulled(stamped, stamps, failures)
+    return RecordBatch(stamped, stamps, failures)
 
 
-class TakeApartFn(beam.DoFn):
+class UnbatchFn(beam.DoFn):
     """Runs to records, or to what the deserializer makes of them; failures to `ERRORS_TAG`."""
 
     def __init__(self, deserializer: Any, *, batches: bool, errors_to_output: bool) -> None:
@@ -67,7 +67,7 @@ class TakeApartFn(beam.DoFn):
     def setup(self) -> None:
         observe_process()  # may run elsewhere than the read
 
-    def process(self, element: Pulled, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+    def process(self, element: RecordBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
         failures = list(element.failures)
         pairs = zip(element.records, element.stamps, strict=True)
