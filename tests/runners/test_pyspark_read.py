@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from rmqio.pyspark.columns import COLUMNS, SCHEMA
+from rmqio.pyspark.columns import COLUMNS, SOURCE_SCHEMA
 from rmqio.pyspark.position import as_json
 from tests.helpers.ledger import Lab, new_group
 from tests.helpers.raw_send import read_to, records_of
@@ -99,7 +99,7 @@ def test_every_column_is_what_the_message_has(lab: Lab, read: Callable[..., Data
     assert [row.asDict() for row in rows] == [_expected(record) for record in records]
     assert rows[0].tags is None
     assert rows[1].properties["name"] == "wert ü"
-    assert list(COLUMNS) == SCHEMA.fieldNames()
+    assert list(COLUMNS) == SOURCE_SCHEMA.fieldNames()
 
 
 def test_everything_is_read_once_by_any_number_of_tasks(lab: Lab, read: Callable[..., DataFrame]) -> None:
