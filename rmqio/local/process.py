@@ -6,6 +6,7 @@ import contextlib
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from rmqio.local.java import Java
 from rmqio.local.watchdog import Watchdog
 
 _TAIL_LINES: Final = 30
+_STOPS_IN_S: Final = 5.0
 _EXCEPTION: Final = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b", re.MULTILINE)
 
 
@@ -53,9 +55,12 @@ class JavaProcess:
         self._process = self._watchdog.spawn(self._command, cwd=self._folder, output=self.output)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its port and its connections, and answers nothing."""
+        """SIGSTOP: it keeps its port and its connections, and answers nothing from when this returns."""
         self._signal(signal.SIGSTOP)
         self._paused = True
+        deadline = time.monotonic() + _STOPS_IN_S
+        while not _is_stopped(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def resume(self) -> None:
         """SIGCONT; no effect unless paused."""
@@ -99,6 +104,15 @@ class JavaProcess:
         if self.pid is None or self._process is None:
             raise LocalBrokerError(f"the {self.title} is not running: start it with restart()")
         self._process.send_signal(number)
+
+
+def _is_stopped(pid: int | None) -> bool:
+    """Whether all threads of a process stand still, which takes a moment on a busy machine; True where none can say."""
+    try:
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has just ended
+        return False
+    return all(state == "T" for state in states)
 
 
 def java_options(java: Java, *, heap_mb: int, throughput: bool) -> list[str]:

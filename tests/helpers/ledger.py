@@ -170,11 +170,18 @@ class Run:
         """Wait until the sink has got so many records."""
         self.wait_until(lambda: len(self.records) >= count, f"{count} records", timeout_s)
 
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-        """Wait for something that happens while the pipeline runs."""
+    def wait_until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        timeout_s: float = 30,
+        *,
+        seen: Callable[[], object] = lambda: "",
+    ) -> None:
+        """Wait for something that happens while the pipeline runs. `seen`: for the message, when it does not."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; {self}"
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; {seen()}; {self}"
             if self.has_ended.is_set() and not condition():
                 raise AssertionError(f"it ended before: {what}; {self}") from self.error
             time.sleep(0.005)

@@ -149,7 +149,11 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
             for queue in queues:
                 lab.send(queue, 25)
             run.wait_for(24_100)
-            run.wait_until(lambda: lab.committed(group, *queues) == [6_025] * 4, "all to be committed")
+
+            def committed() -> list[int | None]:
+                return lab.committed(group, *queues)
+
+            run.wait_until(lambda: committed() == [6_025] * 4, "all to be committed", seen=committed)
             lab.send(queues[0], 1)
         finally:
             struck.join()
