@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rmqio import security
-from rmqio.cli.arguments import QueueName, did_you_mean, parse_count
 from rmqio.cli.errors import CommandFailed
+from rmqio.cli.values import QueueName, did_you_mean, parse_count
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqio.cli.arguments import did_you_mean
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import count, duration, note, plural, print_table, time_and_age
 from rmqio.cli.queues import QueueState
+from rmqio.cli.values import did_you_mean
 from rmqio.errors import BrokerError
 
 if TYPE_CHECKING:

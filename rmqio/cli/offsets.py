@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmqio.cli.arguments import TIME_HELP, new_command, parse_queue, parse_to
+from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client, queues_of, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.groups import finish, print_states, require_group, state_fields, state_total
 from rmqio.cli.output import count, note, plural, print_json, print_table
 from rmqio.cli.queues import now_ms, resolve, states
 from rmqio.cli.reset import Change, Method, Plan, choose_method, execute, verify
+from rmqio.cli.values import TIME_HELP, parse_queue, parse_to
 from rmqio.errors import BrokerError, LocalError
 
 _SHOW_MORE = """\

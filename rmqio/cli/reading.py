@@ -10,22 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from rmqio.cli.arguments import (
-    TIME_HELP,
-    Position,
-    new_command,
-    parse_count,
-    parse_from,
-    parse_offset,
-    parse_queue,
-    parse_size,
-)
+from rmqio.cli.arguments import new_command
 from rmqio.cli.bodies import STYLES, avro_reader
 from rmqio.cli.connect import queue_client, queues_of, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages import Item, Printer
 from rmqio.cli.output import note, plural
 from rmqio.cli.queues import Range, for_all, items_of, newest, place_in_time, resolve
+from rmqio.cli.values import TIME_HELP, Position, parse_count, parse_from, parse_offset, parse_queue, parse_size
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue

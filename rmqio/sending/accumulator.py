@@ -6,7 +6,8 @@ from typing import Any
 
 from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import Message, MessageQueue
-from rmqio.sending.batches import Batch, BatchSender
+from rmqio.sending.batch import Batch
+from rmqio.sending.batches import BatchSender
 from rmqio.sending.outcomes import Outcomes
 from rmqio.sending.routes import WriteRoutes
 from rmqio.wire.batch import batchable

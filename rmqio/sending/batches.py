@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import compress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import PendingSend, Producer
-from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.model import MessageQueue, SendResult
+from rmqio.sending.batch import Batch
 from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
 from rmqio.wire.batch import MessageIds
-
-
-class Batch:
-    """Messages for one queue, with the elements that they come from.
-
-    `ids` holds None for a message that has no stable id; `origins` is what `Outcomes` is told with the elements.
-    `keyed`: the queue follows from a sharding key.
-    """
-
-    __slots__ = ("elements", "ids", "keyed", "messages", "origins", "queue", "size")
-
-    def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
-        self.queue = queue
-        self.keyed = keyed
-        self.messages: list[Message] = []
-        self.ids: list[str | None] = []
-        self.elements: list[Any] = []
-        self.origins: list[Any] = []
-        self.size = 0
-        """About how many bytes it takes on the wire."""
-
-    def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
-        """Add a message; whether it fits is the caller's business."""
-        self.messages.append(message)
-        self.ids.append(message_id)
-        self.elements.append(element)
-        self.origins.append(origin)
-        self.size += size
-
-    def halves(self) -> tuple[Batch, Batch]:
-        """Two batches with the same messages in the same order."""
-        count = len(self.messages)
-        return self.parted([position < count // 2 for position in range(count)])
-
-    def parted(self, is_first: Sequence[bool]) -> tuple[Batch, Batch]:
-        """Two batches with the same messages in the same order: those that are of the first, and the others."""
-        parts = (Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed))
-        for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
-            part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]
-            part.elements, part.origins = [*compress(self.elements, selectors)], [*compress(self.origins, selectors)]
-        return parts
 
 
 class _Flight(NamedTuple):

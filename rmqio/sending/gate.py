@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqio.model import SendResult
-    from rmqio.sending.batches import Batch
+    from rmqio.sending.batch import Batch
 
 
 class Gate(Protocol):

@@ -14,7 +14,7 @@ import apache_beam as beam
 from rmqio import attempts
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.sending.batches import Batch
+from rmqio.sending.batch import Batch
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
 

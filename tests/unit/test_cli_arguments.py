@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from rmqio.cli.arguments import Position, QueueName, parse, parse_from, parse_queue, parse_to
+from rmqio.cli.arguments import parse
 from rmqio.cli.connect import client_options
 from rmqio.cli.main import main, make_parser
+from rmqio.cli.values import Position, QueueName, parse_from, parse_queue, parse_to
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.security import EnvironmentCredentials
 

@@ -24,7 +24,8 @@ from rmqio.errors import (
 )
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.security import CredentialsError
-from rmqio.sending.batches import Batch, BatchSender
+from rmqio.sending.batch import Batch
+from rmqio.sending.batches import BatchSender
 from rmqio.testing import ManualClock
 from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
 

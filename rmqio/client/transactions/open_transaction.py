@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import SendResult
@@ -11,7 +11,14 @@ from rmqio.wire.transactions import Decision, HalfMessage
 
 if TYPE_CHECKING:
     from rmqio.client.connections.connection import Connection
-    from rmqio.client.transactions.producer import TransactionProducer
+
+
+class EndsTransactions(Protocol):
+    """What a transaction needs of its producer."""
+
+    def check_open(self) -> None: ...
+    def end(self, connection: Connection, half: HalfMessage, decision: Decision) -> None: ...
+    def forget(self, transaction: Transaction) -> None: ...
 
 
 class TransactionOutcomeUnknown(RmqioError):
@@ -49,7 +56,7 @@ class Transaction:
     """
 
     def __init__(
-        self, producer: TransactionProducer, connection: Connection, half: HalfMessage, result: SendResult
+        self, producer: EndsTransactions, connection: Connection, half: HalfMessage, result: SendResult
     ) -> None:
         self.half = result
         """Where the half message was stored first: a place in the broker's system topic."""

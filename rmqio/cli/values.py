@@ -1,0 +1,126 @@
+"""The values that several commands take: times, positions, numbers, queues, properties."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import difflib
+import re
+import time
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from rmqio.errors import LocalError
+from rmqio.start import to_timestamp_ms
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
+
+TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or how long ago: 30s, 10m, 2h, 7d"
+
+
+def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
+    """Advice to put behind a message; empty when nothing is near."""
+    nearest = difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """A place in a queue: by name, by store time, or by number."""
+
+    kind: Literal["earliest", "latest", "time", "offset"]
+    value: int = 0
+    """Unix milliseconds, or an offset."""
+
+
+def parse_time(text: str) -> int:
+    """Unix milliseconds of a time; see `TIME_HELP`."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if ago := _AGO.fullmatch(text):
+        return int(time.time() * 1000) - int(ago[1]) * _UNITS_S[ago[2]] * 1000
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"time {text!r} is neither ISO 8601 like 2026-01-31T12:00:00+08:00, nor Unix milliseconds, nor like 10m"
+        ) from None
+    try:
+        return to_timestamp_ms(found)
+    except LocalError:
+        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00") from None
+
+
+def parse_coming_time(text: str) -> int:
+    """As `parse_time`, but 10m is in ten minutes, and what is over is refused."""
+    now = int(time.time() * 1000)
+    if ahead := _AGO.fullmatch(text):
+        return now + int(ahead[1]) * _UNITS_S[ahead[2]] * 1000
+    found = parse_time(text)
+    if found <= now:
+        raise argparse.ArgumentTypeError(f"time {text!r} is over; 10m is in ten minutes")
+    return found
+
+
+def parse_from(text: str) -> Position:
+    """`earliest`, `latest` or a time, also as `timestamp:TIME`."""
+    if text in ("earliest", "latest"):
+        return Position("earliest" if text == "earliest" else "latest")
+    return Position("time", parse_time(text.removeprefix("timestamp:")))
+
+
+def parse_to(text: str) -> Position:
+    """As `parse_from`, but a bare number is an offset."""
+    if text.isascii() and text.isdigit():
+        return Position("offset", int(text))
+    return parse_from(text)
+
+
+def parse_offset(text: str) -> int:
+    """An offset."""
+    return _whole_number(text, "offset", 0)
+
+
+def parse_count(text: str) -> int:
+    """How many, at least one."""
+    return _whole_number(text, "number", 1)
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes or milliseconds; 0 is allowed."""
+    return _whole_number(text, "number", 0)
+
+
+def _whole_number(text: str, what: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{what} {text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+class QueueName(NamedTuple):
+    """A queue as a command line names it: `BROKER:ID`, or `ID` where a topic is on one broker."""
+
+    broker: str | None
+    queue_id: int
+
+    def __str__(self) -> str:
+        return str(self.queue_id) if self.broker is None else f"{self.broker}:{self.queue_id}"
+
+
+def parse_queue(text: str) -> QueueName:
+    """See `QueueName`."""
+    broker, _, number = text.rpartition(":")
+    if not (number.isascii() and number.isdigit()) or text.startswith(":"):
+        raise argparse.ArgumentTypeError(f"queue {text!r} is not BROKER:ID, e.g. broker-a:3")
+    return QueueName(broker or None, int(number))
+
+
+def parse_property(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise argparse.ArgumentTypeError(f"property {text!r} is not NAME=VALUE")
+    return name, value
