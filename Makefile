@@ -57,7 +57,7 @@ chaos: $(STAMP)  ## ten minutes of random faults on a real cluster; ARGS="--runn
 	@$(PY) -m tests.chaos $(ARGS)
 
 coverage: $(STAMP)  ## branches of the codecs that their tests reach; fails below 95 %
-	@RMQIO_PURE_PYTHON=1 $(PY) -m coverage run --branch --source=rmqio.wire -m pytest -q tests/unit/test_wire_*.py
+	@RMQIO_PURE_PYTHON=1 $(PY) -m coverage run --branch --source=rmqio.wire -m pytest -q tests/unit/wire
 	@$(PY) -m coverage report --show-missing --skip-covered --fail-under=95
 
 bench: $(STAMP)  ## side by side with Java's own client; prints tables

@@ -94,7 +94,7 @@ def _row(direct: Cell, spark: Cell, spark_streaming: Cell, flink: Cell, flink_st
 
 
 _HERE: Final = "test_capabilities.py::test_"
-_REFUSALS: Final = "tests/unit/test_runners_report.py::test_what_is_refused_and_what_is_warned_of"
+_REFUSALS: Final = "tests/unit/runners/test_report.py::test_what_is_refused_and_what_is_warned_of"
 _SUITE: Final = "test_spark_beam_suite.py::TestOnSpark::test_"
 _STREAM: Final = "test_spark_streaming.py::test_"
 _EVERYWHERE: Final = "test_pipelines_everywhere.py::test_the_sink_holds_the_same"

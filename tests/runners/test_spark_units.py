@@ -71,7 +71,7 @@ def test_methods_of_users_are_looked_at_anew() -> None:
     assert signatures._is_beams(beam.DoFn.process)
 
 
-# ---- what is said before a run; the rest of it is in tests/unit/test_runners_report.py ------------------------------
+# ---- what is said before a run; the rest of it is in tests/unit/runners/test_report.py ------------------------------
 
 
 @pytest.mark.parametrize(("stop", "refused"), [(None, ["Read orders"]), (StopAt.latest(), [])], ids=["no", "yes"])

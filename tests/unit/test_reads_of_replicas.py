@@ -17,8 +17,8 @@ from rmqio.transforms import queue_planner as planned
 from rmqio.transforms.discovery import DiscoveryConfig
 from rmqio.transforms.planned_ranges import ReadRangesFn
 from rmqio.transforms.queue_planner import QueuePlanner, name_of
-from tests.unit.test_client_replicas import QUEUE, Pair
-from tests.unit.test_transforms_planned import advance, config_of
+from tests.unit.client.test_replicas import QUEUE, Pair
+from tests.unit.transforms.test_queue_planner import advance, config_of
 
 NAME = name_of(QUEUE)
 

@@ -9,7 +9,7 @@ here two that differ (timestamp-millis and timestamp-micros, date and timestamp-
 reader of the bytes would be off by a factor. Where one side alone has a logical type the underlying types decide, so
 that one can be added; only a decimal is no text. Unknown and invalid logical types are ignored, as specified.
 
-Where fastavro 1.13 differs from the rules (each is pinned in tests/unit/test_avro_compatibility.py); `AvroDeserializer`
+Where fastavro 1.13 differs from the rules (tests/unit/serde/test_avro_compatibility.py pins each); `AvroDeserializer`
 does away with the first and with the last two:
 - it fails where the reader made a union of a named type and one of the two sides names that type, the other defines it
   there: writer `"Address"`, reader `["null", {"type": "record", "name": "Address", ...}]`, or the other way round;

@@ -28,7 +28,7 @@ from tests.helpers.implementations import needs_c, using
 from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 IPV6 = bytes.fromhex("20010db8000000000000000000000001") + b"\x00\x00\x2a\x9f"
 ID = "0123456789ABCDEF0123456789ABCDEF"
 

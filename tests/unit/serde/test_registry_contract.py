@@ -22,7 +22,7 @@ from rmqio.serde.registry import (
     UnknownSchema,
     fingerprint,
 )
-from tests.unit.test_registry_rest import confluent, serving
+from tests.unit.serde.test_registry_rest import confluent, serving
 
 ORDER = '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"id","type":"string"}]}'
 ORDER_2 = (

@@ -28,7 +28,7 @@ from rmqio.runners.flink.command import MAIN_CLASS, Settings, flink_config, java
 from rmqio.runners.flink.loopback import CLASS_FILE, NotPatchable, bound_to_its_address, write_loopback_jar
 
 JAVA = Java(Path("/opt/java/bin/java"), 17, "PATH")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # ---- which job server -----------------------------------------------------------------------------------------------
 

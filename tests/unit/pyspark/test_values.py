@@ -320,5 +320,5 @@ def test_fastavro_is_needed_for_a_value_only() -> None:
 
 
 def test_every_option_is_in_the_docs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "pyspark.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "pyspark.md").read_text()
     assert {name for name in (*VALUE_NAMES, USER_VARIABLE, PASSWORD_VARIABLE) if f"`{name}`" not in page} == set()

@@ -16,7 +16,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from rmqio.schemas.__main__ import main
 from rmqio.serde.avro.compatibility import Level, check
 
-SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 ORDERS = ("order.v1", "order.v2")
 
 

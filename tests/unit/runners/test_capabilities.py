@@ -32,7 +32,7 @@ def test_readme_has_the_table() -> None:
     assert table() in (ROOT / "README.md").read_text(), f"README.md must have:\n\n{table()}"
 
 
-OF_THE_REPORT: Final = "tests/unit/test_runners_report.py::"
+OF_THE_REPORT: Final = "tests/unit/runners/test_report.py::"
 """What is refused does not run, and a warning is about what comes after a run, or never: the tests of the report, which
 go through all modes, show both."""
 

@@ -22,7 +22,7 @@ from rmqio.wire.batch import batchable, estimated_size, send_results_in_python
 from tests.helpers.implementations import needs_c
 from tests.helpers.leaks import assert_leaks_nothing
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
 
