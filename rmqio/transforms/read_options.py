@@ -201,11 +201,6 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
         raise LocalError(
             "ReadOptions.on_timestamp_after_end='fail' does nothing without StartFrom.timestamp(...). Leave it out"
         )
-    if "offset_commit_interval_ms" in told and group is None:
-        raise LocalError(
-            f"ReadOptions.offset_commit_interval_ms={options.offset_commit_interval_ms} does nothing where no offsets "
-            "are committed: give consumer_group and leave commit_offsets on, or leave it out"
-        )
     if options.on_group_reset == "honour" and group is None:
         raise LocalError(
             "ReadOptions.on_group_reset='honour' does nothing without commits, by which a reset is found: give "

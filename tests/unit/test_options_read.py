@@ -149,8 +149,7 @@ def outcome(act: Callable[[], Any]) -> Any:
 def commits(mode: str, cluster: InMemoryCluster, options: dict[str, Any], **arguments: Any) -> list[tuple[str, int]]:
     """What two bundles commit, one right after the other."""
     fill(cluster, 5)
-    at_once = {"offset_commit_interval_ms": 0} if options.get("commit_offsets", True) else {}
-    made = reading(mode, cluster, at_once | options, **arguments)
+    made = reading(mode, cluster, {"offset_commit_interval_ms": 0} | options, **arguments)
     for _ in range(2):
         made.bundle()
         made.commit()
