@@ -112,6 +112,17 @@ def test_what_is_wrong_with_copies_is_found(
     assert audit.counts["stored twice by one run"] == in_a_run
 
 
+def test_a_copy_of_a_later_run_may_stand_behind_what_came_after_it() -> None:
+    """While a broker is away its keys go to another queue; the group's offset that it forgets brings them back."""
+    other = MessageQueue("copies", "b", 0)
+    first, second, third, fourth = entries()[:4]
+    copies: Stored = {C: dict(enumerate([first, third, second, fourth])), other: {0: second}}
+    for again in (True, False):
+        reads = [first, second, third, *([second] if again else []), fourth]
+        audit = audit_copies(copies, [*reads, *entries()[4:]], stored(), failed_runs=1)
+        assert ("out of order" in wrong(audit)) is not again
+
+
 def test_a_line_of_a_ledger_is_read_as_it_was_written() -> None:
     for entry in entries():
         assert entry_of(line_of(entry)) == entry
