@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="the page has the options of the format rocketmq, which needs the extra 'spark'")
+
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
 from rmqio.pyspark import options as spark_reads
 from rmqio.pyspark import write_options as spark_writes
