@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, beam_runner_api_pb2
@@ -22,9 +23,11 @@ __all__ = [
     "beam_fn_api_pb2",
     "beam_fn_api_pb2_grpc",
     "cache_bytes",
+    "common_urns",
     "downloaded",
     "finalizes",
     "has_no_end",
+    "identity",
     "loopback_environments",
     "name_in_flink",
     "published_job_server",
@@ -67,6 +70,18 @@ def finalizes(pipeline: Any) -> bool:
         if each.spec.urn == common_urns.primitives.PAR_DO.urn
     )
     return any(each.requests_finalization for each in payloads)
+
+
+def identity() -> Any:
+    """The spec of a step that gives what it gets, in Beam's portable form. It pickles by value."""
+    pipeline = beam.Pipeline()
+    _ = pipeline | beam.Impulse() | "Same" >> beam.Map(lambda each: each)
+    (spec,) = (
+        each.spec
+        for each in pipeline.to_runner_api().components.transforms.values()
+        if each.spec.urn == common_urns.primitives.PAR_DO.urn
+    )
+    return spec
 
 
 def name_in_flink(result: Any) -> str:

@@ -29,6 +29,7 @@ from rmqio.runners.flink._beam import (
 )
 from rmqio.runners.flink.command import LOCAL_MASTER
 from rmqio.runners.flink.errors import FlinkError
+from rmqio.runners.flink.operator_ids import with_own_inputs
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
@@ -110,7 +111,7 @@ class FlinkRunner(BeamFlinkRunner):
                 portable.job_endpoint = server.jobs.endpoint
                 if embedded:
                     flink.flink_master = LOCAL_MASTER
-            beams = super().run_portable_pipeline(pipeline, options)
+            beams = super().run_portable_pipeline(with_own_inputs(pipeline) if job.streaming else pipeline, options)
         except BaseException:
             ended()
             raise

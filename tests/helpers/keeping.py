@@ -155,6 +155,15 @@ def keep(kind: type[Bag] | type[Ordered]) -> beam.DoFn:
     return Keep()
 
 
+class Seen(beam.DoFn):
+    """Counts and tells nothing: another step with state of the same orders, so that state could go astray."""
+
+    COUNT = CombiningValueStateSpec("count", sum)
+
+    def process(self, element: tuple[str, Order], count: Any = beam.DoFn.StateParam(COUNT)) -> None:
+        count.add(1)
+
+
 def body_id(message: Message) -> str:
     """No two totals are equal."""
     return id_of(message.body.decode())
@@ -180,11 +189,10 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         | "Sum and count" >> beam.CombinePerKey(SumAndCount())
         | "To messages" >> beam.Map(to_message).with_output_types(Message)
     )
-    kept = (
-        records
-        | "Orders" >> beam.Map(to_order).with_output_types(tuple[str, Order])
-        | "Keep" >> beam.ParDo(keep(Ordered if arguments.ordered else Bag)).with_output_types(Message)
-    )
+    orders = records | "Orders" >> beam.Map(to_order).with_output_types(tuple[str, Order])
+    kept = orders | "Keep" >> beam.ParDo(keep(Ordered if arguments.ordered else Bag)).with_output_types(Message)
+    if arguments.beside:
+        _ = orders | "Seen" >> beam.ParDo(Seen())
     for name, totals in ("windows", windows), ("kept", kept):
         write = WriteToRocketMQ(arguments.sink_topic, id_fn=body_id, with_sent=False, **where(arguments))
         written = totals | f"Write {name}" >> write
@@ -195,6 +203,7 @@ def main() -> int:
     parser = make_parser()
     parser.prog = "keeping.py"
     parser.add_argument("--ordered", action="store_true", help="with an ordered list as state")
+    parser.add_argument("--beside", action="store_true", help="with another step that keeps state of the same orders")
     return run_job(parser, build, None, source="orders")
 
 
