@@ -78,8 +78,8 @@ class Copies:
         self.sources = self.lab.topic(*counts, body_size=100)
         self.sink, self.group = f"copies-{uuid.uuid4().hex[:12]}", f"group-{uuid.uuid4().hex[:12]}"
         broker.create_topic(self.sink, queues=4)
-        self.output = ""
-        """What the last run printed."""
+        self.outputs: list[str] = []
+        """What each run has printed."""
 
     @property
     def sent(self) -> int:
@@ -120,7 +120,7 @@ class Copies:
         """To the end of what is there."""
         with started(Job(self.command(*mode.with_workers(workers), "--stop=latest"), self.folder)) as job:
             assert job.process.wait(240) == 0, job.log.read_text()[-4000:]
-            self.output = job.output.read_text()
+            self.outputs.append(job.output.read_text())
 
     @contextmanager
     def running(self, mode: Mode, workers: int, *flags: str) -> Iterator[Job]:

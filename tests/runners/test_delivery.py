@@ -25,6 +25,8 @@ COUNT = 500
 WORKERS = (2, 2, 4, 2)
 """Of runs that go on from each other: the same, more, fewer."""
 SAVEPOINT, UP, DOWN = 1, 2, 3
+IDLE = 4
+"""Workers where there is one queue."""
 ONE_WORKER = "the in-process runner has one worker, in the program itself"
 
 
@@ -45,8 +47,9 @@ class Runs:
             self._done[what, mode] = run()
         return self._done[what, mode]
 
-    def ended(self, mode: Mode, queues: int, workers: int) -> Copies:
+    def ended(self, mode: Mode, queues: int) -> Copies:
         """A run to the end of what is there."""
+        workers = IDLE if queues == 1 and mode is not DIRECT else WORKERS[0]
 
         def run() -> Copies:
             copies = self.copies(*[COUNT] * queues)
@@ -57,11 +60,15 @@ class Runs:
         return found
 
     def restarted(self, mode: Mode) -> tuple[Copies, list[Round]]:
-        """Runs that go on from each other."""
+        """Runs that go on from each other. The first of those that end by themselves is that of `ended`."""
 
         def run() -> tuple[Copies, list[Round]]:
-            copies = self.copies(*[COUNT] * 4)
-            return copies, rounds(copies, mode, WORKERS)
+            if mode.endless:
+                copies = self.copies(*[COUNT] * 4)
+                return copies, rounds(copies, mode, WORKERS)
+            copies = self.ended(mode, queues=4)
+            first = Round(WORKERS[0], copies.findings(), copies.sent - copies.copied)
+            return copies, [first, *rounds(copies, mode, WORKERS[1:])]
 
         found: tuple[Copies, list[Round]] = self.once("rounds", mode, run)
         return found
@@ -87,23 +94,23 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 
 def test_source_single_queue(runs: Runs, mode: Mode) -> None:
-    assert not runs.ended(mode, queues=1, workers=1).findings()
+    assert not runs.ended(mode, queues=1).findings()
 
 
 def test_source_several_queues(runs: Runs, mode: Mode) -> None:
-    assert not runs.ended(mode, queues=4, workers=4).findings()
+    assert not runs.ended(mode, queues=4).findings()
 
 
 def test_source_idle_reader(runs: Runs, mode: Mode) -> None:
-    """More workers than queues: those that have nothing must not keep the job from its end."""
+    """More workers than queues: those that have nothing must not keep the job from its end. One queue has four."""
     if mode is DIRECT:
         pytest.skip(ONE_WORKER)
-    assert not runs.ended(mode, queues=2, workers=5).findings()
+    assert not runs.ended(mode, queues=1).findings()
 
 
 def test_source_metrics(runs: Runs, mode: Mode) -> None:
-    copies = runs.ended(mode, queues=4, workers=4)
-    assert copies.output.startswith(f"copying.py: {4 * COUNT} read, ")
+    copies = runs.ended(mode, queues=4)
+    assert copies.outputs[0].startswith(f"copying.py: {4 * COUNT} read, ")
 
 
 @pytest.mark.parametrize("number", [SAVEPOINT, UP, DOWN], ids=["savepoint", "scale_up", "scale_down"])
@@ -151,12 +158,12 @@ def assert_all_there_once(copies: Copies, but: int = 0) -> None:
 
 
 def test_sink_basic(runs: Runs, mode: Mode) -> None:
-    assert_all_there_once(runs.ended(mode, queues=4, workers=4))
+    assert_all_there_once(runs.ended(mode, queues=4))
 
 
 def test_sink_metrics(runs: Runs, mode: Mode) -> None:
-    copies = runs.ended(mode, queues=4, workers=4)
-    assert copies.output.endswith(f", {4 * COUNT} sent\n")
+    copies = runs.ended(mode, queues=4)
+    assert copies.outputs[0].endswith(f", {4 * COUNT} sent\n")
 
 
 @pytest.mark.parametrize("number", [SAVEPOINT, UP, DOWN], ids=["savepoint", "scale_up", "scale_down"])
