@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -52,6 +53,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if item.get_closest_marker(MARK) is not None and (wrong := unstarted(item, item.config.stash[_NOTES])):
         pytest.fail(wrong, pytrace=False)
     return result
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before tests that start Spark, when it is known that there are any."""
+    runs_spark = any(item.get_closest_marker("spark") for item in session.items)
+    if runs_spark and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
+        from tests.helpers.jvms import begin_sooner
+
+        begin_sooner(session.config.cache.mkdir("jvms"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

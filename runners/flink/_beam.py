@@ -22,6 +22,7 @@ __all__ = [
     "BeamFnExternalWorkerPoolServicer",
     "beam_fn_api_pb2",
     "beam_fn_api_pb2_grpc",
+    "beam_runner_api_pb2",
     "cache_bytes",
     "common_urns",
     "downloaded",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rmqio.errors import LocalError
 from rmqio.local.ports import LOOPBACK, free_port
 from rmqio.runners.flink.command import LOCAL_MASTER, Value
 from rmqio.runners.flink.jobserver import JobServer
+
+JAVA_OPTIONS_VARIABLE: Final = "RMQIO_FLINK_JAVA_OPTIONS"
+"""Options of the job server's JVM, after the runner's own, as a shell would split them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +52,19 @@ class Server:
             flink_master=wanted.flink_master,
             heap_mb=wanted.heap_mb,
             flink_config=conf,
+            java_options=_java_options(),
             artifacts_dir=None if wanted.artifacts_dir is None else Path(wanted.artifacts_dir),
             verbose=wanted.verbose,
         )
         self.jobs.start()
+
+
+def _java_options() -> list[str]:
+    given = os.environ.get(JAVA_OPTIONS_VARIABLE, "")
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise LocalError(f"{JAVA_OPTIONS_VARIABLE}={given!r}: {error}") from error
 
 
 class _Servers:

@@ -31,7 +31,7 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
-from rmqio.runners.flink.servers import SERVERS, Server
+from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.jobs import Job, started
 from tests.helpers.kept import KeptBench
@@ -80,7 +80,10 @@ def test_a_stream_that_ends_ends() -> None:
         assert_that(sums, equal_to([("k", 45), ("k", 145)]))
 
 
-def test_a_job_server_is_used_again_and_so_are_options() -> None:
+def test_a_job_server_is_used_again_and_so_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the options of the JVM that the environment gives it."""
+    monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-XX:+UseSerialGC '-Dtest.name=a b'")
+    SERVERS.stop_all()
     given = on_flink("--streaming")
     known = given.get_all_options()
     before: list[Server] = []
@@ -90,6 +93,8 @@ def test_a_job_server_is_used_again_and_so_are_options() -> None:
         before = before or SERVERS.idle
     assert len(before) == 1
     assert SERVERS.idle == before
+    command = Path(f"/proc/{before[0].jobs.pid}/cmdline").read_text().split("\0")
+    assert {"-XX:+UseSerialGC", "-Dtest.name=a b"} <= set(command)
     assert given.get_all_options() == known, "the next pipeline must not go on from where this one was"
 
 

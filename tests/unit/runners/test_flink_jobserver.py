@@ -26,6 +26,7 @@ from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.artefacts import JAR_VARIABLE, LOCK, find_jars
 from rmqio.runners.flink.command import MAIN_CLASS, Settings, flink_config, java_options, write_command
 from rmqio.runners.flink.loopback import CLASS_FILE, NotPatchable, bound_to_its_address, write_loopback_jar
+from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE, Server, Wanted
 
 JAVA = Java(Path("/opt/java/bin/java"), 17, "PATH")
 ROOT = Path(__file__).resolve().parents[3]
@@ -459,3 +460,9 @@ def test_importing_it_does_not_import_beam() -> None:
     program = "import sys, rmqio.runners, rmqio.runners.flink; print('apache_beam' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
+
+
+def test_options_of_the_jvm_that_are_not_closed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-Dname='a b")
+    with pytest.raises(LocalError, match="RMQIO_FLINK_JAVA_OPTIONS=.*No closing quotation"):
+        Server(Wanted())

@@ -1,0 +1,72 @@
+"""JVMs that tests start begin their work sooner: no second compiler, and classes of Spark that are loaded already.
+
+Most of them live for seconds. Variables that are set already stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE
+
+SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The pipelines of the tests are slowed down by compiling, not by code that was not compiled well."""
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def begin_sooner(cache: Path) -> None:
+    """Sets variables of the environment. `cache`: where the classes of Spark are kept from one run to the next."""
+    os.environ.setdefault(JAVA_OPTIONS_VARIABLE, SHORT_LIVED)
+    if SPARK_VARIABLE not in os.environ:
+        os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()
+
+
+def _with_classes_of_spark(cache: Path) -> str:
+    """The options with which a JVM maps Spark's classes from a file; none where there is no such file.
+
+    A JVM that ends writes it (JDK 13 and newer). One whose class path or version differs does not use it.
+    """
+    archive = cache / f"spark-{_identity()}.jsa"
+    if not archive.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = archive.with_suffix(f".{os.getpid()}.part")
+        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={part} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        program = [sys.executable, "-m", "tests.helpers.jvms"]
+        environment = os.environ | {SPARK_VARIABLE: options}
+        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=False, timeout=300)
+        if not part.exists():
+            return ""
+        part.replace(archive)
+    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
+
+
+def _identity() -> str:
+    import pyspark
+
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    return re.sub(r"[^\w.]+", "-", f"{pyspark.__version__}-{version.splitlines()[-1]}")
+
+
+def _use_spark() -> None:
+    """A stream as short as can be, through all that the tests' streams go through."""
+    import apache_beam as beam
+    from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+    from rmqio.runners.options import options
+
+    flags = ["--runner=SparkRunner", "--spark_master_url=local[2]"]
+    for more in ([], ["--streaming"]):
+        with beam.Pipeline(options=options([*flags, *more])) as pipeline:
+            pairs = pipeline | beam.Create(range(10)) | beam.Map(lambda n: TimestampedValue(("key", n), n))
+            _ = pairs | beam.WindowInto(FixedWindows(5)) | beam.CombinePerKey(sum)
+
+
+if __name__ == "__main__":
+    _use_spark()
