@@ -464,5 +464,5 @@ def test_importing_it_does_not_import_beam() -> None:
 
 def test_options_of_the_jvm_that_are_not_closed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-Dname='a b")
-    with pytest.raises(LocalError, match="RMQIO_FLINK_JAVA_OPTIONS=.*No closing quotation"):
+    with pytest.raises(LocalError, match=r"RMQIO_FLINK_JAVA_OPTIONS=.*No closing quotation"):
         Server(Wanted())
