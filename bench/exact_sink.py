@@ -35,12 +35,12 @@ from rmqio.local import LocalRocketMQ
 from rmqio.look_back import LookBack
 from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.transforms import sink
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.transforms.sink import Sink, SinkState
-from rmqio.transforms.write_elements import MessageMaker
-from rmqio.transforms.write_fn import WriteFn
-from rmqio.transforms.write_once import committed
+from rmqio.transforms.writing import sink
+from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.transforms.writing.sink import Sink, SinkState
+from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.write_once import committed
 
 TOPIC, LOOKED = "exact", "looked"
 NORMAL = Attempt(may_be_repeat=False, commits_together=True)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rmqio.transforms.descriptor import QueueDescriptor
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
     from rmqio.transforms.read_failures import ReadFailure
-    from rmqio.transforms.selector import ConstantTopic, TopicFromFields
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
     from rmqio.transforms.write_dead_letters import WriteDeadLetters
+    from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 __version__ = "0.1.0"
 

@@ -9,9 +9,9 @@ from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
 from rmqio.transforms.read_failures import ReadFailure
-from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
+from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 register_coders()
 

@@ -16,10 +16,10 @@ from apache_beam.coders import Coder, registry
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
-from rmqio.transforms.known import Known, KnownCoder
 from rmqio.transforms.read_failures import ReadFailure
-from rmqio.transforms.record_batches import RecordBatch
-from rmqio.transforms.restriction import QueueRange, QueueRangeCoder
+from rmqio.transforms.reading.known import Known, KnownCoder
+from rmqio.transforms.reading.record_batches import RecordBatch
+from rmqio.transforms.reading.restriction import QueueRange, QueueRangeCoder
 from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
 
 

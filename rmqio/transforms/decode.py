@@ -14,7 +14,7 @@ from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.read_failures import ReadFailure, failure_of_record
-from rmqio.transforms.record_batches import ERRORS_TAG, located, require_of_record
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, require_of_record
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 

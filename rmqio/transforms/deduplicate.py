@@ -13,8 +13,8 @@ from apache_beam.utils.timestamp import Duration
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import UNIQ_KEY, Record
-from rmqio.transforms.in_process import is_in_process
 from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.reading.in_process import is_in_process
 
 
 class DropDuplicates(beam.PTransform):

@@ -17,19 +17,19 @@ from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
-from rmqio.transforms import read_options
-from rmqio.transforms.arriving import DescribeFn
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
-from rmqio.transforms.in_process import ReadSubscriptionFn, is_in_process
-from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.queue_planner import QueuePlanner
 from rmqio.transforms.read_failures import ReadFailure
-from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
-from rmqio.transforms.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
-from rmqio.transforms.watermark import TimestampPolicy, timestamp_function
+from rmqio.transforms.reading import options as read_options
+from rmqio.transforms.reading.arriving import DescribeFn
+from rmqio.transforms.reading.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
+from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.reading.queue_planner import QueuePlanner
+from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
+from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_topic

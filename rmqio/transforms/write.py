@@ -21,14 +21,14 @@ from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
-from rmqio.transforms import write_options
-from rmqio.transforms.default_ids import DefaultIds, default_ids
-from rmqio.transforms.selector import TopicSelector, as_selector
-from rmqio.transforms.sink import QUEUES, Sink
-from rmqio.transforms.write_elements import IdFunction, MessageMaker, Serializer
-from rmqio.transforms.write_fn import WriteFn
-from rmqio.transforms.write_once import MARKS, MovePosition
-from rmqio.transforms.write_outputs import FAILED, LETTERS, SENT
+from rmqio.transforms.writing import options as write_options
+from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
+from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
+from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
+from rmqio.transforms.writing.selector import TopicSelector, as_selector
+from rmqio.transforms.writing.sink import QUEUES, Sink
+from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.write_once import MARKS, MovePosition
 from rmqio.wire.properties import validate_group, validate_topic
 
 _LOGGER = logging.getLogger("rmqio.transforms")

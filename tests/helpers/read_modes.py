@@ -18,13 +18,13 @@ from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadFromRo
 from rmqio.model import Record
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.arriving import DescribeFn
-from rmqio.transforms.discovery import DiscoverFn, WatchFn
-from rmqio.transforms.in_process import ReadSubscriptionFn
-from rmqio.transforms.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.queue_planner import QueuePlanner, queue_of
-from rmqio.transforms.read_fn import BoundedReadFn, UnboundedReadFn
-from rmqio.transforms.watermark import QueueWatermarks
+from rmqio.transforms.reading.arriving import DescribeFn
+from rmqio.transforms.reading.discovery import DiscoverFn, WatchFn
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn
+from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.reading.queue_planner import QueuePlanner, queue_of
+from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn
+from rmqio.transforms.reading.watermark import QueueWatermarks
 from tests.helpers.reading import Finalizer
 
 DIRECT: Final = "direct"

@@ -33,13 +33,13 @@ from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.discovery import DiscoveryConfig
-from rmqio.transforms.in_process import ReadSubscriptionFn, Subscribed
-from rmqio.transforms.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn
-from rmqio.transforms.record_batches import RecordBatch, UnbatchFn
-from rmqio.transforms.restriction import QueueRange
+from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed
+from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn
+from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
+from rmqio.transforms.reading.restriction import QueueRange
+from rmqio.transforms.reading.watermark import QueueWatermarks, beam_timestamp, timestamp_function
 from rmqio.transforms.shared import close_shared_clients, shared_client
-from rmqio.transforms.watermark import QueueWatermarks, beam_timestamp, timestamp_function
 
 QUICK = ReadOptions(poll_timeout_ms=1)
 T0 = 1_700_000_000_000
@@ -61,7 +61,7 @@ def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
 @contextmanager
 def read_begins_at(unix_ms: int) -> Iterator[None]:
     """Queues that are found later are late since then."""
-    with mock.patch("rmqio.transforms.discovery.now_ms", return_value=unix_ms):
+    with mock.patch("rmqio.transforms.reading.discovery.now_ms", return_value=unix_ms):
         yield
 
 

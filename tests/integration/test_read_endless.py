@@ -14,8 +14,8 @@ import pytest
 from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.client.admin import Admin
 from rmqio.options import ClientOptions
-from rmqio.transforms.in_process import ReadSubscriptionFn
-from rmqio.transforms.read_fn import UnboundedReadFn
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn
+from rmqio.transforms.reading.read_fn import UnboundedReadFn
 from tests.helpers.ledger import QUICK, Lab, check, new_group, running, wait_until
 
 pytestmark = pytest.mark.broker

@@ -22,8 +22,8 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, Record
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.write import WriteToRocketMQ
-from rmqio.transforms.write_elements import MessageMaker
-from rmqio.transforms.write_fn import WriteFn
+from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.transforms.writing.write_fn import WriteFn
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -17,8 +17,8 @@ from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, Record
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.transforms.selector import TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ
+from rmqio.transforms.writing.selector import TopicFromFields
 
 pytestmark = pytest.mark.broker
 

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the page has the options of the format ro
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
 from rmqio.pyspark import options as spark_reads
 from rmqio.pyspark import write_options as spark_writes
-from rmqio.transforms.read_options import _OF_CLIENT, _OF_PRODUCER
+from rmqio.transforms.reading.options import _OF_CLIENT, _OF_PRODUCER
 from tests.helpers.read_modes import ALL, DIRECT, ENDS, PLANNED, REFUSED, STREAM
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text()

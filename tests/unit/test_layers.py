@@ -281,7 +281,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.transforms.write", "import pyspark.sql", "pyspark only"),
     ("rmqio.sending.routes", "import threading\nfrom rmqio.client.selection import f", None),
     ("rmqio.sending.routes", "from rmqio.client.factory import X", "sending imports"),
-    ("rmqio.sending.batches", "from rmqio.transforms.write_outputs import WriteOutputs", "sending imports"),
+    ("rmqio.sending.batches", "from rmqio.transforms.writing.outputs import WriteOutputs", "sending imports"),
     ("rmqio.sending.batches", "import apache_beam", "sending imports"),
     ("rmqio.sending.batches", "import pyspark", "pyspark only"),
     ("rmqio.transforms.write", "from rmqio.sending.batches import Batch", None),

@@ -18,7 +18,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import GroupOffsetReset, LocalError, RmqioError
 from rmqio.options import option_names
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.discovery import DiscoverFn
+from rmqio.transforms.reading.discovery import DiscoverFn
 from rmqio.transforms.shared import shared_client
 from tests.helpers.read_modes import ALL, ENDS, MODES, PLANNED, REFUSED, Reading
 from tests.helpers.reading import T0, append, clean_cluster, fill
@@ -288,7 +288,7 @@ def test_every_option_of_a_read_is_heeded_or_refused_in_every_mode(
         return
     if name == "max_bundle_ms":
         ticks = iter(range(10**9))
-        monkeypatch.setattr("rmqio.transforms.read_fn.time", _Ticking(ticks))
+        monkeypatch.setattr("rmqio.transforms.reading.read_fn.time", _Ticking(ticks))
     seen = []
     for value in entry.values:
         with clean_cluster(poll_records=10) as fresh:

@@ -20,7 +20,7 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import WriteOptions, option_names
 from rmqio.testing import BrokerSettings
-from rmqio.transforms.write_fn import WriteFn
+from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command

@@ -12,13 +12,13 @@ from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory
-from rmqio.transforms import planned_ranges
-from rmqio.transforms import queue_planner as planned
-from rmqio.transforms.discovery import DiscoveryConfig
-from rmqio.transforms.planned_ranges import ReadRangesFn
-from rmqio.transforms.queue_planner import QueuePlanner, name_of
+from rmqio.transforms.reading import planned_ranges
+from rmqio.transforms.reading import queue_planner as planned
+from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.transforms.reading.planned_ranges import ReadRangesFn
+from rmqio.transforms.reading.queue_planner import QueuePlanner, name_of
 from tests.unit.client.test_replicas import QUEUE, Pair
-from tests.unit.transforms.test_queue_planner import advance, config_of
+from tests.unit.transforms.reading.test_queue_planner import advance, config_of
 
 NAME = name_of(QUEUE)
 

@@ -27,7 +27,7 @@ from rmqio.security import CredentialsError
 from rmqio.sending.batch import Batch
 from rmqio.sending.batches import BatchSender
 from rmqio.testing import ManualClock
-from rmqio.transforms.write_outputs import WriteMetrics, WriteOutputs
+from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
 

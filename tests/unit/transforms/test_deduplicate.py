@@ -21,8 +21,8 @@ from rmqio.model import MessageQueue
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.transforms.write_elements import MessageMaker
-from rmqio.transforms.write_fn import WriteFn
+from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.stored import decode_records
 from tests.helpers.stored_bytes import Stored
 

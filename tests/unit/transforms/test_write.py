@@ -21,8 +21,8 @@ from rmqio.options import WriteOptions
 from rmqio.sending.failures import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
-from rmqio.transforms.selector import ConstantTopic, TopicFromFields
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
+from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 
 @pytest.fixture

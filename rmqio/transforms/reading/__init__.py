@@ -1,0 +1,1 @@
+"""How topics and queues become elements: discovery, the splittable DoFn of a queue, reads of planned ranges."""

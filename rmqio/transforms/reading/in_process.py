@@ -1,0 +1,205 @@
+"""The endless read as the in-process runner needs it: one element that finds its queues itself and reads them all.
+
+That runner finishes what precedes a read before it reads, so an endless discovery in front of it (`WatchFn`) would
+never let it read; and it buffers what goes through a Flatten until both sides have ended, so a second read beside the
+first one does not help. Each queue is read by the same code as elsewhere; only the bookkeeping is for many.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import Coder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+
+from rmqio.errors import WireError
+from rmqio.model import MessageQueue
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.reading.discovery import DiscoveryConfig, look
+from rmqio.transforms.reading.known import Known, Look
+from rmqio.transforms.reading.read_fn import RESUME_DELAY, ReadConfig, ReadQueueFn
+from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeTracker
+from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks
+from rmqio.transforms.shared import backlog, shared_client
+
+_LOOK_AGAIN_MS = 1_000
+"""While the broker of a queue does not answer."""
+
+
+class Subscribed(NamedTuple):
+    """The queues that are known, and what is left of each."""
+
+    known: Known
+    ranges: tuple[tuple[MessageQueue, QueueRange], ...] = ()
+
+
+class QueueClaim(NamedTuple):
+    """A claim within one of the queues."""
+
+    queue: MessageQueue
+    claim: Claim
+
+
+class SubscribedTracker(RestrictionTracker):
+    """One `QueueRangeTracker` per queue found. Only checkpoints, and those always: the looking never ends."""
+
+    def __init__(self, restriction: Subscribed) -> None:
+        self._known = restriction.known
+        self._trackers = {queue: QueueRangeTracker(left) for queue, left in restriction.ranges}
+        self._checkpointed = False
+
+    def current_restriction(self) -> Subscribed:
+        return Subscribed(self._known, tuple((q, t.current_restriction()) for q, t in self._trackers.items()))
+
+    def try_claim(self, position: Look | QueueClaim) -> bool:
+        if isinstance(position, QueueClaim):
+            return self._trackers[position.queue].try_claim(position.claim)
+        if self._checkpointed:
+            return False
+        self._known = self._known.after(position)
+        for queue, start in position.starts.items():
+            self._trackers[queue] = QueueRangeTracker(QueueRange(start))
+        return True
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[Subscribed, Subscribed] | None:
+        if self._checkpointed or fraction_of_remainder > 0:
+            return None
+        self._checkpointed = True
+        left = [(queue, tracker.try_split(0)) for queue, tracker in self._trackers.items()]
+        residual = Subscribed(self._known, tuple((queue, split[1]) for queue, split in left if split))
+        return self.current_restriction(), residual
+
+    def check_done(self) -> None:
+        if not self._checkpointed:
+            raise ValueError("the read of a subscription ended without a checkpoint")
+
+    def is_bounded(self) -> bool:
+        return False
+
+    def current_progress(self) -> RestrictionProgress:
+        return RestrictionProgress(completed=float(len(self._known)), remaining=1.0)
+
+
+class SubscribedCoder(Coder):
+    """JSON, sorted: there is one of these per read."""
+
+    def encode(self, value: Subscribed) -> bytes:
+        known = value.known
+        fields = {"known": sorted(known), "began_ms": known.began_ms, "waiting": sorted(known.waiting)}
+        return json.dumps(fields | {"ranges": sorted(value.ranges)}).encode()
+
+    def decode(self, encoded: bytes) -> Subscribed:
+        try:
+            fields = json.loads(encoded)
+            queues, waiting = ([MessageQueue(*each) for each in fields[name]] for name in ("known", "waiting"))
+            known = Known(queues, fields["began_ms"], waiting)
+            ranges = tuple((MessageQueue(*queue), QueueRange(*left)) for queue, left in fields["ranges"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise WireError(f"not a restriction of a subscription: {error!r}") from error
+        return Subscribed(known, ranges)
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return Subscribed
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class _OneQueue:
+    """The tracker's view of one queue, for `ReadQueueFn`; what is left is deferred with all the others."""
+
+    def __init__(self, tracker: Any, queue: MessageQueue, restriction: QueueRange) -> None:
+        self._tracker, self._queue, self._restriction = tracker, queue, restriction
+
+    def current_restriction(self) -> QueueRange:
+        return self._restriction
+
+    def try_claim(self, claim: Claim) -> bool:
+        claimed: bool = self._tracker.try_claim(QueueClaim(self._queue, claim))
+        if not claimed:  # the runner has made a checkpoint: the range ends where it did
+            self._restriction = dict(self._tracker.current_restriction().ranges)[self._queue]
+        return claimed
+
+    def defer_remainder(self, deferred_time: Any = None) -> None:
+        """Nothing: see the class."""
+
+
+class ReadSubscriptionFn(ReadQueueFn):
+    """Looks for queues at once and every `interval_ms`, and reads those it has found, in turn.
+
+    Where each of them begins, whenever it is found: `StartFrom.resolve`. The watermark is the least of the queues', and
+    stands still while the broker of another one does not answer.
+    """
+
+    def __init__(self, config: ReadConfig, discovery: DiscoveryConfig) -> None:
+        super().__init__(config)
+        self._discovery = discovery
+        self._looked_at = float("-inf")
+        self._is_waiting = False
+        self._watermarks: dict[MessageQueue, QueueWatermark] = {}
+
+    def initial_restriction(self, element: bytes) -> Subscribed:  # type: ignore[override]
+        return Subscribed(Known())
+
+    def create_tracker(self, restriction: Subscribed) -> SubscribedTracker:  # type: ignore[override]
+        return SubscribedTracker(restriction)
+
+    def restriction_coder(self) -> SubscribedCoder:
+        return SubscribedCoder()
+
+    def restriction_size(self, element: bytes, restriction: Subscribed) -> float:  # type: ignore[override]
+        known = ((backlog(self._config.factory, queue), left.start) for queue, left in restriction.ranges)
+        return sum(max(0, one.end - start) * one.message_bytes for one, start in known)
+
+    def truncate(self, element: bytes, restriction: Subscribed) -> None:  # type: ignore[override]
+        return None
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        element: bytes,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        window: Any = beam.DoFn.WindowParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+    ) -> Iterator[Any]:
+        interval_ms = (
+            min(self._discovery.interval_ms, _LOOK_AGAIN_MS) if self._is_waiting else self._discovery.interval_ms
+        )
+        if (time.monotonic() - self._looked_at) * 1000 >= interval_ms:
+            self._looked_at = time.monotonic()
+            self._look(tracker)
+        ranges = tracker.current_restriction().ranges
+        for queue, left in ranges:
+            watermark = self._watermarks.setdefault(queue, QueueWatermarks().new())
+            yield from self._read(QueueDescriptor(queue), finalizer, _OneQueue(tracker, queue, left), watermark, window)
+        if ranges and not self._is_waiting:
+            estimator.advance(min(self._watermarks[queue].milliseconds for queue, _ in ranges))
+        if not ranges:
+            time.sleep(self._config.options.poll_timeout_ms / 1000)
+        tracker.defer_remainder(RESUME_DELAY)
+
+    def _look(self, tracker: Any) -> None:
+        client = shared_client(self._config.factory)
+        known = tracker.current_restriction().known
+        found = look(self._discovery, client, known, was_waiting=self._is_waiting)
+        tracker.try_claim(found)
+        self._is_waiting = found.is_waiting
+
+
+_IN_PROCESS_RUNNERS = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
+
+
+def is_in_process(pipeline: Any) -> bool:
+    """Whether a pipeline's runner is one that takes an endless read in one element only."""
+    return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS

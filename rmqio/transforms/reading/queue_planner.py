@@ -1,0 +1,378 @@
+"""The read where the runner plans: it is told how far a micro-batch reads, and reads the same when that is run again.
+
+A runner that plans offers `planned_source(options)`. `ReadFromRocketMQ` builds on what that gives: a planner that lives
+beside the runner's driver, and a plain DoFn that reads the ranges which the planner has planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
+from rmqio.interfaces import OffsetQuery, QueueClient
+from rmqio.lookups import all_or_error
+from rmqio.model import MessageFilter, MessageQueue
+from rmqio.start import StopAt
+from rmqio.transforms.reading.commits import commit_positions, is_commit_due, raise_reset
+from rmqio.transforms.reading.discovery import DiscoveryConfig, known_starts, without_gone
+from rmqio.transforms.reading.read_fn import ReadConfig
+from rmqio.transforms.shared import shared_client
+
+_LOGGER = logging.getLogger(__name__)
+_WARN_EVERY_S = 60.0
+_CLOCK_STEP_MS = 1_000
+_NOT_YET = {"idle_since_ms": None, "clock_ms": None, "read_ms": None}
+_SAMPLE_EVERY_S = 30.0
+_SAMPLE_WAIT_MS = 1_000
+_UNKNOWN_BYTES = 1_024.0
+NOT_CUT: Final = -1
+
+QueueRangeElement = tuple[str, str, int, int, int, bool]
+"""Topic, broker, queue, first offset, the one after the last, and whether its reading may stop before that."""
+Position = Mapping[str, Any]
+"""When the read began (`began_ms`, Unix milliseconds), queues that were there then and whose broker has not answered
+since (`waiting`), queues that were found later and whose broker does not answer (`away`), and `queues`, each by its
+text: where its reading began (`from`), where it is read to (`at`), where it ends (`stop`, if it does), the broker's end
+(`end`), since when nothing is left of it (`idle_since_ms`), how far the clock has moved its watermark (`clock_ms`), and
+when it was last read to its end (`read_ms`).
+
+Older checkpoints hold what is in `queues` alone."""
+
+
+class QueuePlanner:
+    """Plans the ranges of all queues of a subscription. Waits out a broker that is away: its queues stand still."""
+
+    element_type = QueueRangeElement
+
+    def __init__(self, config: ReadConfig, discovery: DiscoveryConfig) -> None:
+        self._config = config
+        self._discovery = discovery
+        self._discovered_at = float("-inf")
+        self._warned_at = float("-inf")
+        self._has_begun = False
+        self.is_bounded = config.stop is not None
+        self.identity = str(discovery.subscription)
+        self._until_now = False
+        self._may_cut = False
+        """As the runner says. False until it has asked for something new: what is read again is not cut."""
+        self._away: set[MessageQueue] = set()
+        """Queues that were found after the start, whose broker does not answer."""
+        self._sizes: dict[str, tuple[float, float]] = {}
+
+    def advance(self, position: Position | None, limits: Any, until_now: bool) -> Position | None:
+        """Where the next micro-batch reads to. None as long as no broker says where to begin.
+
+        Raises `OffsetOutOfRange` where a queue ends before what has been read of it: the topic was made anew. Raises
+        `TransportError` where a read that ends cannot be told where, after one look.
+        """
+        client = shared_client(self._config.factory)
+        self._until_now = until_now
+        self._may_cut = bool(getattr(limits, "may_cut", False))
+        try:
+            state = self._known(client, position, until_now)
+        except RmqioError as error:
+            ends = self._config.stop is not None or until_now
+            if not self._has_begun and (ends or (position is None and isinstance(error, TopicNotExist))):
+                raise
+            self._pass_over(error)
+            return position
+        found: dict[str, dict[str, Any]] = state["queues"]
+        left: dict[str, int] = {}
+        now_ms = int(time.time() * 1000)  # before they are asked: what comes meanwhile is not older
+        reading = [name for name, each in found.items() if each["stop"] is None or each["at"] < each["stop"]]
+        for name, end in self._ends(client, {name: found[name]["at"] for name in reading}).items():
+            each = found[name]
+            each["end"] = end
+            target = end if each["stop"] is None else min(each["stop"], end)
+            if target < each["at"]:
+                queue = queue_of(name)
+                (minimum,) = client.look_up([OffsetQuery(queue, "min")])
+                raise OffsetOutOfRange(queue, each["at"], minimum if isinstance(minimum, int) else 0, target)
+            if each["at"] < target:
+                left[name] = target - each["at"]
+            self._follow_clock(each, now_ms, is_busy=name in left)
+        turn = sum(each["at"] for each in found.values())
+        for name, share in _shares(left, self._most(client, left, found, limits), turn).items():
+            found[name]["at"] += share
+            found[name]["read_ms"] = now_ms if share == left[name] else None
+        return state
+
+    def shortened(self, position: Position | None, cuts: Mapping[str, int]) -> Position | None:
+        """The position with queues moved back to where their reading was cut short."""
+        if position is None or not cuts:
+            return position
+        state = _state(position)
+        for name, at in cuts.items():
+            state["queues"][name] |= {"at": at, "idle_since_ms": None, "read_ms": None}
+        return state
+
+    def elements(
+        self, begin: Position | None, end: Position | None, again: bool = False
+    ) -> Sequence[tuple[QueueRangeElement, float]]:
+        """A range for each queue of which there is something to read; `again`: as it may have been read before."""
+        found = []
+        began = _queues(begin)
+        for name, each in _queues(end).items():
+            before = began.get(name, {"at": each["from"]})["at"]
+            if before < each["at"]:
+                queue = queue_of(name)
+                # What ends must not seem to be read: it would end without the rest
+                may_cut = each["stop"] is None and self._may_cut and not again
+                element = (queue.topic, queue.broker, queue.queue_id, before, each["at"], may_cut)
+                found.append((element, float(each["at"] - before)))
+        return found
+
+    def partitions(self, position: Position | None) -> Mapping[str, int | None]:
+        """The queues; microseconds up to which one that is idle has no more to come."""
+        unknown = position or {}  # where they begin is not known yet: nothing may pass them
+        found: dict[str, int | None] = dict.fromkeys([*unknown.get("waiting", ()), *unknown.get("away", ())])
+        for name, each in _queues(position).items():
+            if self._config.stop is not None and each["at"] >= each["stop"]:
+                continue  # at its end: it holds nobody back
+            clock = each["clock_ms"]
+            found[name] = None if clock is None else clock * 1000
+        return found
+
+    def silent(self, position: Position | None) -> Mapping[str, tuple[int, int]]:
+        """The queues that are read to their end, though of what was there the filter may have left nothing."""
+        config, options = self._config, self._config.options
+        if config.message_filter.is_all:
+            return {}
+        queues, counted = _queues(position), self.partitions(position)
+        read_ms = {name: each["read_ms"] for name, each in queues.items() if name in counted}
+        return {
+            name: (1000 * (each - options.max_out_of_orderness_ms), 1000 * options.idle_timeout_ms)
+            for name, each in read_ms.items()
+            if each is not None
+        }
+
+    def has_ended(self, position: Position | None) -> bool:
+        """Whether the read has a stop and all queues have been read to it."""
+        return self._config.stop is not None and self.is_done(position)
+
+    def is_done(self, position: Position | None) -> bool:
+        """Whether all queues have been read to where this run ends."""
+        queues = _queues(position)
+        if position is None or (not queues and self._config.stop is None and not self._until_now):
+            return False
+        if position.get("waiting"):
+            return False
+        return all(each["stop"] is not None and each["at"] >= each["stop"] for each in queues.values())
+
+    def committed(self, position: Position | None, last: bool = False) -> None:
+        """Commits the group's offsets, forward only. A failure is logged and made good by the next one.
+
+        At most once in `offset_commit_interval_ms` for each queue, but for the `last` time in a run.
+
+        Raises `GroupOffsetReset` where an operator has reset them and the options say that this is to be honoured.
+        """
+        config, group, options = self._config, self._config.committed_group, self._config.options
+        if group is None:
+            return
+        is_last = last or self.is_done(position)
+        interval_ms = 0 if is_last else options.offset_commit_interval_ms
+        due = {queue_of(name): each["at"] for name, each in _queues(position).items()}
+        due = {q: at for q, at in due.items() if is_commit_due(config.factory, group, q, at, interval_ms)}
+        if due:
+            commit_positions(config.factory, group, due, options.on_group_reset, is_last=is_last)
+        raise_reset(config.factory, group)
+
+    def lag(self, position: Position | None) -> Mapping[str, int]:
+        """Messages that are left, by topic."""
+        found: dict[str, int] = {}
+        for name, each in _queues(position).items():
+            topic = queue_of(name).topic
+            found[topic] = found.get(topic, 0) + max(0, each["end"] - each["at"])
+        return found
+
+    def _ends(self, client: QueueClient, read_to: Mapping[str, int]) -> dict[str, int]:
+        """The ends of queues, as far as their brokers answer: the others stand still, nor does the clock move them."""
+        queries = [OffsetQuery(queue_of(name), "max", at_least=at) for name, at in read_to.items()]
+        found: dict[str, int] = {}
+        for name, end in zip(read_to, client.look_up(queries), strict=True):
+            if isinstance(end, RmqioError):
+                self._pass_over(end)
+            elif end is not None:
+                found[name] = end
+        return found
+
+    def _known(self, client: QueueClient, position: Position | None, until_now: bool) -> dict[str, Any]:
+        """The queues of a position, and those that are found now."""
+        if position is None:
+            return self._begin(client, until_now)
+        state = _state(position)
+        found = state["queues"]
+        if self._config.stop is None and not self._has_begun:
+            # The run before this one may have been until what was there then
+            stops: Mapping[MessageQueue, int | None] = {}
+            if until_now:
+                self._find_all(client, state)
+                stops = self._discovery.stops([queue_of(name) for name in found], client, StopAt.latest())
+            for name, each in found.items():
+                stop = stops.get(queue_of(name))
+                each["stop"] = None if stop is None else max(each["at"], stop)
+        self._has_begun = True
+        if self._config.stop is None and not until_now:
+            try:
+                self._find(client, state)
+            except RmqioError as error:
+                self._pass_over(error)  # the queues that are known go on
+        return state
+
+    def _find_all(self, client: QueueClient, state: dict[str, Any]) -> None:
+        """Adds all queues that are there, for a run that ends. Raises while a broker does not answer."""
+        self._away = set(self._discovery.subscription.find_queues(client, missing_ok=True))
+        self._discovered_at = time.monotonic()
+        self._add(client, state, may_wait=False)
+
+    def _find(self, client: QueueClient, state: dict[str, Any]) -> None:
+        """Adds queues that are new, or whose broker answers now."""
+        interval_ms = self._discovery.interval_ms
+        if interval_ms > 0 and (time.monotonic() - self._discovered_at) * 1000 >= interval_ms:
+            self._away |= set(self._discovery.subscription.find_queues(client, missing_ok=True))
+            self._discovered_at = time.monotonic()
+        self._add(client, state, may_wait=True)
+
+    def _add(self, client: QueueClient, state: dict[str, Any], *, may_wait: bool) -> None:
+        if state["began_ms"] is None:
+            state["began_ms"] = int(time.time() * 1000)
+        waiting = [queue_of(name) for name in state["waiting"]]
+        queues = [queue for queue in sorted({*waiting, *self._away}) if name_of(queue) not in state["queues"]]
+        if not queues:
+            self._away.clear()
+            state["away"] = []
+            return
+        state["away"] = [name_of(queue) for queue in queues if queue not in waiting]  # should the look fail
+        found = self._discovery.starts(queues, client, began_ms=state["began_ms"], were_there=waiting)
+        gone = without_gone(found)
+        starts = known_starts(found, may_wait=may_wait, on_wait=self._pass_over)
+        self._away = {queue for queue in found if queue not in starts and queue not in waiting}
+        state["away"] = sorted(map(name_of, self._away))
+        state["queues"] |= {name_of(queue): _entry(start, None) for queue, start in starts.items()}
+        state["waiting"] = [name_of(queue) for queue in waiting if queue not in starts and queue not in gone]
+        if starts:
+            _LOGGER.info("%s: found %s", self.identity, ", ".join(f"{q} from {at}" for q, at in starts.items()))
+
+    def _begin(self, client: QueueClient, until_now: bool) -> dict[str, Any]:
+        began_ms = int(time.time() * 1000)
+        discovery = self._discovery
+        queues: Collection[MessageQueue] = discovery.subscription.find_queues(client)
+        discovery.check_named(list(queues))
+        stop_at = self._config.stop or (StopAt.latest() if until_now else None)
+        stops: Mapping[MessageQueue, int | None] = {}
+        if stop_at is None:
+            found = discovery.starts(list(queues), client)
+            may_wait = any(isinstance(each, int) for each in found.values())
+            starts = known_starts(found, may_wait=may_wait, on_wait=self._pass_over)
+        else:
+            stops = discovery.stops(list(queues), client, stop_at)
+            queues = [queue for queue in queues if stops[queue] is not None]
+            starts = all_or_error(discovery.starts(queues, client))
+        self._discovered_at = time.monotonic()
+        self._has_begun = True
+        return {
+            "began_ms": began_ms,
+            "waiting": [name_of(queue) for queue in queues if queue not in starts],
+            "away": [],
+            "queues": {name_of(queue): _entry(start, stops.get(queue)) for queue, start in starts.items()},
+        }
+
+    def _follow_clock(self, each: dict[str, Any], now_ms: int, is_busy: bool) -> None:
+        """A queue that has been idle for long enough follows the clock, in seconds: each step takes a micro-batch."""
+        options = self._config.options
+        if is_busy:
+            each["idle_since_ms"] = None
+            return
+        if each["idle_since_ms"] is None:
+            each["idle_since_ms"] = now_ms
+        if now_ms - each["idle_since_ms"] >= options.idle_timeout_ms:
+            clock_ms = now_ms - options.max_out_of_orderness_ms
+            if each["clock_ms"] is None or clock_ms - each["clock_ms"] >= _CLOCK_STEP_MS:
+                each["clock_ms"] = clock_ms
+
+    def _most(self, client: QueueClient, left: Mapping[str, int], found: Mapping[str, Any], limits: Any) -> int | None:
+        """The most messages that limits allow. Bytes count by the size of messages that are sampled now and then."""
+        limit: int | None = limits.max_records
+        if limits.max_bytes is not None and left:
+            size = max(self._size(client, name, found[name]["at"]) for name in left)
+            by_bytes = max(1, int(limits.max_bytes / size))
+            limit = by_bytes if limit is None else min(limit, by_bytes)
+        return limit
+
+    def _size(self, client: QueueClient, name: str, at: int) -> float:
+        """The mean size of the messages that come next in a queue, in bytes as stored."""
+        sampled_at, size = self._sizes.get(name, (float("-inf"), _UNKNOWN_BYTES))
+        if time.monotonic() - sampled_at < _SAMPLE_EVERY_S:
+            return size
+        reader = client.open_reader(queue_of(name), at, message_filter=MessageFilter("*"))
+        try:
+            client.wait([reader], _SAMPLE_WAIT_MS)
+            fetched = reader.poll()
+            if fetched is not None and fetched.records:
+                size = sum(record.stored_size for record in fetched.records) / len(fetched.records)
+        except RmqioError as error:
+            _LOGGER.info("%s: the size of its messages is not known: %s", name, error)
+        finally:
+            reader.close()
+        self._sizes[name] = (time.monotonic(), size)
+        return size
+
+    def _pass_over(self, error: RmqioError) -> None:
+        """Raises what does not pass by itself. A broker that is restarted takes its topics off the routes, too."""
+        if not (isinstance(error, TransportError | TopicNotExist) or getattr(error, "retriable", False)):
+            raise error
+        if time.monotonic() - self._warned_at > _WARN_EVERY_S:
+            self._warned_at = time.monotonic()
+            _LOGGER.warning("the read waits: %s", error)
+
+
+def _queues(position: Position | None) -> Mapping[str, Mapping[str, Any]]:
+    """The queues of a position, by name."""
+    if position is None:
+        return {}
+    queues: Mapping[str, Mapping[str, Any]] = position.get("queues", position)
+    return queues
+
+
+def _state(position: Position) -> dict[str, Any]:
+    """A copy to be changed, in today's form."""
+    queues = {name: dict(each) for name, each in _queues(position).items()}
+    is_old = "queues" not in position
+    began_ms, waiting = (None, []) if is_old else (position["began_ms"], list(position["waiting"]))
+    return {"began_ms": began_ms, "waiting": waiting, "away": list(position.get("away", ())), "queues": queues}
+
+
+def _entry(start: int, stop: int | None) -> dict[str, Any]:
+    stop = None if stop is None else max(start, stop)
+    return {"from": start, "at": start, "end": start, "stop": stop, **_NOT_YET}
+
+
+def _shares(left: Mapping[str, int], most: int | None, turn: int) -> dict[str, int]:
+    """How much of each queue is read: what it has, or its part of `most`, the rest of which changes with `turn`."""
+    total = sum(left.values())
+    if most is None or total <= most:
+        return dict(left)
+    shares = {name: size * most // total for name, size in left.items()}
+    spare = most - sum(shares.values())
+    names = random.Random(turn).sample(sorted(left), len(left))
+    for name in sorted(names, key=shares.__getitem__):  # those that rounding took most from
+        if spare and shares[name] < left[name]:
+            shares[name] += 1
+            spare -= 1
+    return shares
+
+
+def name_of(queue: MessageQueue) -> str:
+    """The queue as text."""
+    return f"{queue.topic}/{queue.broker}/{queue.queue_id}"
+
+
+def queue_of(name: str) -> MessageQueue:
+    """The queue of its text; a topic has no slash."""
+    topic, rest = name.split("/", 1)
+    broker, number = rest.rsplit("/", 1)
+    return MessageQueue(topic, broker, int(number))

@@ -1,0 +1,376 @@
+"""The splittable DoFn that reads one queue."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import operator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.utils.timestamp import Duration
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
+from rmqio.interfaces import ClientFactory, FetchedBatch, OffsetLookup, QueueReader
+from rmqio.logs import event
+from rmqio.lookups import all_or_error, resolve_all
+from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.options import ReadOptions
+from rmqio.start import StartFrom, StopAt
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
+from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
+from rmqio.transforms.reading.readers import Readers, Slot
+from rmqio.transforms.reading.record_batches import to_record_batch
+from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
+from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
+from rmqio.transforms.shared import backlog, note_backlog, shared_client
+
+_LOGGER = logging.getLogger(__name__)
+_stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
+_body = operator.itemgetter(Record._fields.index("body"))
+_RUN_RECORDS = 512
+_RUN_BYTES = 1 << 20
+RESUME_DELAY = Duration(micros=10_000)
+
+
+def _held_bytes(records: list[Record]) -> int:
+    """What they take: as they are stored, or as they were compressed."""
+    stored: int = sum(map(_stored_size, records))
+    return max(stored, sum(map(len, map(_body, records))))
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """What the transform was told, checked and picklable."""
+
+    factory: ClientFactory
+    group: str | None
+    start: StartFrom
+    stop: StopAt | None
+    message_filter: MessageFilter
+    deserializer: Any
+    timestamp_of: TimestampOf
+    options: ReadOptions
+    batches: bool = False
+    errors_to_output: bool = False
+
+    @property
+    def committed_group(self) -> str | None:
+        """The group whose offsets are committed."""
+        return self.group if self.options.commit_offsets else None
+
+
+class ReadQueueFn(beam.DoFn, RestrictionProvider):
+    """Reads one queue. Beam must know which of its subclasses, bounded or not, when a pipeline is built.
+
+    Initial restriction: the start and stop strategies, resolved to offsets against the broker, once. On resume,
+    restore or retry they are not asked again.
+
+    Splitting: not at first: a queue is read in order. While running, a bounded range may be cut at a fraction.
+
+    Checkpoint and resume: a bundle ends itself after `max_records_per_bundle`, `max_bundle_ms`, or when the queue is
+    exhausted and the one wait that a bundle makes is over; portable runners never ask for it.
+
+    Progress and size: offsets done and left; bytes by the mean size of the messages seen.
+
+    Watermark: follows the newest timestamp of the queue less `max_out_of_orderness_ms`; a queue that has been read to
+    its end for `idle_timeout_ms` follows the clock.
+
+    When reading stops: at the stop offset or the record limit; never in an endless read.
+
+    Delivery: each offset exactly once in the runner's own state. The group's offset is committed when the bundle is
+    final, only to be looked at.
+    """
+
+    def __init__(self, config: ReadConfig) -> None:
+        self._config = config
+        self._readers: Readers | None = None
+        self._metrics = ReadMetrics()
+
+    # -- restriction provider: also called where no `setup` has run ---------------------------------------------------
+
+    def initial_restriction(self, element: QueueDescriptor) -> QueueRange:
+        config, options = self._config, self._config.options
+
+        def resolve(queue: MessageQueue, lookup: OffsetLookup) -> QueueRange:
+            # The stop first, so that a queue that is not to be read need not have a start.
+            stop_at = element.stop or config.stop
+            stop = stop_at.resolve(queue, lookup) if stop_at is not None else None
+            if stop_at is not None and stop is None:
+                return QueueRange(0, 0, limit=0)  # not to be read
+            start = (element.start or config.start).resolve(
+                queue,
+                lookup,
+                group=config.group,
+                on_out_of_range=options.on_offset_out_of_range,
+                on_timestamp_after_end=options.on_timestamp_after_end,
+            )
+            return QueueRange(start, None if stop is None else max(start, stop), element.limit)
+
+        queue = element.queue
+        return all_or_error(resolve_all([queue], shared_client(config.factory), resolve))[queue]
+
+    def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
+        return QueueRangeTracker(restriction)
+
+    def restriction_coder(self) -> QueueRangeCoder:
+        return QueueRangeCoder()
+
+    def restriction_size(self, element: QueueDescriptor, restriction: QueueRange) -> float:
+        """Bytes that are left, as far as is known."""
+        known = backlog(self._config.factory, element.queue, ask=restriction.stop is None)
+        end = known.end if restriction.stop is None else restriction.stop
+        return max(0, end - restriction.start) * known.message_bytes
+
+    def truncate(self, element: QueueDescriptor, restriction: QueueRange) -> QueueRange | None:
+        """On drain an endless read stops where it is: what the broker holds is not lost by that."""
+        return restriction if restriction.stop is not None else None
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        observe_process()
+        if self._config.group is not None:
+            begin_reading(self._config.factory, self._config.group)
+        self._readers = Readers(
+            self._config.factory,
+            self._config.message_filter,
+            poll_timeout_ms=self._config.options.poll_timeout_ms,
+        )
+
+    def start_bundle(self) -> None:
+        assert self._readers is not None
+        self._readers.start_bundle()
+
+    def teardown(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+            self._readers = None
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, element: QueueDescriptor, finalizer: Any, tracker: Any, estimator: QueueWatermark, window: Any
+    ) -> Iterator[Any]:
+        readers = self._readers
+        assert readers is not None
+        options, queue = self._config.options, element.queue
+        restriction = tracker.current_restriction()
+        if restriction.is_done:
+            # Empty, but ours: the group must have an offset to go on at, or it would miss what comes in between.
+            if restriction.limit != 0:
+                self._commit(queue, restriction.start, finalizer, finished=True)
+            return
+        slot = readers.slot(queue, restriction.start)
+        if slot is None:
+            self._metrics.gauges(queue).no_answer()
+            tracker.defer_remainder(RESUME_DELAY)
+            return
+        position, left, emitted = restriction.start, restriction.limit, 0
+        # Queues share a bundle's time, so that a slow pipeline does not starve those that come last in it.
+        deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))
+        windows = (window,)
+        finished = False
+        while not finished:
+            try:
+                fetched = slot.reader.poll()
+            except OffsetOutOfRange as error:
+                claim = self._skip_to(error, restriction, queue)
+                if not tracker.try_claim(claim):
+                    break
+                position = claim.last_offset + 1
+                slot.reader.seek(position)
+                finished = tracker.current_restriction().stop == position
+                continue
+            if fetched is None:
+                if readers.await_data(slot):
+                    continue
+                break
+            fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted, deadline)
+            if fetched.skipped and options.on_offset_out_of_range == "fail":
+                raise OffsetsLost(queue, position, fetched.skipped)
+            cut = _cut(fetched, tracker.current_restriction().stop, left)
+            claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
+            # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.
+            while cut.next_offset > position and not tracker.try_claim(claim):
+                cut = _cut(fetched, tracker.current_restriction().stop, left)
+                claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
+            if cut.next_offset <= position:
+                break
+            position = cut.next_offset
+            emitted += len(cut.records)
+            yield from self._emit(cut, estimator, windows)
+            readers.emitted(slot, len(cut.records))
+            self._note(slot, cut, fetched)
+            if left is not None:
+                left -= len(cut.records)
+            finished = left == 0 or tracker.current_restriction().stop == position
+            if emitted >= options.max_records_per_bundle or time.monotonic() > deadline:
+                break
+        self._note_end(slot, waited=not emitted)
+        self._follow_clock(slot, estimator)
+        self._commit(queue, position, finalizer, finished)
+        if finished:
+            readers.release(queue)
+        else:
+            tracker.defer_remainder(RESUME_DELAY)
+
+    def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange, queue: MessageQueue) -> Claim:
+        policy = self._config.options.on_offset_out_of_range
+        target = error.minimum if policy == "earliest" else error.maximum
+        if policy == "fail" or target <= error.wanted:
+            # Beyond the end there is nothing ahead to go on at, whatever the policy: the topic was made anew.
+            raise error
+        target = target if restriction.stop is None else min(target, restriction.stop)
+        self._skipped(queue, target, target - error.wanted)
+        return Claim(target - 1, 0, error.maximum)
+
+    def _more(self, reader: QueueReader, fetched: FetchedBatch, wanted: int, deadline: float) -> FetchedBatch:
+        """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
+        wanted = min(wanted, _RUN_RECORDS)
+        records, size = fetched.records, _held_bytes(fetched.records)
+        while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready:
+            try:
+                more = reader.poll()
+            except RmqioError:
+                break  # raised again by the next poll, when what came before it is through
+            if more is None:
+                break
+            size += _held_bytes(more.records)
+            records = records + more.records
+            fetched = more._replace(
+                records=records, corrupt=fetched.corrupt + more.corrupt, skipped=fetched.skipped + more.skipped
+            )
+        return fetched
+
+    def _emit(self, cut: FetchedBatch, estimator: QueueWatermark, windows: tuple[Any, ...]) -> Iterator[Any]:
+        config = self._config
+        pulled = to_record_batch(cut, config.timestamp_of, keep_failures=config.errors_to_output)
+        if pulled.stamps:
+            yield WindowedValue(pulled, beam_timestamp(min(pulled.stamps)), windows)
+            estimator.advance(max(pulled.stamps) - config.options.max_out_of_orderness_ms)
+        elif pulled.failures:
+            yield WindowedValue(pulled, beam_timestamp(pulled.failures[0].store_timestamp_ms), windows)
+
+    def _note(self, slot: Slot, cut: FetchedBatch, fetched: FetchedBatch) -> None:
+        metrics, queue, factory = self._metrics, slot.reader.queue, self._config.factory
+        labels = slot.labels
+        count = len(cut.records)
+        size = sum(map(_stored_size, cut.records))
+        metrics.records_read.add(count, labels)
+        metrics.bytes_read.add(size, labels)
+        if fetched.skipped:
+            self._skipped(queue, cut.next_offset, fetched.skipped)
+        if fetched.latency_ms:
+            metrics.pull_latency.add(fetched.latency_ms, labels[:2])
+        note_backlog(factory, queue, fetched.max_offset, size / count if count else None)
+        mean_bytes = backlog(factory, queue, ask=False).message_bytes
+        stored_ms = cut.records[-1].store_timestamp_ms if count else None
+        metrics.gauges(queue).read(fetched.max_offset - cut.next_offset, mean_bytes, stored_ms)
+
+    def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
+        self._metrics.offsets_skipped.add(count, queue_labels(queue))
+        text = "%s: %d offsets are lost on the broker; reading goes on at %d"
+        _LOGGER.warning(text, queue, count, target, extra=event(queue=queue, offset=target, count=count))
+
+    def _note_end(self, slot: Slot, *, waited: bool) -> None:
+        """A bundle is over; `waited`: it got nothing."""
+        retries = slot.take_retries()
+        if retries:
+            self._metrics.pull_retries.add(retries, slot.labels)
+        if waited and not slot.reader.is_ready:
+            gauges = self._metrics.gauges(slot.reader.queue)
+            if slot.reader.is_at_end:
+                gauges.at_end()
+            else:
+                gauges.no_answer()
+
+    def _follow_clock(self, slot: Slot, estimator: QueueWatermark) -> None:
+        idle_ms = self._readers.idle_ms(slot) if self._readers else None
+        options = self._config.options
+        if idle_ms is not None and idle_ms >= options.idle_timeout_ms:
+            estimator.advance(int(time.time() * 1000) - options.max_out_of_orderness_ms)
+
+    def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
+        config, group = self._config, self._config.committed_group
+        if group is None:
+            return
+        raise_reset(config.factory, group)
+        interval_ms = 0 if finished else config.options.offset_commit_interval_ms
+        if is_commit_due(config.factory, group, queue, position, interval_ms):
+            on_reset = config.options.on_group_reset
+            told = (config.factory, group, queue, position, on_reset, finished)
+            callback = functools.partial(commit_position, *told)
+            finalizer.register(callback)
+        done, failed = take_counts(config.factory, group)
+        if done:
+            self._metrics.commits.add_told(done)
+        if failed:
+            self._metrics.commit_failures.add_told(failed)
+
+
+def _cut(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:
+    """What of an answer lies before the stop and within the limit."""
+    if stop is not None and fetched.next_offset > stop:
+        fetched = fetched._replace(
+            records=list(itertools.takewhile(lambda r: r.queue_offset < stop, fetched.records)),
+            corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < stop),
+            next_offset=stop,
+        )
+    if limit is not None and len(fetched.records) >= limit:
+        records = fetched.records[:limit]
+        end = records[-1].queue_offset + 1
+        fetched = fetched._replace(
+            records=records, corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < end), next_offset=end
+        )
+    return fetched
+
+
+class BoundedReadFn(ReadQueueFn):
+    """Reads one queue up to a stop that is known when the pipeline starts."""
+
+    def process(
+        self,
+        element: QueueDescriptor,
+        # Beam's invoker passes tracker and estimator by name and the others by position: the others must stand first.
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        window: Any = beam.DoFn.WindowParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 (Beam's way to declare it)
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+    ) -> Iterable[Any]:
+        return self._read(element, finalizer, tracker, estimator, window)
+
+
+class UncommittedReadFn(ReadQueueFn):
+    """The same where no offsets are committed. Flink runs what asks for bundle finalization as a stream only."""
+
+    def process(
+        self,
+        element: QueueDescriptor,
+        window: Any = beam.DoFn.WindowParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+    ) -> Iterable[Any]:
+        return self._read(element, None, tracker, estimator, window)
+
+
+class UnboundedReadFn(ReadQueueFn):
+    """Reads one queue without end."""
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        element: QueueDescriptor,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        window: Any = beam.DoFn.WindowParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+    ) -> Iterable[Any]:
+        return self._read(element, finalizer, tracker, estimator, window)

@@ -1,0 +1,138 @@
+"""From an element of the pipeline to the message to send, its topic and its id."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rmqio.errors import LocalError, SerdeError
+from rmqio.model import Message, Record
+from rmqio.sending.failures import FailedMessage
+from rmqio.transforms.coders import MessageCoder
+from rmqio.transforms.read_failures import letter_of_element
+from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
+from rmqio.wire.properties import user_properties
+
+Serializer = Callable[[Any], Message]
+IdFunction = Callable[[Any], str]
+
+
+class Prepared(NamedTuple):
+    """What is sent for one element."""
+
+    message: Message
+    topic: str
+    message_id: str | None
+    """None: a random one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMaker:
+    """Makes messages of elements: `Message`, `Record`, bytes, str, or whatever the serializer takes.
+
+    Args:
+      topic: for messages that neither name one themselves nor get one from the selector.
+      selector: asked with the element, not with the message made of it.
+      serializer: called with every element that is not a `Message`.
+      id_fn: gives an element's stable id.
+    """
+
+    topic: str | None = None
+    selector: TopicSelector | None = None
+    serializer: Serializer | None = None
+    id_fn: IdFunction | None = None
+
+    @property
+    def required_topics(self) -> frozenset[str]:
+        """Topics that do not depend on an element: when one cannot be written to, the write as a whole is at fault."""
+        selected = self.selector.topic if isinstance(self.selector, ConstantTopic) else None
+        return frozenset(topic for topic in (self.topic, selected) if topic)
+
+    def make(self, element: Any) -> Prepared:
+        """The message of an element. Any error of the user's callables passes through; ours are `RmqioError`s."""
+        message = self.message_of(element)
+        topic = message.topic
+        if self.selector is not None:
+            chosen, tags = self.selector.select(element)
+            topic = topic or chosen
+            if tags and message.tags is None:
+                message = message.replace(tags=tags)
+        topic = topic or self.topic
+        if not topic:
+            raise LocalError("no topic: neither the message, nor the selector, nor topic= names one")
+        return Prepared(message, topic, self.id_of(element))
+
+    def message_of(self, element: Any) -> Message:
+        """The message, its topic not yet settled. Raises `SerdeError`."""
+        if isinstance(element, Message):
+            return element
+        if self.serializer is not None:
+            message = self.serializer(element)
+            if not isinstance(message, Message):
+                raise SerdeError(f"the serializer gave {type(message).__name__}; it must give rmqio.Message")
+            return message
+        if isinstance(element, Record):
+            return message_of_record(element)
+        if isinstance(element, bytes):
+            return Message(element)
+        if isinstance(element, str):
+            return Message(element.encode())
+        raise SerdeError(
+            f"cannot write {type(element).__name__}: give serializer=, or elements of Message, Record, bytes or str"
+        )
+
+    def id_of(self, element: Any) -> str | None:
+        """The stable id of an element; None where it has none. Raises `SerdeError`, and what `id_fn` raises."""
+        if self.id_fn is not None:
+            message_id = self.id_fn(element)
+            if not isinstance(message_id, str) or not message_id:
+                raise SerdeError(f"id_fn gave {message_id!r}; it must give text that is not empty")
+            return message_id
+        return record_id(element) if isinstance(element, Record) else None
+
+
+def message_of_record(record: Record) -> Message:
+    """A record to send again: body, tags, keys, sharding key and user properties. What RocketMQ added is dropped.
+
+    The topic is dropped too, so that a copy does not go back to where it came from by default. A delay is not kept:
+    it has passed.
+    """
+    return Message(
+        record.body,
+        tags=record.tags or None,
+        keys=record.keys,
+        properties=user_properties(record.properties),
+        sharding_key=record.sharding_key or None,
+    )
+
+
+def record_id(record: Record) -> str:
+    """32 upper-case hexadecimal digits that depend on the record's coordinates only, as ids of RocketMQ look."""
+    origin = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
+    return hashlib.blake2b(origin.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
+
+
+def letter_of_failure(maker: MessageMaker, element: Any, failure: FailedMessage) -> Message:
+    """The dead letter of an element that failed, with as much of its message as can be made."""
+    if failure.message is None:
+        with contextlib.suppress(Exception):  # a user's code, and perhaps the very error that the letter is about
+            message = if_encodable(maker.message_of(element))
+            topic = None if message is None or maker.selector is not None else message.topic or maker.topic
+            failure = failure._replace(message=message, topic=failure.topic or topic)
+    message_id = None
+    with contextlib.suppress(Exception):
+        message_id = maker.id_of(element)
+    return letter_of_element(element, failure, message_id)
+
+
+def if_encodable(message: Message | None) -> Message | None:
+    """None for a message whose fields have wrong types: it could not travel to the next stage."""
+    if message is not None:
+        try:
+            MessageCoder().encode(message)
+        except LocalError:
+            return None
+    return message

@@ -1,0 +1,84 @@
+"""What a write makes of its options: the clients that they describe, and which of them would do nothing.
+
+An option that does nothing is refused where the write is built (docs/options.md): who sets it relies on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions, WriteOptions
+from rmqio.security import Security
+from rmqio.transforms.reading.options import describe, said
+
+_OF_CLIENT: Final = {
+    "request_timeout_ms": "request_timeout_ms",
+    "max_retries": "max_retries",
+    "max_in_flight": "max_in_flight",
+    "name_server_poll_interval_ms": "route_refresh_ms",
+    "broker_heartbeat_interval_ms": "heartbeat_ms",
+    "namespace": "namespace",
+    "vip_channel": "vip_channel",
+    "compress_over_bytes": "compress_over_bytes",
+    "compression": "compression",
+    "compression_level": "compression_level",
+    "create_topics": "create_topics",
+    "security": "security",
+}
+"""The write options that a client is made of, and what it calls them."""
+_ALWAYS_SHOWN: Final = (
+    "batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "max_retries",
+    "request_timeout_ms",
+)  # fmt: skip
+_SHOWN_ELSEWHERE: Final = frozenset({"name_server", "producer_group", "security"})
+
+
+def client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
+    """The client of a write."""
+    told: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
+    return ClientOptions(name_servers, replica_reads=replica_reads, **told)
+
+
+def refuse_beside_factory(
+    name_server: str | tuple[str, ...] | list[str] | None, security: Security | None, options: WriteOptions
+) -> None:
+    """Raises `LocalError` for what a `client_factory` of the user's own would ignore."""
+    # How many batches are in flight is the write's business, too
+    ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options) and name != "max_in_flight"]
+    given = [
+        *(["name_server"] if name_server is not None else []),
+        *(["security"] if security is not None else []),
+        *(f"WriteOptions.{name}" for name in ours),
+    ]
+    if given:
+        raise LocalError(
+            f"{given[0]} and client_factory are both given; the factory knows its "
+            f"{given[0].rpartition('.')[2].replace('_', ' ')} already"
+        )
+
+
+def refuse_idle(options: WriteOptions) -> None:
+    """Raises `LocalError` for options that do nothing without another one."""
+    told = said(options)
+    for names, is_idle, needed in (
+        (("max_batch_messages", "max_batch_bytes"), not options.batch_flush, "batch_flush=True"),
+        (("max_in_flight",), not options.asynchronous, "asynchronous=True"),
+        (("compression", "compression_level"), options.compress_over_bytes is None, "compress_over_bytes"),
+    ):
+        for name in names:
+            if is_idle and name in told:
+                raise LocalError(f"WriteOptions.{name}={told[name]!r} does nothing without {needed}: set both or none")
+
+
+def shown(options: WriteOptions, *, of_client: bool) -> dict[str, Any]:
+    """Display data: how batches are made, and all options that are not their default; no secret.
+
+    Args:
+      of_client: whether a client is made of the options; False with a factory of the user's own.
+    """
+    found = {name: getattr(options, name) for name in _ALWAYS_SHOWN}
+    found |= {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
+    if of_client:
+        found["security"] = describe(options.security)
+    return found

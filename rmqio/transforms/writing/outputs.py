@@ -1,0 +1,150 @@
+"""What a writing DoFn gives out and counts: results and failures, each in the window and at the time of its element."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.errors import LocalError, RmqioError
+from rmqio.logs import event
+from rmqio.model import Message, SendResult, SendStatus
+from rmqio.sending.failures import FailedMessage, element_text
+from rmqio.transforms.metrics import Count, Latency, queue_labels
+from rmqio.transforms.writing.elements import if_encodable
+
+_LOGGER = logging.getLogger("rmqio.transforms")
+
+FAILED: Final = "failed"
+"""The tag of the output for `FailedMessage`s; the main output is for `SendResult`s."""
+SENT: Final = "sent"
+LETTERS: Final = "letters"
+"""The tag of the output for dead letters: `Message`s, one for each failure."""
+_status = operator.itemgetter(SendResult._fields.index("status"))  # by position: runs per message
+_UNQUOTED: Final = "see the output for what it says"
+
+LetterOf = Callable[[Any, FailedMessage], Message]
+"""Makes the dead letter of an element that failed."""
+
+
+class WriteMetrics:
+    """What a writing DoFn counts. Updated per batch, never per message.
+
+    Args:
+      is_letters: what is sent are dead letters.
+    """
+
+    def __init__(self, *, is_letters: bool = False) -> None:
+        self.messages_sent = Count("messages_sent")
+        self.bytes_sent = Count("bytes_sent")
+        self.batches_sent = Count("batches_sent")
+        self.send_failures = Count("send_failures")
+        self.weak_acknowledgements = Count("weak_acknowledgements")
+        self.dead_letters = Count("dead_letters") if is_letters else None
+        self.send_latency = Latency("send_latency_ms")
+        self.send_retries = Count("send_retries")
+        self.unknown_outcomes = Count("unknown_outcomes")
+        self.already_there = Count("messages_already_there")
+
+    def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
+        """A batch was stored, in one queue."""
+        labels, count = queue_labels(results[0].queue), len(messages)
+        self.messages_sent.add(count, labels)
+        self.bytes_sent.add(sum([len(message[0]) for message in messages]), labels)
+        self.batches_sent.add(1, labels)
+        self.send_latency.add(latency_s * 1000, labels[:2])
+        # Each has its own: not every producer stores a batch by one request.
+        weak = count - [*map(_status, results)].count(SendStatus.OK)
+        if weak:
+            self.weak_acknowledgements.add(weak, labels)
+        if self.dead_letters is not None:
+            self.dead_letters.add(count, labels[:1])
+
+    def retried(self, retries: int, unknown_outcomes: int) -> None:
+        """What the producer did about failures. The recorder was told when it was found."""
+        if retries:
+            self.send_retries.add_told(retries)
+        if unknown_outcomes:
+            self.unknown_outcomes.add_told(unknown_outcomes)
+
+
+class WriteOutputs:
+    """Collects the outputs of one bundle until Beam takes them.
+
+    An `origin` is a WindowedValue with the windows, timestamp and pane of an element, and any value: an output takes
+    them from it. Elements that agree in them may share one.
+
+    Args:
+      with_sent: whether results are given out, or only counted.
+      letter_of: None: no dead letters.
+    """
+
+    def __init__(self, metrics: WriteMetrics, *, with_sent: bool, letter_of: LetterOf | None = None) -> None:
+        self._metrics = metrics
+        self._with_sent = with_sent
+        self._letter_of = letter_of
+        self.waiting: list[Iterable[Any]] = []
+        """What Beam has not taken yet; a batch's results are made while Beam takes them."""
+        self._failures = 0
+        self._first: FailedMessage | None = None
+
+    def begin_bundle(self) -> None:
+        """Forget what an earlier bundle left behind when it failed."""
+        self.waiting = []
+        self._failures = 0
+        self._first = None
+
+    def take(self) -> Iterator[Any]:
+        """What is waiting; it is the caller's now."""
+        waiting, self.waiting = self.waiting, []
+        return chain.from_iterable(waiting)
+
+    def sent(
+        self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+    ) -> None:
+        """A batch was stored: one result per message, in order."""
+        if len(results) != len(messages):  # would give results to the wrong elements
+            raise LocalError(f"the producer gave {len(results)} results for {len(messages)} messages")
+        self._metrics.sent(messages, results, latency_s)
+        if self._with_sent:
+            self.waiting.append(map(WindowedValue.with_value, origins, results))
+
+    def already_there(self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult]) -> None:
+        """Messages that an earlier attempt has sent: their results are where they are."""
+        for result in results:
+            self._metrics.already_there.add(1, queue_labels(result.queue))
+        if self._with_sent:
+            self.waiting.append(map(WindowedValue.with_value, origins, results))
+
+    def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
+        """One element will not be sent."""
+        failure = FailedMessage(
+            if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
+        )
+        self._metrics.send_failures.add(1, ())
+        self._failures += 1
+        if self._first is None:
+            # A user's code may quote the element in what it raises; a log must not.
+            self._first = failure if isinstance(error, RmqioError) else failure._replace(reason=_UNQUOTED)
+        outputs = [TaggedOutput(FAILED, origin.with_value(failure))]
+        if self._letter_of is not None:
+            outputs.append(TaggedOutput(LETTERS, origin.with_value(self._letter_of(element, failure))))
+        self.waiting.append(outputs)
+
+    def end_bundle(self) -> None:
+        """Say in the log how many messages of the bundle failed, and why the first did."""
+        if self._first is not None:
+            _LOGGER.warning(
+                "%d messages cannot be sent and went to the output %r; the first, for topic %r: %s: %s",
+                self._failures,
+                FAILED,
+                self._first.topic,
+                self._first.error,
+                self._first.reason,
+                extra=event(topic=self._first.topic, count=self._failures, error=self._first.error),
+            )

@@ -1,0 +1,231 @@
+"""The DoFn behind `WriteToRocketMQ`."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.dead_letters.letters import letter_id
+from rmqio.errors import LocalError
+from rmqio.interfaces import ClientFactory
+from rmqio.model import Message
+from rmqio.options import WriteOptions
+from rmqio.sending.accumulator import BatchAccumulator
+from rmqio.sending.batches import BatchSender
+from rmqio.sending.certain import CertainProducer
+from rmqio.sending.producers import ProducerLease
+from rmqio.sending.routes import WriteRoutes
+from rmqio.transforms.metrics import observe_process
+from rmqio.transforms.writing.default_ids import DefaultIds
+from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
+from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
+from rmqio.transforms.writing.sink import Sink
+from rmqio.transforms.writing.write_once import MARKS, WriteOnce
+from rmqio.wire import accelerator
+from rmqio.wire.batch import estimated_size
+
+_usual_size = accelerator.usual_size
+
+
+class WriteFn(beam.DoFn):
+    """Sends every element as a message; results to the main output, `FailedMessage`s to the output "failed".
+
+    Delivery: at least once. Messages are gathered in batches per topic and queue, sent when a batch is full, and what
+    is left when the bundle finishes; finish_bundle returns only when everything was acknowledged. An error
+    that a later try may cure is raised, fails the bundle, and the runner runs it again, whole: messages of it that were
+    stored already are stored twice. Nothing is sent in a finalizer: that runs after the commit, where a failure loses
+    data.
+
+    Windows: an element is sent once however many windows it is in. Outputs keep windows, timestamp and pane.
+
+    Order: messages with the same sharding key keep their order, within a bundle and a topic. Messages without a key
+    have none.
+
+    Args:
+      maker: makes the messages.
+      factory, group: make the producer, which is shared by all writers of a process with equal ones.
+      with_sent: whether results are given out.
+      ordered: one batch in flight per queue that a sharding key leads to.
+      with_letters: whether failures also come as dead letters, on the output "letters".
+      ids: of elements that have no id else.
+      sink: what is written exactly once; None: at least once. Then `factory` makes producers of single tries, every
+        message must have an id, and marks come on the output "marks".
+      clock: seconds, monotonic; must pickle.
+    """
+
+    def __init__(
+        self,
+        maker: MessageMaker,
+        factory: ClientFactory,
+        group: str,
+        options: WriteOptions,
+        *,
+        with_sent: bool = True,
+        ordered: bool = True,
+        with_letters: bool = False,
+        ids: DefaultIds | None = None,
+        sink: Sink | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._maker = maker
+        self._factory = factory
+        self._group = group
+        self._options = options
+        self._with_sent = with_sent
+        self._ordered = ordered
+        self._with_letters = with_letters
+        self._ids = ids
+        self._sink = sink
+        self._clock = clock
+        self._topic = maker.topic
+        self._passes_messages = maker.selector is None and maker.id_fn is None and sink is None
+        self._max_messages = options.max_batch_messages if options.batch_flush else 1
+        self._max_bytes = options.max_batch_bytes
+        self._lease: ProducerLease | None = None
+
+    def setup(self) -> None:
+        observe_process()
+        self._connect()
+
+    def _connect(self) -> None:
+        self._lease = ProducerLease(self._factory, self._group)
+        producer = self._lease.producer
+        options = self._options
+        metrics = WriteMetrics(is_letters=self._maker.id_fn is letter_id)
+        letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
+        self._metrics = metrics
+        self._outputs = WriteOutputs(metrics, with_sent=self._with_sent, letter_of=letter_of)
+        required_topics = self._maker.required_topics
+        known_topics = self._lease.known_topics
+        self._once = None
+        if self._sink is not None:
+            self._once = WriteOnce(self._sink, self._outputs.already_there)
+            producer = CertainProducer(
+                producer,
+                self._once,
+                max_retries=options.max_retries,
+                outage_timeout_s=self._sink.look_back.outage_timeout_s,
+                awaits_topic=lambda topic: topic in required_topics or topic in known_topics,
+            )
+        routes = WriteRoutes(
+            producer,
+            known_topics=known_topics,
+            required_topics=required_topics,
+            refresh_ms=options.name_server_poll_interval_ms,
+            clock=self._clock,
+        )
+        self._sender = BatchSender(
+            producer,
+            self._outputs,
+            max_in_flight=options.max_in_flight if options.asynchronous else 1,
+            ordered=self._ordered,
+            required_topics=required_topics,
+            gate=self._once,
+            clock=self._clock,
+        )
+        self._gathering = BatchAccumulator(
+            self._sender,
+            routes,
+            self._outputs,
+            max_messages=self._max_messages,
+            max_bytes=self._max_bytes,
+            one_by_one=not options.batch_flush and not options.asynchronous,
+        )
+        self._unkeyed = self._gathering.unkeyed
+
+    def start_bundle(self) -> None:
+        if self._lease is None or not self._lease.is_valid:  # forked since setup, or never set up
+            self._connect()
+        assert self._lease is not None
+        self._lease.note_statistics()
+        self._gathering.begin()
+        if self._once is not None:
+            self._once.begin_bundle()
+        self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
+        self._outputs.begin_bundle()
+
+    # WindowParam would call process() once per window of an element, and each call would send it.
+    def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
+        # This runs per message. Elements with the same windows, timestamp and pane share one value that holds these:
+        # kept until they are sent, values of their own would be looked at by the garbage collector again and again.
+        origin = self._origin
+        if (
+            value.timestamp_micros != origin.timestamp_micros
+            or value.windows is not origin.windows
+            or value.pane_info is not origin.pane_info
+        ):
+            origin = self._origin = value.with_value(None)
+        if not self._passes_messages or _usual_size is None:
+            return self._add(element, origin)
+        # The usual message, for a batch that has begun and has room for it. All others, and all errors: `_add`.
+        size = _usual_size(element)
+        batch = self._unkeyed.get(element[1] or self._topic or "") if size else None
+        if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
+            return self._add(element, origin)
+        # Batch.add, without a call.
+        batch.messages.append(element)
+        batch.ids.append(None)
+        batch.elements.append(element)
+        batch.origins.append(origin)
+        batch.size += size
+        return self._take(origin) if self._outputs.waiting else None
+
+    def _add(self, element: Any, origin: Any) -> Iterator[Any] | None:
+        message: Message | None = None
+        try:
+            if self._passes_messages and type(element) is Message:
+                message, message_id = element, None
+                topic = element[1] or self._topic
+                if not topic:
+                    raise LocalError("no topic: neither the message nor topic= names one")
+            else:
+                message, topic, message_id = self._maker.make(element)
+                if message_id is None and self._ids is not None:
+                    message_id = self._ids.id_of(element, origin, message, topic)
+            if self._once is not None:
+                _check_once(message, message_id)
+            size = estimated_size(message)
+        except Exception as error:  # noqa: BLE001  # whatever a user's callable raises, one element must not stop the rest
+            self._outputs.failed(element, origin, message, None if message is None else message[1], error)
+            return self._take(origin)
+
+        self._gathering.add(message, topic, message_id, element, origin, size)
+        return self._take(origin) if self._outputs.waiting else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Send what is left and wait until everything is acknowledged. Raises what fails the bundle."""
+        self._gathering.finish()
+        assert self._lease is not None
+        self._metrics.retried(*self._lease.take_statistics())
+        self._outputs.end_bundle()
+        mark = None if self._once is None else self._once.mark()
+        if mark is not None:
+            self._outputs.waiting.append([TaggedOutput(MARKS, self._origin.with_value(mark))])
+        return self._outputs.take()
+
+    def teardown(self) -> None:
+        if self._lease is not None and self._lease.is_valid:
+            self._sender.abandon()  # a bundle that another DoFn has failed may have left some
+            self._lease.release()
+
+    def _take(self, origin: Any) -> Iterator[Any] | None:
+        """The outputs that wait, or None.
+
+        While an element of several windows is processed they wait on: Beam multiplies the windows of what it is given
+        by those of the element (`_maybe_propagate_windowing_info`).
+        """
+        return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
+
+
+def _check_once(message: Message, message_id: str | None) -> None:
+    """Raises `LocalError` for a message that cannot be written exactly once."""
+    if message_id is None:
+        raise LocalError("it has no id that is the same when it comes again: give id_fn=")
+    if message.delay_level is not None or message.deliver_at_ms is not None:
+        raise LocalError("a delayed message is in no queue before its time, where a look-back could find it")

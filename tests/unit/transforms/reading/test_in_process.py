@@ -1,0 +1,476 @@
+"""The endless read that finds its queues itself: in Beam's in-process runner until its sink stops it, and by hand."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.sdf_utils import RestrictionTrackerView
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+
+from rmqio import MessageQueue, ReadOptions, StartFrom
+from rmqio.errors import BrokerSilent, LocalError, OffsetOutOfRange, TopicNotExist, TransportError
+from rmqio.start import StartOffsetError
+from rmqio.testing import InMemoryCluster, ManualClock
+from rmqio.transforms.reading.in_process import Subscribed
+from rmqio.transforms.reading.known import Known
+from rmqio.transforms.reading.restriction import QueueRange
+from rmqio.transforms.shared import shared_client
+from tests.helpers.reading import (
+    T0,
+    Script,
+    ScriptedSink,
+    Stop,
+    SubscriptionBundles,
+    append,
+    bodies,
+    body,
+    clean_cluster,
+    clocked_cluster,
+    elements_of,
+    fill,
+    read,
+    read_begins_at,
+)  # fmt: skip
+
+Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+
+
+@pytest.fixture
+def clocked() -> Iterator[InMemoryCluster]:
+    with clocked_cluster() as made:
+        yield made
+
+
+# ---- in the runner --------------------------------------------------------------------------------------------------
+
+
+def run_script(cluster: InMemoryCluster, transform: Any, script: Script) -> None:
+    """Run an endless pipeline until the script has had its elements; fail when they do not come."""
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | transform | beam.Map(body) | beam.ParDo(ScriptedSink(cluster.name))
+    # From within: the runner's threads would outlive a test that is given up from outside.
+    give_up = threading.Timer(20, cluster.fail_next, ["poll", Stop("too few elements came"), 1_000_000])
+    give_up.start()
+    try:
+        with pytest.raises(Exception, match=f"Stop: after {script.stop_after} elements|^after {script.stop_after} "):
+            pipeline.run()
+    finally:
+        give_up.cancel()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["names", "pattern"])
+def test_queues_and_topics_that_appear_while_it_runs_are_read_each_record_once(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with clean_cluster() as cluster:
+        q0, q1 = fill(cluster, 5, 0)
+        expected = bodies(q0, range(2, 5))
+
+        def grow() -> None:
+            cluster.fail_next("topics" if what == "pattern" else "queues", TransportError("name server away"), times=2)
+            (q2,) = cluster.add_queues("t", 1)
+            append(cluster, q2, 4)
+            (u0,) = fill(cluster, 2, topic="u")
+            fill(cluster, 1, topic="other")
+            expected.extend(bodies(q2, range(4)))
+            expected.extend(bodies(u0, range(2)) if what == "pattern" else [])
+
+        def go_on() -> None:
+            append(cluster, q0, 1)
+            append(cluster, q1, 2)
+            append(cluster, MessageQueue("t", "broker-a", 2), 1)
+            expected.extend([*bodies(q0, [5]), *bodies(q1, range(2)), *bodies(MessageQueue("t", "broker-a", 2), [4])])
+
+        grown = 9 if what == "pattern" else 7
+        script = Script(cluster.name, {3: grow, grown: go_on}, stop_after=grown + 4)
+        transform = read(
+            cluster,
+            re.compile("[a-z]") if what == "pattern" else "t",
+            start=StartFrom.timestamp(T0 + 2500),
+            stop=None,
+            options=ReadOptions(poll_timeout_ms=2, discovery_interval_ms=1, new_queue_start="earliest"),
+        )
+        with caplog.at_level(logging.WARNING, "rmqio"):
+            run_script(cluster, transform, script)
+        assert sorted(script.elements) == sorted(expected)
+        assert caplog.text.count("queues could not be looked up: name server away") == 2
+
+
+@pytest.mark.timeout(60)
+def test_what_is_read_comes_out_while_it_runs_and_each_record_once_over_many_bundles() -> None:
+    with clean_cluster(poll_records=7) as cluster:
+        queues = fill(cluster, 50, 0, 23)
+        written = [50, 0, 23]
+
+        def more() -> None:
+            for index, queue in enumerate(queues):
+                append(cluster, queue, 9)
+                written[index] += 9
+
+        script = Script(cluster.name, {10: more, 60: more, 110: more}, stop_after=73 + 3 * 27)
+        options = ReadOptions(poll_timeout_ms=2, max_records_per_bundle=3)
+        run_script(cluster, read(cluster, stop=None, options=options), script)
+        for queue, count in zip(queues, written, strict=True):
+            prefix = b"t/%d/" % queue.queue_id
+            assert [one for one in script.elements if one.startswith(prefix)] == bodies(queue, range(count))
+
+
+# ---- where queues start ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (StartFrom.earliest(), {Q0: 0, Q1: 0}),
+        (StartFrom.latest(), {Q0: 5, Q1: 3}),
+        (StartFrom.timestamp(T0 + 1500), {Q0: 1, Q1: 1}),
+        (StartFrom.specific_offsets({Q0: 4}, "latest"), {Q0: 4, Q1: 3}),
+        (StartFrom.group_offsets("earliest"), {Q0: 2, Q1: 0}),
+    ],
+    ids=["earliest", "latest", "time", "offsets", "group"],
+)
+@pytest.mark.parametrize("new_queue_start", ["earliest", "latest"])
+@pytest.mark.parametrize("committed", [None, 1])
+def test_the_first_queues_start_by_the_strategy_and_new_ones_at_the_groups_offset_or_new_queue_start(
+    clocked: InMemoryCluster,
+    start: StartFrom,
+    first: dict[MessageQueue, int],
+    new_queue_start: Literal["earliest", "latest"],
+    committed: int | None,
+) -> None:
+    fill(clocked, 5, 3)
+    clocked.commit("g", Q0, 2)
+    bundles = SubscriptionBundles(clocked, start=start, new_queue_start=new_queue_start)
+    assert bundles.bundle() == bodies(Q0, range(first[Q0], 5)) + bodies(Q1, range(first[Q1], 3))
+    (q2,) = clocked.add_queues("t", 1)
+    append(clocked, q2, 4)
+    old = range(4) if new_queue_start == "earliest" else range(0)
+    if committed is not None:
+        clocked.commit("g", q2, committed)
+        old = range(committed, 4) if start.needs_group else old
+    assert bundles.bundle() == bodies(q2, old)
+    append(clocked, q2, 2)
+    append(clocked, Q0, 1)
+    assert bundles.bundle() == bodies(Q0, [5]) + bodies(q2, [4, 5])
+    assert bundles.starts == {Q0: 6, Q1: 3, q2: 6}
+    assert bundles.left.known == {Q0, Q1, q2}
+
+
+@pytest.mark.parametrize("new_queue_start", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (StartFrom.earliest(), 0),
+        (StartFrom.latest(), 3),
+        (StartFrom.timestamp(T0 + 1_500), 1),
+        (StartFrom.group_offsets("latest"), 3),
+        (StartFrom.group_offsets("earliest"), 0),
+        (StartFrom.specific_offsets({Q0: 4}, "latest"), 3),
+    ],
+    ids=["earliest", "latest", "time", "group-latest", "group-earliest", "offsets"],
+)
+def test_a_queue_whose_broker_was_away_at_the_start_begins_as_if_it_had_been_there(
+    clocked: InMemoryCluster, start: StartFrom, first: int, new_queue_start: Literal["earliest", "latest"]
+) -> None:
+    fill(clocked, 5)
+    bundles = SubscriptionBundles(clocked, start=start, new_queue_start=new_queue_start)
+    with read_begins_at(T0 + 3_000):  # three of its messages are older
+        bundles.bundle()
+    (q1,) = clocked.add_queues("t", 1)
+    append(clocked, q1, 5)
+    assert bundles.bundle() == bodies(q1, range(first, 5))
+    assert bundles.bundle() == []
+
+
+def test_a_late_queue_without_an_offset_is_refused_where_reset_is_error_but_not_a_new_one(
+    clocked: InMemoryCluster,
+) -> None:
+    fill(clocked, 5)
+    clocked.commit("g", Q0, 0)
+    bundles = SubscriptionBundles(clocked, start=StartFrom.group_offsets("error"))
+    with read_begins_at(T0 + 3_000):
+        bundles.bundle()
+    q1, _ = clocked.add_queues("t", 2)
+    assert bundles.bundle() == [], "both are new"
+    append(clocked, q1, 1)
+    assert bundles.bundle() == bodies(q1, [0])
+    (q3,) = clocked.add_queues("t", 1)
+    append(clocked, q3, 1)
+    with pytest.raises(StartOffsetError, match="has no offset of"):
+        bundles.bundle()
+
+
+def test_queues_of_a_silent_broker_wait_and_hold_the_watermark_while_the_others_are_read(
+    clocked: InMemoryCluster,
+) -> None:
+    fill(clocked, 3, 4)
+    clocked.fail_next("max_offset", BrokerSilent("broker-a is silent"), times=1, queue=Q1)
+    bundles = SubscriptionBundles(clocked, start=StartFrom.timestamp(T0 + 1_000), interval_ms=60_000)
+    assert bundles.bundle() == bodies(Q0, [1, 2])
+    assert bundles.watermark == MIN_TIMESTAMP
+    bundles.fn._looked_at = float("-inf")  # a second later
+    assert bundles.bundle() == bodies(Q1, [1, 2, 3])
+    bundles.bundle()
+    assert bundles.watermark > MIN_TIMESTAMP
+
+
+def test_a_pattern_that_matches_nothing_yet_is_looked_up_again_and_what_comes_is_new(
+    clocked: InMemoryCluster,
+) -> None:
+    bundles = SubscriptionBundles(clocked, re.compile("t+"), start=StartFrom.specific_offsets({Q0: 2}, "earliest"))
+    assert bundles.bundle() == []
+    assert bundles.left == Subscribed(Known())
+    assert bundles.left.known.began_ms == T0
+    fill(clocked, 4, 3)
+    # Its topics came after the start, so nothing in them is old, whatever the start strategy says of queues not named.
+    assert bundles.bundle() == bodies(Q0, [2, 3]) + bodies(Q1, range(3))
+
+
+def test_only_the_subscribed_queues_are_read(clocked: InMemoryCluster) -> None:
+    fill(clocked, 2, 2)
+    bundles = SubscriptionBundles(clocked, Q1)
+    assert bundles.bundle() == bodies(Q1, range(2))
+    clocked.add_queues("t", 1)
+    bundles.bundle()
+    assert bundles.left.known == {Q1}
+
+
+# ---- looking --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operation"), ["queues", "min_offset"])
+def test_an_error_of_the_first_look_is_raised_and_of_a_later_one_survived_and_logged(
+    clocked: InMemoryCluster, caplog: pytest.LogCaptureFixture, operation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "rmqio")
+    monkeypatch.setattr("rmqio.transforms.reading.discovery._warned_at", {})
+    fill(clocked, 2)
+    clocked.fail_next(operation, TransportError("reset"))
+    bundles = SubscriptionBundles(clocked)
+    with pytest.raises(TransportError, match="reset"):
+        bundles.bundle()
+    assert bundles.bundle() == bodies(Q0, range(2))
+    assert caplog.records == [], "what is raised is not logged too, and the first queues are not new"
+    (q1,) = clocked.add_queues("t", 1)
+    append(clocked, Q0, 1)
+    append(clocked, q1, 1)
+    clocked.fail_next(operation, TransportError("reset"))
+    assert bundles.bundle() == bodies(Q0, [2]), "what is known is read on"
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    unknown = {
+        "queues": "t: queues could not be looked up: reset",
+        "min_offset": "t: queues wait for a broker that does not answer: reset",
+    }
+    assert caplog.messages == [unknown[operation]]
+    assert bundles.bundle() == bodies(q1, [0]), "found by the next look"
+    assert caplog.messages[1:] == [f"t: found 1 more queues: {q1} from 0"]
+
+
+def test_a_missing_topic_fails_the_first_look_and_a_deleted_one_is_not_a_reason_to_stop_looking(
+    clocked: InMemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TopicNotExist, match="gone"):
+        SubscriptionBundles(clocked, "gone").bundle()
+    fill(clocked, 1)
+    with pytest.raises(LocalError, match="does not exist"):
+        SubscriptionBundles(clocked, Q1).bundle()
+    fill(clocked, 1, topic="u")
+    bundles = SubscriptionBundles(clocked, ["t", "u"])
+    bundles.bundle()
+    clocked.delete_topic("u")
+    clocked.add_queues("t", 1)
+    bundles.fn._look(RestrictionTrackerView(bundles._open(bundles.left)))
+    assert caplog.records == []
+
+
+def test_it_looks_at_once_and_then_every_interval(clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(clocked, 1)
+    now = [1_000.0]
+    monkeypatch.setattr("rmqio.transforms.reading.in_process.time", SimpleNamespace(monotonic=lambda: now[0]))
+    looks: list[str] = []
+    bundles = SubscriptionBundles(clocked, interval_ms=30_000)
+    client: Any = shared_client(bundles.config.factory)
+    queues = client.queues
+    client.queues = lambda topic, **_: looks.append(topic) or queues(topic)
+    for seconds, expected in [(0.0, 1), (29.0, 1), (0.9, 1), (0.2, 2), (29.9, 2), (0.1, 3)]:
+        now[0] += seconds
+        bundles.bundle()
+        assert len(looks) == expected
+
+
+def test_without_any_queue_it_sleeps_instead_of_spinning(
+    clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    fake = SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append)
+    monkeypatch.setattr("rmqio.transforms.reading.in_process.time", fake)
+    bundles = SubscriptionBundles(clocked, re.compile("none"), options=ReadOptions(poll_timeout_ms=700))
+    assert bundles.bundle() == []
+    assert slept == [0.7]
+
+
+# ---- waiting --------------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_waits_once_for_all_its_queues(clocked: InMemoryCluster) -> None:
+    fill(clocked, 0, 0, 0)
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(poll_timeout_ms=700))
+    assert bundles.bundle() == []
+    assert bundles.waits == [], "on the first visit the others have no reader yet"
+    assert bundles.bundle() == []
+    assert bundles.waits == [(3, 700)]
+
+
+@pytest.mark.parametrize("busy_at", [0, 1, 2])
+def test_idle_queues_do_not_hold_up_a_busy_one(clocked: InMemoryCluster, busy_at: int) -> None:
+    queues = fill(clocked, 0, 0, 0)
+    busy = queues[busy_at]
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(poll_timeout_ms=10_000))
+    bundles.bundle()
+    for number in range(4):
+        append(clocked, busy, 1)
+        before = clocked.clock.monotonic()
+        assert bundles.bundle() == bodies(busy, [number])
+        assert clocked.clock.monotonic() == before, "no time passed"
+        assert bundles.waits == ([] if busy_at == 0 else [(3, 10_000)])
+
+
+def test_the_wait_ends_with_a_message_and_all_queues_behind_are_read_in_the_same_bundle(
+    clocked: InMemoryCluster,
+) -> None:
+    _, _, q2 = fill(clocked, 0, 0, 0)
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(poll_timeout_ms=10_000))
+    bundles.bundle()
+    assert isinstance(clocked.clock, ManualClock)
+    clocked.clock.call_later(3, lambda: append(clocked, q2, 2))
+    assert bundles.bundle() == bodies(q2, range(2))
+    assert bundles.waits == [(3, 10_000)]
+
+
+# ---- watermark, offsets, commits ------------------------------------------------------------------------------------
+
+
+def test_the_watermark_is_the_least_of_the_queues(clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(clocked, 5, 3, 0)
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(poll_timeout_ms=1, idle_timeout_ms=1_000))
+    now = [100.0]
+    assert bundles.fn._readers is not None
+    bundles.fn._readers._monotonic = lambda: now[0]
+    monkeypatch.setattr("rmqio.transforms.reading.read_fn.time.time", lambda: 1_800_000_000.0)
+    bundles.bundle()
+    assert bundles.watermark <= MIN_TIMESTAMP + Duration(micros=1000), "nothing is known of the third queue"
+    q2 = MessageQueue("t", "broker-a", 2)
+    append(clocked, q2, 2)
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(micros=(T0 + 1_000) * 1000)
+    append(clocked, q2, 2)
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(micros=(T0 + 2_000) * 1000)
+    now[0] += 1.1  # the first two have been idle since
+    append(clocked, q2, 6)
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(micros=(T0 + 9_000) * 1000)
+    (q3,) = clocked.add_queues("t", 1)
+    append(clocked, q3, 1)
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(micros=(T0 + 9_000) * 1000), "never back, though the new queue is behind"
+    now[0] += 0.5
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(micros=(T0 + 9_000) * 1000), "and no further while that holds it"
+    now[0] += 1.1
+    bundles.bundle()
+    assert bundles.watermark == Timestamp(1_800_000_000), "all are idle"
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7]), ("latest", []), ("fail", None)])
+def test_a_queue_goes_on_behind_deleted_messages_by_policy(
+    clocked: InMemoryCluster, policy: Any, expected: list[int] | None
+) -> None:
+    fill(clocked, 3, 1)
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(on_offset_out_of_range=policy, poll_timeout_ms=1))
+    bundles.bundle()
+    append(clocked, Q0, 5)
+    append(clocked, Q1, 1)
+    clocked.delete_before(Q0, 5)
+    if expected is None:
+        with pytest.raises(OffsetOutOfRange, match=r"offset 3 is not available; the broker holds \[5, 8\)"):
+            bundles.bundle()
+        return
+    assert bundles.bundle() == bodies(Q0, expected) + bodies(Q1, [1])
+    assert bundles.starts == {Q0: 8, Q1: 2}
+
+
+def test_each_queue_is_committed_when_the_bundle_is_final(clocked: InMemoryCluster) -> None:
+    fill(clocked, 5, 3)
+    bundles = SubscriptionBundles(clocked, options=ReadOptions(poll_timeout_ms=1, offset_commit_interval_ms=0))
+    bundles.bundle()
+    assert clocked.commits == []
+    bundles.finalizer.finalize()
+    assert clocked.commits == [("g", Q0, 5), ("g", Q1, 3)]
+
+
+def test_size_is_the_sum_a_drain_ends_it_and_teardown_closes_its_readers(clocked: InMemoryCluster) -> None:
+    fill(clocked, 5, 3)
+    bundles = SubscriptionBundles(clocked)
+    left = Subscribed(Known({Q0, Q1}), ((Q0, QueueRange(1)), (Q1, QueueRange(9))))
+    assert bundles.fn.restriction_size(b"", left) == 4 * 1024.0
+    assert bundles.fn.truncate(b"", left) is None
+    bundles.bundle()
+    assert clocked.open_readers == 2
+    bundles.fn.teardown()
+    assert clocked.open_readers == 0
+
+
+# ---- resuming -------------------------------------------------------------------------------------------------------
+
+
+def test_another_instance_goes_on_with_the_residual_whatever_the_start(clocked: InMemoryCluster) -> None:
+    fill(clocked, 5, 3)
+    first = SubscriptionBundles(clocked)
+    first.bundle()
+    append(clocked, Q1, 2)
+    (q2,) = clocked.add_queues("t", 1)
+    append(clocked, q2, 1)
+    second = SubscriptionBundles(clocked, start=StartFrom.latest())
+    second.left = first.left
+    assert second.bundle() == bodies(Q1, [3, 4]) + bodies(q2, [0])
+
+
+def test_a_retried_bundle_reads_the_same_again_on_the_same_instance(clocked: InMemoryCluster) -> None:
+    fill(clocked, 5, 3)
+    bundles = SubscriptionBundles(clocked)
+    bundles.bundle()
+    append(clocked, Q0, 2)
+    before = bundles.left
+    assert bundles.bundle() == bodies(Q0, [5, 6])
+    bundles.left = before
+    assert bundles.bundle() == bodies(Q0, [5, 6])
+
+
+@pytest.mark.timeout(60)
+def test_a_runners_checkpoint_while_reading_leaves_the_rest_of_all_queues_to_the_residual() -> None:
+    with clocked_cluster(poll_records=256) as cluster:
+        fill(cluster, 600, 700)
+        bundles = SubscriptionBundles(cluster)
+        outputs, tracker = bundles.begin()
+        runs = [next(outputs)]
+        split = tracker.try_split(0)
+        assert split is not None
+        primary, residual = split
+        assert residual == Subscribed(Known({Q0, Q1}), ((Q0, QueueRange(512)), (Q1, QueueRange(0))))
+        assert dict(primary.ranges) == {Q0: QueueRange(0, 512), Q1: QueueRange(0, 0)}
+        assert [*outputs] == [], "nothing more is claimed"
+        tracker.check_done()
+        assert tracker.deferred_status() is None
+        bundles.left = residual
+        found = elements_of(runs) + bundles.bundle()
+        assert found == bodies(Q0, range(600)) + bodies(Q1, range(700))

@@ -1,0 +1,188 @@
+"""Ids without `id_fn`: the same when a bundle is run again where that is safe, and said to be random elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing import test_stream
+from apache_beam.transforms.display import DisplayData
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, IntervalWindow, TimestampedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+
+from rmqio import LookBack, Message, Record, WriteToRocketMQ
+from rmqio.errors import LocalError
+from rmqio.runners.capabilities import Mode
+from rmqio.runners.report import compare
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
+
+PAIRS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with InMemoryCluster() as made:
+        made.create_topic("t", 2)
+        yield made
+
+
+def same(pair: Any) -> Message:
+    """Says nothing of the key."""
+    return Message(b"same")
+
+
+def pairs(pipeline: beam.Pipeline) -> Any:
+    return pipeline | beam.Create(PAIRS).with_output_types(tuple[str, int])
+
+
+STREAM = ["--streaming"]
+SAFE: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
+    "GroupByKey": (lambda found: found | beam.GroupByKey(), []),
+    "CombinePerKey": (lambda found: found | beam.CombinePerKey(sum), []),
+    "Count.PerElement": (lambda found: found | beam.combiners.Count.PerElement(), []),
+    "windows of a stream": (lambda found: found | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey(), STREAM),
+}
+UNSAFE: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
+    "a Map hides the key": (lambda found: found | beam.GroupByKey() | beam.Map(lambda pair: pair), []),
+    "a Filter": (lambda found: found | beam.GroupByKey() | beam.Filter(lambda pair: True), []),
+    "a Reshuffle": (lambda found: found | beam.Reshuffle(), []),
+    "CoGroupByKey ends with a Map": (lambda found: {"x": found} | beam.CoGroupByKey(), []),
+    "a Flatten": (lambda found: (found | beam.GroupByKey(), found | "again" >> beam.GroupByKey()) | beam.Flatten(), []),
+    "the global window of a stream": (lambda found: found | beam.GroupByKey(), STREAM),
+    "no shuffle": (lambda found: found, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAFE)
+def test_what_comes_out_of_a_shuffle_has_ids_of_its_own(case: str, cluster: InMemoryCluster) -> None:
+    """Of equal messages, too: they are of different keys."""
+    shape, flags = SAFE[case]
+    with beam.Pipeline(FnApiRunner(), PipelineOptions(flags)) as pipeline:
+        found = shape(pairs(pipeline))
+        write = WriteToRocketMQ("t", serializer=same, client_factory=InMemoryClientFactory(cluster.name))
+        _ = found | write
+        ids = default_ids(found, "label", is_stream=bool(flags))
+    stored = [record.message_id for record in cluster.records("t")]
+    assert len(stored) == len(set(stored)) == (3 if case == "Count.PerElement" else 2)
+    assert ids is not None
+    assert DisplayData.create_from(write).items
+    assert shown(write) == "key, window and pane"
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_where_an_id_could_be_that_of_another_message_there_is_none_and_it_says_so(
+    case: str, cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    shape, flags = UNSAFE[case]
+    pipeline = beam.Pipeline(FnApiRunner(), PipelineOptions(flags))
+    write = WriteToRocketMQ("t", serializer=same, client_factory=InMemoryClientFactory(cluster.name))
+    with caplog.at_level(logging.WARNING, "rmqio.transforms"):
+        _ = shape(pairs(pipeline)) | "Write totals" >> write
+    assert caplog.messages == [
+        "Write totals: ids: random; when a bundle is run again, its copies cannot be dropped. Give id_fn="
+    ]
+    assert shown(write) == "random; copies cannot be dropped"
+    report = compare(pipeline.to_runner_api(), Mode.SPARK)
+    assert "warned: ids: random; copies cannot be dropped (Write totals)" in report.table()
+
+
+def shown(write: WriteToRocketMQ) -> Any:
+    return next(item.value for item in DisplayData.create_from(write).items if item.key == "ids")
+
+
+def test_ids_of_the_user_and_of_records_are_not_random(cluster: InMemoryCluster) -> None:
+    pipeline = beam.Pipeline(FnApiRunner())
+    factory = InMemoryClientFactory(cluster.name)
+    of_user = WriteToRocketMQ("t", id_fn=str, client_factory=factory)
+    _ = pipeline | beam.Create(["x"]) | of_user
+    of_records = WriteToRocketMQ("t", client_factory=factory)
+    _ = pipeline | "None" >> beam.Create([]).with_output_types(Record) | "Records" >> of_records
+    assert (shown(of_user), shown(of_records)) == ("id_fn", "coordinates of records")
+    assert "random" not in compare(pipeline.to_runner_api(), Mode.SPARK).table()
+
+
+IDS = DefaultIds("write", "run", beam.coders.StrUtf8Coder(), FixedWindows(10).get_window_coder())
+FIRST = PaneInfo(True, False, PaneInfoTiming.EARLY, 0, 0)
+SECOND = PaneInfo(False, False, PaneInfoTiming.EARLY, 1, 0)
+
+
+def id_of(
+    key: str = "a",
+    window: int = 0,
+    pane: PaneInfo = FIRST,
+    topic: str = "t",
+    message: Message = Message(b"m"),  # noqa: B008
+    ids: DefaultIds = IDS,
+) -> str:
+    origin = WindowedValue(None, 0, (IntervalWindow(window, window + 10),), pane)
+    return ids.id_of((key, [1]), origin, message, topic)
+
+
+def test_an_id_is_the_same_again_and_another_one_for_whatever_differs() -> None:
+    assert id_of() == id_of()
+    others = [
+        id_of(key="b"),
+        id_of(window=10),
+        id_of(pane=SECOND),
+        id_of(topic="u"),
+        id_of(message=Message(b"n")),
+        id_of(message=Message(b"m", tags="x")),
+        id_of(message=Message(b"m", properties={"p": "1"})),
+        id_of(ids=DefaultIds("other", "run", IDS.key_coder, IDS.window_coder)),
+        id_of(ids=DefaultIds("write", "later", IDS.key_coder, IDS.window_coder)),
+    ]
+    assert len({id_of(), *others}) == len(others) + 1
+
+
+def test_parts_do_not_run_into_each_other() -> None:
+    left = DefaultIds("ab", "c", IDS.key_coder, IDS.window_coder)
+    right = DefaultIds("a", "bc", IDS.key_coder, IDS.window_coder)
+    assert id_of(ids=left) != id_of(ids=right)
+
+
+def test_each_pane_of_a_window_is_another_message(cluster: InMemoryCluster) -> None:
+    """Two panes with the same content are two events."""
+    stream = test_stream.TestStream().advance_watermark_to(0)
+    for _ in range(3):
+        stream.add_elements([TimestampedValue(("a", 0), 1)])
+    stream.advance_watermark_to_infinity()
+    with beam.Pipeline("BundleBasedDirectRunner", PipelineOptions(STREAM)) as pipeline:
+        windows = beam.WindowInto(
+            FixedWindows(10), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.ACCUMULATING
+        )
+        sums = pipeline | stream.with_output_types(tuple[str, int]) | windows | beam.CombinePerKey(sum)
+        _ = sums | WriteToRocketMQ("t", serializer=same, client_factory=InMemoryClientFactory(cluster.name))
+    stored = [record.message_id for record in cluster.records("t")]
+    assert len(stored) >= 3
+    assert len(set(stored)) == len(stored)
+
+
+def test_a_bounded_pipeline_has_other_ids_when_it_is_made_anew() -> None:
+    pipeline = beam.Pipeline(FnApiRunner())
+    grouped = pairs(pipeline) | beam.GroupByKey()
+    first, second = (default_ids(grouped, "label", is_stream=False) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.run != second.run
+
+
+def test_exactly_once_is_refused_where_ids_are_random(cluster: InMemoryCluster) -> None:
+    factory = InMemoryClientFactory(cluster.name)
+    pipeline = beam.Pipeline(FnApiRunner())
+    look = {"exactly_once": LookBack("position"), "client_factory": factory}
+    _ = pairs(pipeline) | beam.GroupByKey() | "grouped" >> WriteToRocketMQ("t", serializer=same, **look)
+    with pytest.raises(LocalError, match="are random: give id_fn="):
+        _ = pipeline | "other" >> beam.Create([Message(b"m")]) | WriteToRocketMQ("t", **look)
+
+
+def test_windows_are_told_apart_by_their_coder() -> None:
+    origin = WindowedValue(None, 0, (GlobalWindow(),), FIRST)
+    ids = DefaultIds("write", "run", beam.coders.StrUtf8Coder(), GlobalWindows().get_window_coder())
+    assert ids.id_of(("a", 1), origin, Message(b"m"), "t") == ids.id_of(("a", 1), origin, Message(b"m"), "t")
