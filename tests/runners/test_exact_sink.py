@@ -107,13 +107,8 @@ def test_on_a_flink_cluster(
     assert made.counted(java) == (0, 0), [path.read_text()[-3000:] for path in made.logs]
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(STREAMING, id="Spark --streaming"),
-        pytest.param(FLINK, id="Flink", marks=pytest.mark.exhaustive),
-    ],
-)
+@BOTH
+@pytest.mark.exhaustive
 def test_totals_that_were_sent_again_have_the_ids_of_the_first(
     mode: Mode, broker: LocalRocketMQ, tmp_path: Path
 ) -> None:
