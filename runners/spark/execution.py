@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.internal import pickler
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.finalizing import finalize
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
@@ -133,7 +132,7 @@ class Execution:
             rounds.append(frame)
             reports = [report for key, report in self.reports.items() if key[:2] == (task.stage_id, turn)]
             for report in reports:
-                _finalize(report)
+                finalize(report)
             residuals = [report for report in reports if report.residuals]
             if not residuals:
                 break
@@ -227,12 +226,3 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def _silent(what: str) -> None:
     pass
-
-
-def _finalize(report: TaskReport) -> None:
-    """Runs the callbacks of one task's bundles. Best effort, as in Beam: an error is logged."""
-    for pickled in report.finalizers:
-        try:
-            pickler.loads(pickled)()
-        except Exception as error:  # noqa: BLE001  Beam's contract: a failing callback does not fail the pipeline
-            LOGGER.warning("a bundle finalizer failed: %s: %s", type(error).__name__, error)

@@ -14,6 +14,7 @@ from apache_beam.transforms import window
 
 from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
+from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, SourcePlan
 from rmqio.runners.spark.streaming.model import MAX, Learned, LevelReport
 from rmqio.runners.spark.streaming.operator import Row, run_bucket, run_first
 from tests.helpers import spark_plan
@@ -69,14 +70,13 @@ class Stream:
         """
         spark_plan._FOUND.clear()
         parts = {"a": None if watermark is None else watermark * SECOND, "b": MAX}
-        source = {"parts": parts, "ended": False, "rows": len(elements), "lag": {}}
-        if silent is not None:
-            source["silent"] = {"a": [each * SECOND for each in silent]}
+        ends = {} if silent is None else {"a": (silent[0] * SECOND, silent[1] * SECOND)}
+        source = SourcePlan("Read", parts, ends, has_ended=False, is_done=False, rows=len(elements), lag={})
         planned_by = run or self.levels[0].run
-        tick = {"sources": {"0": source}, "clock": clock, "run": planned_by}
-        rows: list[Row] = [(BATCH, 0, None, json.dumps([planned_by, 1, {}]).encode())]
+        batch = MicroBatch(1, clock, planned_by, {}, is_drained=False, sources={"0": source})
+        rows: list[Row] = [(BATCH, 0, None, BatchHeader(planned_by, 1, {}).encode())]
         rows += [(FIRST_SOURCE, 0, None, self.encoded(element)) for element in elements]
-        rows.append((TICK, 0, None, json.dumps(tick).encode()))
+        rows.append((TICK, 0, None, batch.encode()))
         found = run_first(self.levels[0], spark_plan.batches(rows), lambda _: None)
         rows = [row for batch in found for row in zip(*batch.to_pydict().values(), strict=True)]
         if learned is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,32 +12,54 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
-from rmqio.runners.spark.streaming.source import _TICK_S, Limits, PlannedReader, Planning, StreamSource, seen
+from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, SourcePlan
+from rmqio.runners.spark.streaming.signals import QuerySignals
+from rmqio.runners.spark.streaming.source import _TICK_S, Limits, PlannedReader, Planning, StreamSource
 
 
 def planning(folder: Path) -> Planning:
     source = StreamSource(0, "Impulse", ImpulsePlanner(b"x"), None)
-    files = [str(folder / name) for name in ("control", "drain", "pending", "cuts")]
-    return Planning((source,), 2, Limits(), False, "run", *files)
+    return Planning((source,), 2, Limits(), False, "run", QuerySignals(str(folder)))
 
 
-@pytest.mark.parametrize("what", ["control", "drain"])
-def test_a_stream_that_is_stopped_or_drained_before_it_begins_plans_nothing(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [QuerySignals.stop, QuerySignals.drain])
+def test_a_stream_that_is_stopped_or_drained_before_it_begins_plans_nothing(
+    end: Callable[[QuerySignals], None], tmp_path: Path
+) -> None:
     given = planning(tmp_path)
     reader = PlannedReader(pickle.dumps(given))
     begin = reader.initialOffset()
-    (tmp_path / what).touch()
+    end(given.signals)
     assert reader.latestOffset(begin, None) == begin
-    assert os.path.exists(seen(given.control)), "so the query ends, and a drained checkpoint is not one"
+    assert given.signals.is_at_end(), "so the query ends, and a drained checkpoint is not one"
 
 
 def test_a_stream_that_has_begun_is_drained_by_a_micro_batch_that_ends_its_sources(tmp_path: Path) -> None:
     given = planning(tmp_path)
     reader = PlannedReader(pickle.dumps(given))
     begun = reader.latestOffset(reader.initialOffset(), None)
-    (tmp_path / "drain").touch()
+    given.signals.drain()
     time.sleep(_TICK_S)  # the clock alone is not worth a micro-batch sooner
     drained = reader.latestOffset(begun, None)
     assert drained["drained"]
     assert drained["to"] == begun["to"]
-    assert not os.path.exists(seen(given.control))
+    assert not given.signals.is_at_end()
+
+
+def test_offsets_are_read_again_as_they_were_written() -> None:
+    """Spark keeps them in checkpoints, which outlive a version of the program."""
+    first = PlannedOffset()
+    assert first.to_json() == {"number": 0, "to": {}}
+    assert PlannedOffset.from_json(first.to_json()) == first
+    offset = PlannedOffset(3, {"0": 2}, {"0": 1}, 1.5, "run", is_drained=True)
+    kept = {"number": 3, "clock": 1.5, "run": "run", "from": {"0": 1}, "to": {"0": 2}, "drained": True}
+    assert offset.to_json() == kept
+    assert PlannedOffset.from_json(kept) == offset
+
+
+def test_a_micro_batch_is_read_as_it_was_planned() -> None:
+    plan = SourcePlan("Read", {"a": None, "b": 5}, {}, has_ended=False, is_done=True, rows=7, lag={"t": 2})
+    batch = MicroBatch(3, 1.5, "run", {"0": {"at": 1}}, is_drained=False, sources={"0": plan, "1": plan})
+    found = MicroBatch.decode(batch.encode())
+    assert found == batch
+    assert (found.rows, found.lag, found.is_done, found.has_ended) == (14, {"t": 4}, True, False)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from rmqio.runners.spark.model import Form, Grouping
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row
+from rmqio.runners.spark.streaming.micro_batch import MicroBatch, SourcePlan
 from rmqio.runners.spark.streaming.model import MAX, MIN, Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.keys import NEVER
 from rmqio.runners.spark.streaming.state.residuals import Residuals
@@ -98,15 +99,15 @@ class Bucket:
         read = {channel for stage in self._task.stages for channel in stage.channels}
         read |= {each for stage in self._task.stages for channels in stage.sides.values() for each in channels}
         watermarks: dict[int, int] = {}
-        sources: dict[str, Any] = {}
+        sources: Mapping[str, SourcePlan] = {}
         learned: list[tuple[str, Learned]] = []
         for channel, bucket, key, value in rows:
             if channel in read:
                 given.setdefault(channel, []).append((key, value))
             elif channel == TICK and self._task.number == 1:
-                planned = json.loads(value)
-                sources, self._clock = planned["sources"], int(planned["clock"] * 1e6)
-                self._is_planned_before = planned.get("run", self._task.run) != self._task.run
+                planned = MicroBatch.decode(value)
+                sources, self._clock = planned.sources, int(planned.clock * 1e6)
+                self._is_planned_before = planned.run != self._task.run
             elif channel == TICK:
                 for of, micros in _TICK.iter_unpack(value):
                     watermarks[of] = min(micros, watermarks.get(of, MAX))
@@ -123,19 +124,18 @@ class Bucket:
             return self._watermarks(sources, learned)
         return watermarks
 
-    def _watermarks(self, planned: Mapping[str, Any], learned: Sequence[tuple[str, Learned]]) -> dict[int, int]:
+    def _watermarks(self, planned: Mapping[str, SourcePlan], learned: Sequence[tuple[str, Learned]]) -> dict[int, int]:
         """Of what level 0 writes: the least of the sources behind it, each the least of its parts."""
         kept: dict[str, dict[str, int]] = self._root.setdefault("parts", {})
         heard: dict[str, dict[str, int]] = self._root.setdefault("heard", {})  # when there was last anything of a part
-        silent = {source: dict(each.get("silent", {})) for source, each in planned.items()}
+        silent = {source: dict(each.silent) for source, each in planned.items()}
         for source, parts in learned:
             for part in parts.cuts:  # it was not read to its end, though that was planned
                 silent.get(source, {}).pop(part, None)
         for source, each in planned.items():
             before = kept.get(source, {})
             kept[source] = {
-                part: max(before.get(part, MIN), MIN if clock is None else clock)
-                for part, clock in each["parts"].items()
+                part: max(before.get(part, MIN), MIN if clock is None else clock) for part, clock in each.parts.items()
             }
         for source, parts in learned:
             mine = kept.setdefault(source, {})
@@ -149,7 +149,7 @@ class Bucket:
                 if self._clock - since >= patience:
                     kept[source][part] = max(micros, kept[source].get(part, MIN))
         found = {
-            int(source): MAX if each["ended"] else min(kept[source].values(), default=MIN)
+            int(source): MAX if each.has_ended else min(kept[source].values(), default=MIN)
             for source, each in planned.items()
         }
         return {

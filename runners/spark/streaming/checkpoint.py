@@ -14,8 +14,9 @@ from apache_beam.transforms.core import CombineFn
 from rmqio.errors import LocalError
 from rmqio.runners.spark.beam_private import beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
 from rmqio.runners.spark.model import WRITE_URN, StageTask
+from rmqio.runners.spark.streaming.micro_batch import Cuts
 from rmqio.runners.spark.streaming.model import LevelTask
-from rmqio.runners.spark.streaming.source import Cuts, StreamSource
+from rmqio.runners.spark.streaming.source import StreamSource
 
 _FILE: Final = "rmqio.json"
 _CUTS: Final = "rmqio-cuts.json"

@@ -27,7 +27,7 @@ from rmqio.runners.spark.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
 from rmqio.runners.spark.streaming.figures import Teller
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
-from rmqio.runners.spark.streaming.query import BatchReport, Query, even_buckets
+from rmqio.runners.spark.streaming.query import BatchReport, Query, QuerySettings, even_buckets
 from rmqio.runners.spark.streaming.source import Limits
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
 
@@ -85,9 +85,8 @@ class StreamExecution:
         levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
         is_local = str(session.sparkContext.master).startswith("local")  # no machine is lost without the driver
         limits = Limits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None, is_local)
-        interval_s = stream.trigger_interval_ms / 1000
-        now, drains = stream.available_now, stream.drain
-        return Query(session, levels, checkpoint, limits, interval_s, now, drains, run, self._take)
+        settings = QuerySettings(run, limits, stream.trigger_interval_ms / 1000, stream.available_now, stream.drain)
+        return Query(session, levels, checkpoint, settings, self._take)
 
     def run(self, progress: Callable[[str], None]) -> None:
         """Blocks until the query has ended."""

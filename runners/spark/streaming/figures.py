@@ -8,7 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmqio.runners.spark.streaming.model import LevelReport
 
 OBSERVED: Final = "rmqio"
 """The name under which Spark's StreamingQueryProgress shows the figures, in `observedMetrics`."""
@@ -53,27 +56,13 @@ class Teller:
         return True
 
 
-def planned_rows(planned: Mapping[str, Any] | None) -> int:
-    """How many records a micro-batch's tick says that it reads."""
-    return sum(each["rows"] for each in planned["sources"].values()) if planned else 0
-
-
-def planned_lag(planned: Mapping[str, Any] | None) -> dict[str, int]:
-    """How many it leaves, by topic."""
-    found: dict[str, int] = {}
-    for each in planned["sources"].values() if planned else ():
-        for topic, left in each["lag"].items():
-            found[topic] = found.get(topic, 0) + left
-    return found
-
-
-def shown(report: Any) -> dict[str, Any]:
-    """What Spark's progress is to show of a `LevelReport`."""
+def shown(report: LevelReport) -> dict[str, Any]:
+    """What Spark's progress shows of a report."""
     if report.level:
         return {"watermark_us": report.watermark, "late": report.late}
-    if report.sources is None:
+    if report.planned is None:
         return {}
-    return {"rows": planned_rows(report.sources), "lag": planned_lag(report.sources)}
+    return {"rows": report.planned.rows, "lag": report.planned.lag}
 
 
 def observed() -> list[Any]:

@@ -9,15 +9,12 @@ micro-batch, however early this one is killed; and where it is not known, nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
-from rmqio.runners.spark.streaming.source import Cuts
-
-Parts = Mapping[str, Mapping[str, int]]
+from rmqio.runners.spark.streaming.micro_batch import Cuts, Parts
 
 
 class TaskCuts(AccumulatorParam[Any]):

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.model import StageTask, TaskReport
+from rmqio.runners.spark.streaming.micro_batch import MicroBatch
 
 MIN: Final = int(MIN_TIMESTAMP.micros)
 MAX: Final = int(MAX_TIMESTAMP.micros)
@@ -78,7 +79,7 @@ class LevelReport:
     """Whether something waits that is not for a watermark."""
     late: int = 0
     """Elements that were dropped."""
-    sources: Any = None
-    """From level 0: what the source has planned."""
+    planned: MicroBatch | None = None
+    """From the one task of level 0 that was given it."""
     cuts: dict[int, dict[str, int]] = field(default_factory=dict)
     """From level 0, by source: parts that were not read as far as was planned, and how far they were."""

@@ -14,6 +14,7 @@ from rmqio.runners.spark.streaming.bucket import Bucket
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.figures import shown
 from rmqio.runners.spark.streaming.level import Level, Outputs, Row, RowList, entered
+from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch
 from rmqio.runners.spark.streaming.model import Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.store import Entries, Store
 from rmqio.runners.spark.worker.attempt import running_attempt
@@ -44,35 +45,35 @@ def _first(
     cut: Callable[[Any], None],
 ) -> None:
     outputs = level.begin(rows)
-    planned = number = None
-    run = task.run
-    had: Mapping[str, Mapping[str, int]] = {}
+    planned: MicroBatch | None = None
+    header: BatchHeader | None = None
     given: dict[int, list[bytes]] = {}
     for batch in batches:
         columns = (batch.column("channel").to_pylist(), batch.column("value").to_pylist())
         for channel, value in zip(*columns, strict=True):
             if channel == BATCH:
-                run, number, had = json.loads(value)
+                header = BatchHeader.decode(value)
             elif channel == TICK:
-                planned = json.loads(value)
+                planned = MicroBatch.decode(value)
                 for bucket in task.buckets:
                     outputs.send(TICK, bucket, None, value)
             else:
                 given.setdefault(channel, []).append(value)
-    with running_attempt(is_planned_before=run != task.run, commits_together=True):
+    is_planned_before = header is not None and header.run != task.run
+    with running_attempt(is_planned_before=is_planned_before, commits_together=True):
         for index, stage in enumerate(task.stages):
             level.run_stage(index, _values(stage.channels, given, outputs.kept))
     learned = level.learned()
-    if planned is not None:  # one task tells it: as in the run before, it is not read to its end
-        for name, parts_had in had.items():
+    if planned is not None and header is not None:  # one task reports it: as in the run before, it is cut short
+        for name, parts_had in header.cuts.items():
             learned.setdefault(int(name), Learned({}, {})).cuts.update(parts_had)
     for source, parts in learned.items():
         for bucket in task.buckets:
             outputs.send(PARTS, bucket, b"%d" % source, json.dumps(parts).encode())
     cuts = {source: parts.cuts for source, parts in learned.items() if parts.cuts}
-    if cuts and number is not None:
-        cut([(number, {str(source): found for source, found in cuts.items()})])
-    _report(outputs, task.buckets[0], LevelReport(0, -1, level.reports(), sources=planned, cuts=cuts), warnings)
+    if cuts and header is not None:
+        cut([(header.number, {str(source): found for source, found in cuts.items()})])
+    _report(outputs, task.buckets[0], LevelReport(0, -1, level.reports(), planned=planned, cuts=cuts), warnings)
 
 
 def run_bucket(task: LevelTask, bucket: int, rows: Iterable[Row], entries: Entries) -> Iterator[Row]:

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import pickle
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.internal import pickler
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.finalizing import finalize
 from rmqio.runners.spark.model import ROW_DDL, TaskReport
 from rmqio.runners.spark.streaming.channels import REPORT
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
-from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed, planned_lag, planned_rows
+from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed
 from rmqio.runners.spark.streaming.kept import CutKeeper, TaskCuts
 from rmqio.runners.spark.streaming.levels import StreamPlan
+from rmqio.runners.spark.streaming.micro_batch import Cuts, Positions
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
-from rmqio.runners.spark.streaming.source import (
-    NAME,
-    Cuts,
-    Limits,
-    Planning,
-    StreamSource,
-    data_source,
-    seen,
-    shortened,
-)
+from rmqio.runners.spark.streaming.signals import QuerySignals
+from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, StreamSource, data_source, shortened
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
 
 _PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CALLBACKS: Final = "py4j.clientserver"
 """Logs what Python functions fail with that Spark calls."""
 _LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """How a query runs."""
+
+    run: str
+    """Names this run of it, in what it plans."""
+    limits: Limits
+    trigger_s: float
+    """From the start of one micro-batch to that of the next, at least."""
+    until_now: bool
+    """Whether it ends where its sources end when it starts."""
+    drains: bool
+    """Whether a stop ends the sources, so that all windows close."""
 
 
 class Query:
@@ -53,35 +59,23 @@ class Query:
         session: SparkSession,
         plan: StreamPlan,
         checkpoint: Checkpoint,
-        limits: Limits,
-        trigger_s: float,
-        until_now: bool,
-        drains: bool,
-        run: str,
+        settings: QuerySettings,
         told: Callable[[BatchReport], None],
     ) -> None:
         self._session = session
         self._plan = plan
         self._checkpoint = checkpoint
-        self._trigger_s = trigger_s
-        self._run = run
-        self._until_now = until_now
-        self._drains = drains
+        self._settings = settings
         self._told = told
         self._folder = tempfile.mkdtemp(prefix="rmqio-query-")
-        control = os.path.join(self._folder, "stop")
-        self._control = control
-        self._pending = os.path.join(self._folder, "pending")
-        self._drain = os.path.join(self._folder, "drain")
-        cuts = os.path.join(self._folder, "cuts")
-        self._cuts = CutKeeper(checkpoint, cuts)
-        self._position: Mapping[str, Any] = {}
-        """By source number: how far has been read what Spark has committed."""
-        buckets = len(plan.levels[0].buckets)
+        self._signals = signals = QuerySignals(self._folder)
+        self._cuts = CutKeeper(checkpoint, signals.cuts)
+        self._position: Positions = {}
+        """How far has been read what Spark has committed."""
+        parallelism = max(2, len(plan.levels[0].buckets))
         self._planning = Planning(
-            tuple(plan.sources), max(2, buckets), limits, until_now, run, control, self._drain, self._pending,
-            cuts,
-        )  # fmt: skip
+            tuple(plan.sources), parallelism, settings.limits, settings.until_now, settings.run, signals
+        )
         self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
         self._is_done = threading.Event()
         self._failure: Exception | None = None
@@ -106,9 +100,11 @@ class Query:
         conf.set("spark.sql.streaming.stateStore.providerClass", _PROVIDER)
         self._session.dataSource.register(data_source(self._planning))
         frame = self._frame()
-        writer = frame.writeStream.foreachBatch(self._batch).outputMode("append").queryName(f"beam {self._run[:8]}")
+        writer = (
+            frame.writeStream.foreachBatch(self._batch).outputMode("append").queryName(f"beam {self._settings.run[:8]}")
+        )
         query = writer.option("checkpointLocation", self._checkpoint.folder)
-        query = query.trigger(processingTime=f"{int(self._trigger_s * 1000)} milliseconds")
+        query = query.trigger(processingTime=f"{int(self._settings.trigger_s * 1000)} milliseconds")
         self.running = running = query.start()
         try:
             self._attend(running)
@@ -120,11 +116,14 @@ class Query:
 
         One that drains first ends all sources where they have been read to: what waits for the watermark fires.
         """
-        _touch(self._drain if self._drains else self._control)
+        if self._settings.drains:
+            self._signals.drain()
+        else:
+            self._signals.stop()
 
     def stop_at_once(self) -> None:
         """Leaves the micro-batch that runs undone; the next start runs it again."""
-        _touch(self._control)
+        self._signals.stop()
         if self.running is not None:
             self.running.stop()
 
@@ -150,11 +149,7 @@ class Query:
         if report.cuts is not None:
             self._cuts.keep(report.cuts)
         self._waiting.append(report)
-        if report.is_pending:
-            _touch(self._pending)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(self._pending)
+        self._signals.note_pending(report.is_pending)
 
     def _is_news(self, record: logging.LogRecord) -> bool:
         """Not of what is logged when `_batch` fails with it: `run` raises it."""
@@ -165,8 +160,8 @@ class Query:
         while running.isActive:
             self._settle()
             if self._is_done.is_set():
-                _touch(self._control)
-            if not self._waiting and (os.path.exists(seen(self._control)) or self._is_between(running)):
+                self._signals.stop()
+            if not self._waiting and (self._signals.is_at_end() or self._is_between(running)):
                 break
             time.sleep(_LOOK_S)
         error = running.exception()
@@ -177,7 +172,8 @@ class Query:
 
     def _is_between(self, running: Any) -> bool:
         """Whether the query waits for its next trigger, which would only see that it is to stop."""
-        return self._trigger_s > 0 and os.path.exists(self._control) and not running.status["isTriggerActive"]
+        is_idle = self._settings.trigger_s > 0 and not running.status["isTriggerActive"]
+        return is_idle and self._signals.is_stopped()
 
     def _settle(self) -> None:
         """Does what waits for Spark's commits: it has committed a micro-batch when it begins another one, too."""
@@ -187,14 +183,14 @@ class Query:
             done.append(waiting.pop(0))
         for report in done:
             for task in report.tasks:
-                _finalize(task)
+                finalize(task)
             self._told(report)
             if report.is_drained and report.has_ended:
                 self._checkpoint.close()
-            if report.has_ended and report.is_of(self._run):
+            if report.has_ended and report.is_of(self._settings.run):
                 self._is_done.set()
-            elif self._until_now and report.is_done and report.is_of(self._run):
-                self.stop() if self._drains else self._is_done.set()
+            elif self._settings.until_now and report.is_done and report.is_of(self._settings.run):
+                self.stop() if self._settings.drains else self._is_done.set()
         last = next((report for report in reversed(done) if report.planned is not None), None)
         if last is not None:
             self._position = last.read_to(self._plan.sources)
@@ -213,7 +209,7 @@ class BatchReport:
         self.number = number
         self.seconds = seconds
         self.levels = reports
-        self.planned = next((each.sources for each in reports if each.sources is not None), None)
+        self.planned = next((each.planned for each in reports if each.planned is not None), None)
 
     @property
     def tasks(self) -> Iterator[TaskReport]:
@@ -232,12 +228,12 @@ class BatchReport:
 
     def is_of(self, run: str) -> bool:
         """Whether this run has planned it: what an earlier one has planned and this one repeats is not its last."""
-        return self.planned is not None and bool(self.planned["run"] == run)
+        return self.planned is not None and self.planned.run == run
 
     @property
     def is_done(self) -> bool:
         """Whether its sources have been read to where this run ends."""
-        return self.planned is not None and all(each["done"] for each in self.planned["sources"].values())
+        return self.planned is not None and self.planned.is_done
 
     @property
     def cuts(self) -> Cuts | None:
@@ -248,37 +244,31 @@ class BatchReport:
         for report in self.levels:
             for source, found in report.cuts.items():
                 parts.setdefault(str(source), {}).update(found)
-        return Cuts(self.planned["number"], parts)
+        return Cuts(self.planned.number, parts)
 
-    def read_to(self, sources: Sequence[StreamSource]) -> Mapping[str, Any]:
-        """By source number: the position that it has come to; nothing was planned: none."""
+    def read_to(self, sources: Sequence[StreamSource]) -> Positions:
+        """The positions that it has come to; nothing was planned: none."""
         cuts = self.cuts
-        return {} if cuts is None or self.planned is None else shortened(sources, self.planned["to"], cuts)
+        return {} if cuts is None or self.planned is None else shortened(sources, self.planned.to, cuts)
 
     @property
     def is_drained(self) -> bool:
         """Whether its sources were made to end."""
-        return self.planned is not None and bool(self.planned["drained"])
+        return self.planned is not None and self.planned.is_drained
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing is left to come, to fire or to wait for."""
-        if self.planned is None:
+        if self.planned is None or not self.planned.has_ended:
             return False
-        ended = all(each["ended"] for each in self.planned["sources"].values())
-        return ended and self.watermark >= MAX and not self.is_pending
+        return self.watermark >= MAX and not self.is_pending
 
     @property
     def figures(self) -> Figures:
         """For people."""
         known = any(each.level for each in self.levels)
-        rows, lag = planned_rows(self.planned), planned_lag(self.planned)
+        rows, lag = (0, {}) if self.planned is None else (self.planned.rows, self.planned.lag)
         return Figures(self.number, rows, self.seconds, self.watermark if known else None, lag)
-
-
-def _touch(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError), open(path, "w"):  # the folder goes when the query has ended
-        pass
 
 
 def _first(task: LevelTask, told: Any) -> Any:
@@ -286,14 +276,6 @@ def _first(task: LevelTask, told: Any) -> Any:
         return run_first(task, batches, told.add)
 
     return level
-
-
-def _finalize(report: TaskReport) -> None:
-    for pickled in report.finalizers:
-        try:
-            pickler.loads(pickled)()
-        except Exception as error:  # noqa: BLE001  Beam's contract: a failing callback does not fail the pipeline
-            LOGGER.warning("a bundle finalizer failed: %s: %s", type(error).__name__, error)
 
 
 def even_buckets(session: SparkSession, count: int) -> list[int]:

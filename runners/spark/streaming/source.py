@@ -7,14 +7,12 @@ micro-batch that is run again reads the same, whoever runs it.
 from __future__ import annotations
 
 import functools
-import json
 import logging
-import os
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -24,6 +22,15 @@ from rmqio.pyspark.chatter import quiet
 from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.model import ROW_DDL
 from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, TICK
+from rmqio.runners.spark.streaming.micro_batch import (
+    BatchHeader,
+    Cuts,
+    MicroBatch,
+    PlannedOffset,
+    Positions,
+    SourcePlan,
+)
+from rmqio.runners.spark.streaming.signals import QuerySignals
 from rmqio.runners.spark.worker import rows
 
 NAME: Final = "rmqio-planned"
@@ -53,7 +60,7 @@ class StreamSource:
     number: int
     name: str
     planner: Any
-    """A `Planner`, see planned.py."""
+    """A `Planner`, see planned_source.py."""
     coder: Any
     """None: the elements are encoded."""
 
@@ -61,6 +68,19 @@ class StreamSource:
     def channel(self) -> int:
         """Of its elements."""
         return FIRST_SOURCE - self.number
+
+    def plan(self, position: Any, rows: int, *, is_drained: bool) -> SourcePlan:
+        """What the source does in a micro-batch that ends at a position."""
+        planner = self.planner
+        return SourcePlan(
+            name=self.name,
+            parts=dict(planner.partitions(position)),
+            silent=dict(planner.silent(position)),
+            has_ended=is_drained or planner.has_ended(position),
+            is_done=is_drained or planner.is_done(position),
+            rows=rows,
+            lag=dict(planner.lag(position)),
+        )
 
     def encoded(self, element: Any) -> bytes:
         return bytes(element) if self.coder is None else self.coder.encode(element)
@@ -76,41 +96,10 @@ class Planning:
     until_now: bool
     run: str
     """Of the query; an offset says which run has planned it."""
-    control: str
-    """A file of the driver. When it is there, nothing more is planned."""
-    drain: str
-    """Another. When it is there, all sources end where they have been read to."""
-    pending: str
-    """Another. While it is there, something waits for the clock alone."""
-    cuts: str
-    """Another: what a micro-batch did not read of what was planned for it (`Cuts`)."""
+    signals: QuerySignals
 
 
-class Cuts(NamedTuple):
-    """What one micro-batch did not read of what was planned for it: a broker gave nothing, and others wait."""
-
-    number: int
-    """Of the micro-batch, as the planning counts them."""
-    parts: Mapping[str, Mapping[str, int]]
-    """By source number and part: how far it was read."""
-
-    @classmethod
-    def read(cls, path: str) -> Cuts | None:
-        """From a file of the driver."""
-        try:
-            with open(path) as file:
-                return cls(*json.load(file))
-        except FileNotFoundError:
-            return None
-
-    def write(self, path: str) -> None:
-        """To a file of the driver, whole or not at all."""
-        with open(f"{path}.part", "w") as file:
-            json.dump(self, file)
-        os.replace(f"{path}.part", path)
-
-
-def shortened(sources: Sequence[StreamSource], to: Mapping[str, Any], cuts: Cuts) -> dict[str, Any]:
+def shortened(sources: Sequence[StreamSource], to: Positions, cuts: Cuts) -> dict[str, Any]:
     """Positions by source number, moved back to where reading was cut short."""
     planners = {str(source.number): source.planner for source in sources}
     return {n: planners[n].shortened(each, cuts.parts[n]) if n in cuts.parts else each for n, each in to.items()}
@@ -137,11 +126,6 @@ def data_source(planning: Planning) -> type[DataSource]:
             return PlannedReader(pickled)
 
     return PlannedStream
-
-
-def seen(control: str) -> str:
-    """The file by which the planning says that it has ended: Spark asks only when all that was planned is committed."""
-    return f"{control}-seen"
 
 
 class Part(InputPartition):
@@ -172,42 +156,42 @@ class PlannedReader(DataSourceStreamReader):
         return found
 
     def initialOffset(self) -> dict[str, Any]:
-        return {"number": 0, "to": {}}
+        return PlannedOffset().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        planning = self._planning
+        planning, last = self._planning, PlannedOffset.from_json(start)
+        signals = planning.signals
         # Spark asks again at once where there is nothing new
         time.sleep(max(0.0, self._looked + self._look_s - time.monotonic()))
         self._looked = time.monotonic()
-        begin = self._read_to(start)
+        begin = self._read_to(last)
         # A stream that has not begun has nothing to drain
-        if os.path.exists(planning.control) or (not begin and os.path.exists(planning.drain)):
-            open(seen(planning.control), "w").close()
+        if signals.is_stopped() or (not begin and signals.is_drained()):
+            signals.note_end()
             return start
-        is_drained = start.get("drained", False) or os.path.exists(planning.drain)
+        is_drained = last.is_drained or signals.is_drained()
         end = begin if is_drained else self._advanced(begin)
-        tick_s = _PENDING_TICK_S if os.path.exists(planning.pending) else _TICK_S
+        tick_s = _PENDING_TICK_S if signals.is_pending() else _TICK_S
         if end == begin and time.monotonic() - self._planned_at < tick_s:
             self._look_s = min(self._look_s * 2, _LONGEST_LOOK_S)
             return start
         self._look_s, self._planned_at = _LOOK_S, time.monotonic()
-        found = {"number": start["number"] + 1, "clock": self._clock(start, end), "run": planning.run}
-        return {**found, "from": begin, "to": end, "drained": is_drained}
+        planned = PlannedOffset(last.number + 1, end, begin, self._clock(last, end), planning.run, is_drained)
+        return planned.to_json()
 
-    def _read_to(self, start: dict[str, Any]) -> dict[str, Any]:
+    def _read_to(self, last: PlannedOffset) -> Positions:
         """How far the micro-batch has read that an offset ends: as planned, unless it was cut short."""
-        to: dict[str, Any] = start["to"]
-        cuts = Cuts.read(self._planning.cuts)
-        if cuts is None or cuts.number != start["number"]:
-            return to
-        return shortened(self._planning.sources, to, cuts)
+        cuts = Cuts.read(self._planning.signals.cuts)
+        if cuts is None or cuts.number != last.number:
+            return last.to
+        return shortened(self._planning.sources, last.to, cuts)
 
     def _had(self, number: int) -> Cuts:
         """What a micro-batch did not read when it was run before: what was sent then came of what it had read."""
-        cuts = Cuts.read(self._planning.cuts)
+        cuts = Cuts.read(self._planning.signals.cuts)
         return cuts if cuts is not None and cuts.number == number else Cuts(number, {})
 
-    def _advanced(self, begin: dict[str, Any]) -> dict[str, Any]:
+    def _advanced(self, begin: Positions) -> Positions:
         limits, until_now = self._planning.limits, self._planning.until_now
         found = {}
         for source in self._planning.sources:
@@ -218,42 +202,35 @@ class PlannedReader(DataSourceStreamReader):
                 raise TaskFailure(error, source.name) from None
         return found
 
-    def _clock(self, start: dict[str, Any], end: dict[str, Any]) -> float:
+    def _clock(self, last: PlannedOffset, end: Positions) -> float:
         """Processing time in seconds: a TestStream's as long as there is one, else the real one."""
         given = [each for each in self._planning.sources if hasattr(each.planner, "clock")]
         if not given:
             return time.time()
-        if all(each.planner.has_ended(start["to"].get(str(each.number))) for each in given):
-            return float(start["clock"] + _BEHIND_THE_END_S)
+        if all(each.planner.has_ended(last.to.get(str(each.number))) for each in given):
+            return last.clock + _BEHIND_THE_END_S
         return max(float(each.planner.clock(end[str(each.number)])) for each in given)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if "from" not in end:
+        offset = PlannedOffset.from_json(end)
+        if offset.begin is None:
             return [Part([])]
         weighed: list[tuple[float, int, bytes]] = []
         in_order: list[tuple[int, bytes]] = []
-        planned: dict[str, Any] = {}
-        had = self._had(end["number"])
-        to = shortened(self._planning.sources, end["to"], had)
-        is_again = end["run"] != self._planning.run
+        plans: dict[str, SourcePlan] = {}
+        had = self._had(offset.number)
+        to = shortened(self._planning.sources, offset.to, had)
+        is_again = offset.run != self._planning.run
         for source in self._planning.sources:
             number = str(source.number)
-            before, after = end["from"].get(number), end["to"].get(number)
-            elements = source.planner.elements(before, to.get(number), is_again)
+            elements = source.planner.elements(offset.begin.get(number), to.get(number), is_again)
             if hasattr(source.planner, "clock"):  # what tests give in an order, though Beam promises none, stays in it
                 in_order += [(source.channel, source.encoded(element)) for element, _ in elements]
             else:
                 weighed += [(weight, source.channel, source.encoded(element)) for element, weight in elements]
-            planned[number] = {
-                "name": source.name,
-                "parts": dict(source.planner.partitions(after)),
-                "silent": dict(source.planner.silent(after)),
-                "ended": end["drained"] or source.planner.has_ended(after),
-                "done": end["drained"] or source.planner.is_done(after),
-                "rows": sum(int(weight) for _, weight in elements),
-                "lag": dict(source.planner.lag(after)),
-            }
-        tick = {name: end[name] for name in ("number", "clock", "run", "to", "drained")} | {"sources": planned}
+            rows = sum(int(weight) for _, weight in elements)
+            plans[number] = source.plan(offset.to.get(number), rows, is_drained=offset.is_drained)
+        batch = MicroBatch(offset.number, offset.clock, offset.run, offset.to, offset.is_drained, plans)
         parts: list[list[tuple[int, bytes]]] = [
             [] for _ in range(max(1, min(self._planning.parallelism, len(weighed))))
         ]
@@ -262,9 +239,9 @@ class PlannedReader(DataSourceStreamReader):
             lightest = loads.index(min(loads))
             parts[lightest].append((channel, element))
             loads[lightest] += weight
-        parts[0] += [*in_order, (TICK, json.dumps(tick).encode())]
-        batch = (BATCH, json.dumps([end["run"], *had]).encode())
-        return [Part([batch, *found]) for found in parts]
+        parts[0] += [*in_order, (TICK, batch.encode())]
+        header = (BATCH, BatchHeader(offset.run, *had).encode())
+        return [Part([header, *found]) for found in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         found = getattr(partition, "rows", None)

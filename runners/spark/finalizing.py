@@ -1,0 +1,17 @@
+"""Bundle finalizers: workers send them to the driver with their reports, and it runs them when Spark has committed."""
+
+from __future__ import annotations
+
+from apache_beam.internal import pickler
+
+from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.model import TaskReport
+
+
+def finalize(report: TaskReport) -> None:
+    """Runs the callbacks of one task's bundles. An error is logged: in Beam a failing callback fails no pipeline."""
+    for pickled in report.finalizers:
+        try:
+            pickler.loads(pickled)()
+        except Exception as error:  # noqa: BLE001
+            LOGGER.warning("a bundle finalizer failed: %s: %s", type(error).__name__, error)
