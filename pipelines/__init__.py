@@ -1,4 +1,4 @@
-"""Runnable pipelines, one a file: `build(pipeline, options)` wires it, `main(argv)` runs it."""
+"""Runnable pipelines, one per file: `build(pipeline, options)` wires the pipeline, `main(argv)` runs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 
 def _is_worth_showing(record: logging.LogRecord) -> bool:
-    # Importing Beam 2.77 without its Google extra logs a warning about BigQuery, of which none is used here.
+    # Importing Beam 2.77 without its Google extra logs a warning about BigQuery, which nothing here uses.
     return not str(record.msg).startswith("apitools not found")
 
 

@@ -1,7 +1,7 @@
 """Synthetic addresses for the demo: `python -m rmqio.pipelines.addresses > addresses.jsonl` makes the sample file.
 
-Provinces, cities and districts are real, street numbers and everything else are not. The same count gives the same
-addresses everywhere: Python keeps `Random.random` stable, and nothing else of `random` is used.
+Provinces, cities and districts are real; everything else is made up. The same count gives the same addresses
+everywhere: Python keeps `Random.random` stable, and this module uses nothing else of `random`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SAMPLE_SIZE: Final = 3_000
 _SEED: Final = 20_240_229
 T = TypeVar("T")
 
-# Province: weight (population in millions, roughly), then its cities with districts. A city that is its own province
-# has no name of its own.
+# Province: weight (roughly the population in millions), then its cities with their districts. The name of a city that
+# is itself a province is empty.
 _PLACES: Final[dict[str, tuple[int, dict[str, str]]]] = {
     "北京市": (22, {"": "东城区 西城区 朝阳区 海淀区 丰台区"}),
     "天津市": (14, {"": "和平区 河西区 南开区 河北区 滨海新区"}),
@@ -63,7 +63,7 @@ _SHORT: Final = {official: shorts[0] for official, shorts in PROVINCES}
 
 
 def addresses(count: int = SAMPLE_SIZE) -> Iterator[dict[str, Any]]:
-    """`{"id": 1, "address": ...}` and on. Every address names its province; most by the official name."""
+    """Yield `{"id": 1, "address": ...}` and so on. Every address names its province, most by the official name."""
     rng = random.Random(_SEED)
     weighted = [name for name, (weight, _) in _PLACES.items() for _ in range(weight)]
     for number in range(1, count + 1):
@@ -83,7 +83,7 @@ def addresses(count: int = SAMPLE_SIZE) -> Iterator[dict[str, Any]]:
 
 
 def sample_lines() -> list[bytes]:
-    """The lines of the sample file that is installed with this package: a JSON object each, without line ends."""
+    """Return the lines of the installed sample file: one JSON object each, without line ends."""
     return resources.files("rmqio.pipelines").joinpath("addresses.jsonl").read_bytes().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The command line of `province.py`: what it accepts, what it says in `--help`, and what it refuses."""
+"""The command line of `province.py`: its options, its `--help`, and its checks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 _DESCRIPTION: Final = """\
-Read {"id", "address"} as JSON from one RocketMQ topic, take the province from each Chinese address, and write
-{"id", "province"} to another topic. Runs until interrupted, unless --stop says where the input ends.
+Read {"id", "address"} as JSON from one RocketMQ topic, extract the province from each Chinese address, and write
+{"id", "province"} to another topic. The pipeline runs until it is interrupted, unless --stop limits the input.
 """
 
 _EPILOG: Final = """\
-Any other option goes to Beam and its runner, e.g. --flink_master=host:8081 --checkpointing_interval=10000, or
---runner=SparkRunner --streaming --checkpoint_dir=/var/lib/provinces, which goes on from there when started again.
---report shows what the runner makes of the job, and ends.
+All other options go to Beam and its runner, e.g. --flink_master=host:8081 --checkpointing_interval=10000, or
+--runner=SparkRunner --streaming --checkpoint_dir=/var/lib/provinces, which resumes from there after a restart.
+--report shows how the runner handles the pipeline, without running it.
 
-An address begins with its province ("浙江省杭州市西湖区...", also "浙江杭州市...", "中国 浙江省 ..."). Bad input is a
-message that is not JSON, has no id or no address, or whose address names no province: it goes to the dead-letter topic,
-or else is left out, counted and logged.
+An address begins with its province ("浙江省杭州市西湖区...", also "浙江杭州市...", "中国 浙江省 ..."). A message is bad
+if it is not JSON, has no id or no address, or if its address names no province. Bad messages go to the dead-letter
+topic; without one, they are left out, counted and logged.
 
-What is written carries the unique id of the message that it was made of. Delivery is at least once; with
---exactly_once exactly once, for every consumer of the sink topic.
+Each written message carries the unique id of its source message. Delivery is at least once; with --exactly_once, it is
+exactly once for every consumer of the sink topic.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 example: province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sink_topic=provinces --stop=latest
@@ -44,17 +44,17 @@ example: province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sin
 
 @dataclass(frozen=True, slots=True)
 class ProvinceOptions:
-    """What `build` needs to know.
+    """The settings of `build`.
 
     Args:
-      source_topic, sink_topic: where addresses come from, where provinces go to. Raises `LocalError` if they are one.
+      source_topic, sink_topic: the topics of addresses and of provinces. Raises `LocalError` if they are the same.
       name_server: None: the environment variable NAMESRV_ADDR.
-      consumer_group: whose offsets are the default start, and are committed.
-      start: None: where the group has got to, or else the earliest message; without a group the earliest.
-      stop: None: runs without end.
-      exactly_once: the group that keeps the position of the sink; None: writes are at least once.
-      dead_letter_topic: for bad input; None: it is left out, counted and logged.
-      security: credentials, TLS, and which addresses may be used.
+      consumer_group: the group whose offsets are committed, and are the default start.
+      start: None: the group's offsets, or the earliest message if it has none; without a group, the earliest message.
+      stop: None: the pipeline never ends.
+      exactly_once: the group that keeps the position in the sink; None: writes are at least once.
+      dead_letter_topic: the topic for bad input; None: bad input is left out, counted and logged.
+      security: credentials, TLS, and the addresses that may be used.
     """
 
     source_topic: str
@@ -83,7 +83,7 @@ class ProvinceOptions:
 
 
 class Arguments(NamedTuple):
-    """A command line, understood."""
+    """A parsed command line."""
 
     province: ProvinceOptions
     beam: PipelineOptions
@@ -91,7 +91,7 @@ class Arguments(NamedTuple):
 
 
 def parse_start(text: str) -> StartFrom:
-    """`earliest`, `latest`, `group`, `group:earliest|latest|error` or `timestamp:TIME`."""
+    """Parse `earliest`, `latest`, `group`, `group:earliest|latest|error` or `timestamp:TIME`."""
     kind, _, rest = text.partition(":")
     resets: dict[str, Reset] = {"": "earliest", "earliest": "earliest", "latest": "latest", "error": "error"}
     if kind == "group" and rest in resets:
@@ -106,7 +106,7 @@ def parse_start(text: str) -> StartFrom:
 
 
 def parse_stop(text: str) -> StopAt | None:
-    """`none`, `latest` or `timestamp:TIME`."""
+    """Parse `none`, `latest` or `timestamp:TIME`."""
     kind, _, rest = text.partition(":")
     if kind == "timestamp" and rest:
         return StopAt.timestamp(_parse_time(rest))
@@ -130,7 +130,7 @@ def _parse_time(text: str) -> int | dt.datetime:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, without the options that go to Beam."""
+    """Return the parser, without the options that go to Beam."""
     parser = argparse.ArgumentParser(
         prog="province.py",
         description=_DESCRIPTION,
@@ -143,12 +143,12 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--name_server",
         metavar="HOST:PORT",
-        help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
+        help=f"one or several, separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
     )
     add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")
     add("--dead_letter_topic", metavar="TOPIC", help="topic for bad input; must exist")
-    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, and start there")
+    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, and start from them")
     add(
         "--start",
         type=parse_start,
@@ -166,8 +166,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--exactly_once",
         metavar="GROUP",
-        help="write nothing twice: what a failed or killed run has sent is looked up in the sink topics, from where the"
-        " offsets of this group are; no other job may use it",
+        help="write nothing twice: look up in the sink topics what a failed or killed run has sent, from the offsets of"
+        " this group on; no other job may use the group",
     )
     add("-v", "--verbose", action="store_true", help="log what Beam and the runner do, and show tracebacks of failures")
     security.add_arguments(parser)
@@ -175,10 +175,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """What a command line says. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+    """Parse a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
     parser = make_parser()
     found, rest = parser.parse_known_args(argv)
-    from rmqio import runners  # imports Beam, for which --help need not wait
+    from rmqio import runners  # imports Beam, which --help need not wait for
 
     try:
         parse_name_server(found.name_server)
@@ -205,7 +205,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _stray(rest: Sequence[str]) -> list[str]:
-    """Arguments that belong to no option."""
+    """Return the arguments that belong to no option."""
     return [
         argument
         for before, argument in zip(("", *rest), rest, strict=False)

@@ -1,8 +1,8 @@
-"""What is lost or duplicated between two topics, from the topics themselves: `python -m rmqio.pipelines.check`.
+"""Finds what is lost or duplicated between two topics, from the topics alone: `python -m rmqio.pipelines.check`.
 
-`province.py` gives what it writes the unique id (UNIQ_KEY) of the message that it was made of, and the same id field in
-body and key. So each message of the source must be found once in the sink, or in the dead-letter topic, where its
-coordinates (queue and offset) are a property. What the pipeline says about itself is not asked.
+`province.py` gives each message that it writes the unique id (UNIQ_KEY) of its source message, and the same id field in
+body and key. So each source message must occur once, in the sink or in the dead-letter topic. A dead letter holds the
+coordinates (queue and offset) of its source message in a property. The check ignores what the pipeline itself reports.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rmqio.transforms.read_failures import ORIGIN
 
 _WAIT_MS: Final = 1_000
 _QUIET_S: Final = 30
-"""After this long without an answer a read gives up."""
+"""A read gives up after this long without an answer."""
 
 
 class Identity(NamedTuple):
-    """What makes a message the same in both topics."""
+    """Identifies a message in both topics."""
 
     message_id: str
     body_id: str
-    """The field `id` of the JSON body, as text; empty where there is none."""
+    """The field `id` of the JSON body, as text; empty if there is none."""
 
 
 class Tally(NamedTuple):
@@ -45,7 +45,7 @@ class Tally(NamedTuple):
     lost: int
     duplicated: int
     foreign: int
-    """Messages in the sink or the dead-letter topic that belong to none of the source."""
+    """Messages in the sink or the dead-letter topic that match no message of the source."""
 
     @property
     def is_good(self) -> bool:
@@ -56,7 +56,7 @@ class Tally(NamedTuple):
 
 
 def compare(source: Iterable[Record], sink: Iterable[Record], dead_letters: Iterable[Record] = ()) -> Tally:
-    """Count by identity. A message that is in the source twice is expected twice."""
+    """Count messages by identity. A message that is in the source twice is expected twice."""
     expected: Counter[Identity] = Counter()
     by_origin: dict[str, Identity] = {}
     for record in source:
@@ -87,13 +87,13 @@ def compare(source: Iterable[Record], sink: Iterable[Record], dead_letters: Iter
 
 
 def identity_of(record: Record) -> Identity:
-    """The unique id and the body's id."""
+    """Return the unique id and the id in the body."""
     body = body_of(record)
     return Identity(record.message_id, str(body.get("id", "")))
 
 
 def body_of(record: Record) -> dict[str, Any]:
-    """The JSON object of a body; empty for anything else."""
+    """Return the JSON object of a body; an empty one for anything else."""
     try:
         body = json.loads(record.body)
     except (ValueError, RecursionError):
@@ -102,9 +102,9 @@ def body_of(record: Record) -> dict[str, Any]:
 
 
 def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
-    """Everything that the topic's queues hold at this moment.
+    """Yield everything that the topic's queues hold at this moment.
 
-    Raises `RmqioError`: no such topic, no answer, or a stored message that is broken.
+    Raises `RmqioError` if the topic does not exist, a broker does not answer, or a stored message is corrupt.
     """
     for queue in client.queues(topic):
         position, end = client.min_offset(queue), client.max_offset(queue)
@@ -116,7 +116,7 @@ def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
                 if fetched is None:
                     quiet_ms = 0 if client.wait([reader], _WAIT_MS) else quiet_ms + _WAIT_MS
                     if quiet_ms >= _QUIET_S * 1000:
-                        raise RmqioError(f"{queue}: no answer for {_QUIET_S} s, at offset {position} of {end}")
+                        raise RmqioError(f"{queue}: no answer for {_QUIET_S} s at offset {position} of {end}")
                     continue
                 if fetched.corrupt:
                     raise fetched.corrupt[0]
@@ -127,10 +127,10 @@ def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, print, and return the exit status: 0 all there once, 1 not so or failed, 2 wrong usage."""
+    """Compare, print, and return the exit status: 0 all is there once, 1 it is not or a failure, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="check.py",
-        description="Compare source and sink of province.py by message. Last line: what is lost or duplicated.",
+        description="Compare the source and the sink of province.py. The last line says what is lost or duplicated.",
         epilog="exit status: 0 all is there once, 1 it is not or the check failed, 2 wrong usage, 130 interrupted",
     )
     parser.add_argument("--name_server", metavar="HOST:PORT", help="default: the environment variable NAMESRV_ADDR")
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         client.close()
     if tally.foreign:
-        print(f"{tally.foreign} messages were written that belong to no message of {arguments.source_topic}")
+        print(f"{tally.foreign} written messages match no message of {arguments.source_topic}")
     print(tally, flush=True)
     return 0 if tally.is_good else 1
 

@@ -1,6 +1,6 @@
 """`make demo`: a real RocketMQ, 3,000 addresses, `province.py`, and a check that nothing is lost or duplicated.
 
-Everything runs on this machine and is stopped at the end, on Ctrl-C and on SIGTERM too.
+Everything runs on this machine and is stopped at the end, also on Ctrl-C and SIGTERM.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STOP_S: Final = 10
 
 
 def demo(runner: str, count: int, pipeline_arguments: Sequence[str]) -> int:
-    """Run all of it; the exit status. Raises `RmqioError`."""
+    """Run the whole demo and return the exit status. Raises `RmqioError`."""
     say("starting RocketMQ (the first time this downloads 98 MB)")
     with LocalRocketMQ() as rocketmq, contextlib.ExitStack() as stack:
         say(f"name server at {rocketmq.name_server}")
@@ -63,19 +63,19 @@ def demo(runner: str, count: int, pipeline_arguments: Sequence[str]) -> int:
 
 
 def say(text: str) -> None:
-    """Tell where it is; stdout is for the result."""
+    """Report progress on stderr; stdout is for the result."""
     print(f"demo: {text}", file=sys.stderr, flush=True)
 
 
 def lines(count: int) -> Iterator[bytes]:
-    """The sample file, or that many addresses of the same generator."""
+    """Return the lines of the sample file, or as many addresses as asked for from the same generator."""
     if count <= SAMPLE_SIZE:
         return iter(sample_lines()[:count])
     return (json.dumps(address, ensure_ascii=False).encode() for address in addresses(count))
 
 
 def load(producer: Producer, bodies: Iterator[bytes], count: int) -> None:
-    """Send the addresses, in batches, to all queues in turn."""
+    """Send the addresses in batches, to all queues in turn."""
     queues = itertools.cycle(producer.queues(SOURCE))
     pending: deque[PendingSend] = deque()
     with progress(f"load {SOURCE}", count) as bar:
@@ -91,7 +91,7 @@ def load(producer: Producer, bodies: Iterator[bytes], count: int) -> None:
 
 
 def run_pipeline(command: Sequence[str], client: QueueClient, count: int) -> int:
-    """Run a pipeline of this package as a user would, and show how the sink fills; its exit status."""
+    """Run a pipeline of this package as a user would, show how the sink fills, and return the exit status."""
     module, *arguments = command
     say("running python -m rmqio.pipelines." + " ".join(command))
     process = subprocess.Popen([sys.executable, "-m", f"rmqio.pipelines.{module}", *arguments])
@@ -113,14 +113,14 @@ def run_pipeline(command: Sequence[str], client: QueueClient, count: int) -> int
 
 
 def progress(what: str, count: int) -> tqdm[NoReturn]:
-    """A bar on a terminal; elsewhere nothing, for a log is not the place for one."""
+    """Return a progress bar, which shows on a terminal only: a log is not the place for one."""
     if not sys.stderr.isatty():
         say(f"{what}: {count} messages")
     return tqdm(total=count, desc=f"demo: {what}", unit="msg", disable=None)
 
 
 def show(counts: Counter[str], columns: int = 3) -> None:
-    """Print the provinces and how many addresses each has, the most first."""
+    """Print the provinces with their numbers of addresses, the largest first."""
     cells = [f"{number:7}  {_padded(province, 18)}" for province, number in counts.most_common()]
     height = -(-len(cells) // columns)
     for row in range(height):
@@ -128,7 +128,7 @@ def show(counts: Counter[str], columns: int = 3) -> None:
 
 
 def _padded(text: str, width: int) -> str:
-    """Left-aligned in a terminal, where a Chinese character takes two places."""
+    """Pad text for a terminal, where a Chinese character takes two columns."""
     taken = sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
     return text + " " * max(0, width - taken)
 
@@ -141,12 +141,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="demo.py",
         description="Start RocketMQ on this machine, load addresses, run province.py on them, and check the result.",
-        epilog="Other options go to province.py. Last line: what is lost or duplicated, from the topics themselves.\n"
-        "exit status: 0 nothing is, 1 something is or the demo failed, 2 wrong usage, 130 interrupted",
+        epilog="Other options go to province.py. The last line says what is lost or duplicated in the topics.\n"
+        "exit status: 0 nothing lost or duplicated, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
         allow_abbrev=False,
     )
     parser.add_argument("--runner", default="SparkRunner", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--count", type=int, default=SAMPLE_SIZE, metavar="N", help="addresses; default: %(default)s")
+    parser.add_argument(
+        "--count", type=int, default=SAMPLE_SIZE, metavar="N", help="number of addresses; default: %(default)s"
+    )
     arguments, rest = parser.parse_known_args(argv)
     if arguments.count < 1:
         parser.error("--count must be at least 1")

@@ -1,4 +1,4 @@
-"""What the command lines of the jobs that write totals have in common."""
+"""The common command line of the jobs that write totals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rmqio.start import StartFrom
 
 
 def make_parser(name: str, description: str, epilog: str, *, source: str) -> argparse.ArgumentParser:
-    """With the options of every such job; `source` says what the source topic holds."""
+    """Return a parser with the options of every such job; `source` says what the source topic holds."""
     parser = argparse.ArgumentParser(
         prog=name,
         description=description,
@@ -38,13 +38,13 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
     add("--name_server", metavar="HOST:PORT", help=f"default: the environment variable {NAME_SERVER_VARIABLE}")
     add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
-    add("--consumer_group", metavar="GROUP", help="whose offsets are committed, to be looked at")
+    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, for monitoring")
     add(
         "--start",
         type=parse_start,
         default=StartFrom.earliest(),
         metavar="WHERE",
-        help="earliest (default), latest, timestamp:TIME or group[:earliest|latest|error]; at first start only",
+        help="earliest (default), latest, timestamp:TIME or group[:earliest|latest|error]; for the first start only",
     )
     add(
         "--stop",
@@ -52,7 +52,7 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
         metavar="WHERE",
         help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
     )
-    add("-v", "--verbose", action="store_true", help="tracebacks, and what Beam tells")
+    add("-v", "--verbose", action="store_true", help="log what Beam does, and show tracebacks of failures")
     security.add_arguments(parser)
     return parser
 
@@ -65,12 +65,12 @@ def run_job(
     source: str,
     check: Callable[[PipelineOptions, argparse.Namespace], None] = lambda options, arguments: None,
 ) -> int:
-    """Run the job of a command line; the exit status. `check` raises `LocalError` for options that will not do."""
+    """Run the job of a command line and return the exit status. `check` raises `LocalError` for bad options."""
     arguments, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     try:
         found = pipeline_options(rest)
         if unknown := unknown_flags(found):
-            raise LocalError(f"unknown option {', '.join(unknown)}; --help shows the job's own")
+            raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the job's own options")
         if arguments.source_topic == arguments.sink_topic:
             raise LocalError(f"{arguments.source_topic!r} is both read and written; that would never end")
         security.from_arguments(arguments)
@@ -90,25 +90,27 @@ def run_job(
 
 
 def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = None) -> dict[str, Any]:
-    """What reads and writes are told of the cluster. `client_factory`: another way to make clients, for tests."""
+    """Return the arguments that tell reads and writes the cluster. `client_factory` replaces the clients in tests."""
     if client_factory is not None:
         return {"client_factory": client_factory}
     return {"name_server": arguments.name_server, "security": security.from_arguments(arguments)}
 
 
 def id_of(*parts: Any) -> str:
-    """The unique id of a message that these values tell from all others."""
+    """Return the unique id of the message that these values identify."""
     text = json.dumps(parts, default=str, ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
 
 
 def run_of(pipeline: beam.Pipeline) -> str:
-    """Part of the ids of totals: of a run that ends, text of its own, since the group's next run makes other totals of
-    the same keys and windows. Empty of a stream, whose ids are the same when it goes on from its checkpoint.
+    """Return the part of a total's id that identifies the run.
+
+    It is random for a run that ends, since the group's next run makes other totals of the same keys and windows. It is
+    empty for a stream, whose ids must stay the same when it resumes from its checkpoint.
     """
     return "" if pipeline.options.view_as(StandardOptions).streaming else uuid.uuid4().hex
 
 
 def refuse(failed: FailedMessage) -> Any:
-    """Fail the pipeline: a total that is not written is not to be forgotten."""
+    """Fail the pipeline: a total that was not written must not be forgotten."""
     raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")

@@ -1,4 +1,4 @@
-"""What each customer has ordered in windows of event time: Avro in, of two versions of a schema, and Avro out.
+"""Totals per customer in event-time windows: reads Avro orders of two schema versions, writes Avro totals.
 
 python pipelines/orders_avro.py --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/totals \
     --name_server=127.0.0.1:9876 --source_topic=orders --sink_topic=totals
@@ -29,22 +29,23 @@ from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
 _DESCRIPTION: Final = """\
-Read orders from a RocketMQ topic, count them and sum their amounts by customer in tumbling windows of event time, and
-write the totals to another topic when a window is over.
+Read orders from a RocketMQ topic, count them and sum their amounts by customer in tumbling event-time windows, and
+write the totals to another topic when a window closes.
 
-Orders are Avro single objects (C3 01, a fingerprint, the value) of any version of shop.Order, totals such of
-shop.CustomerTotal: `python -m rmqio.schemas list` shows them. The customer is a total's key.
+Orders are Avro single objects (C3 01, a fingerprint, the value) of any version of shop.Order; totals are single objects
+of shop.CustomerTotal. `python -m rmqio.schemas list` shows the schemas. The key of a total is the customer.
 """
 _EPILOG: Final = """\
-Other options go to Beam and its runner; --report shows what that makes of the job, and ends. With --stop all windows
-are over at the end. What is no order goes to --dead_letter_topic; without one it fails the job.
+Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. With
+--stop, all windows close at the end. Messages that are not orders go to --dead_letter_topic; without it, they fail the
+job.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
 
 
 class Order(NamedTuple):
-    """What is needed of shop.Order."""
+    """The fields of shop.Order that the job needs."""
 
     customer_id: str
     amount: Decimal
@@ -66,13 +67,13 @@ TOTALS: Final = AvroSerializer(schemas.load("customer_total"), framing="single_o
 
 
 def event_time(record: Record) -> int:
-    """Unix milliseconds of an order."""
+    """Return the time of an order in Unix milliseconds."""
     order: Order = ORDERS(record)
     return round(order.created.timestamp() * 1000)
 
 
 class CountAndSum(beam.CombineFn):
-    """(how many, their sum) of amounts."""
+    """Combines amounts into (count, sum)."""
 
     def create_accumulator(self) -> tuple[int, Decimal]:
         return 0, Decimal(0)
@@ -89,26 +90,26 @@ class CountAndSum(beam.CombineFn):
 
 
 def to_pair(order: Order) -> tuple[str, Decimal]:
-    """Customer and amount."""
+    """Return customer and amount."""
     return order.customer_id, order.amount
 
 
 def to_total(found: tuple[str, tuple[int, Decimal]], window: Any = beam.DoFn.WindowParam) -> CustomerTotal:
-    """Of a customer and a window."""
+    """Return the total of a customer in a window."""
     customer, (number, amount) = found
     start, end = (dt.datetime.fromtimestamp(each.micros // 10**6, dt.UTC) for each in (window.start, window.end))
     return CustomerTotal(customer, start, end, number, amount)
 
 
 def total_id(run: str, total: CustomerTotal) -> str:
-    """A window of a customer is over once in a run, so these two tell a total from all others."""
+    """Return a unique id: a customer's window closes once in a run, so customer and window identify a total."""
     return job.id_of(run, total.customer_id, total.start, total.end)
 
 
 def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
-    """Wire the job. `client_factory`: another way to make clients, for tests."""
+    """Wire the job. `client_factory` replaces the clients in tests."""
     at = where(arguments, client_factory)
     read = ReadFromRocketMQ(
         arguments.source_topic,
@@ -135,22 +136,22 @@ def build(
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, without the options that go to Beam."""
+    """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("orders_avro.py", _DESCRIPTION, _EPILOG, source="orders")
     add = parser.add_argument
     add("--window_s", type=int, default=60, help="length of a window in seconds. Default: 60")
-    add("--lateness_ms", type=int, default=5_000, help="how much later than others an order may come. Default: 5000")
-    add("--dead_letter_topic", metavar="TOPIC", help="for what is no order; must exist")
+    add("--lateness_ms", type=int, default=5_000, help="how far out of order an order may arrive. Default: 5000")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not orders; must exist")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line; the exit status."""
+    """Run the job of a command line and return the exit status."""
     return run_job(make_parser(), build, argv, source="orders")
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Import it under its own name, so that other processes can find the functions sent to them.
     from rmqio.pipelines import orders_avro
 
     sys.exit(orders_avro.main())

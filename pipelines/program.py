@@ -1,4 +1,4 @@
-"""A pipeline as a Unix program: exit statuses, one line on stderr instead of a traceback, counts from metrics."""
+"""Runs a pipeline as a Unix program: exit statuses, one line on stderr instead of a traceback, counts from metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED: Final = 1
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-# How our errors look inside the text that a runner makes of a worker's failure, and what Beam adds.
+# How our errors look in a runner's text about a worker's failure, and what Beam appends.
 _OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
 _WHERE: Final = re.compile(r" \[while running '.*", re.DOTALL)
 
@@ -37,12 +37,12 @@ def run_program(
     *,
     verbose: bool = False,
 ) -> int:
-    """Build and run a pipeline, wait for its end, print the summary of its result on stdout; the exit status.
+    """Build and run a pipeline, wait for its end, print the summary of its result, and return the exit status.
 
-    With `--report` it is only built, and what its runner does with it printed.
+    With `--report`, it only builds the pipeline and prints the runner's report.
 
-    Failures that a user can do something about are one line on stderr, `verbose` adds the traceback. Others (bugs)
-    leave as they are. On Ctrl-C a runner that works elsewhere is told to cancel the job.
+    Failures that a user can fix are one line on stderr; `verbose` adds the traceback. Others (bugs) propagate. On
+    Ctrl-C, a job that runs elsewhere is cancelled.
     """
     set_up_logging(verbose)
     try:
@@ -50,7 +50,7 @@ def run_program(
         build(pipeline)
         if options.view_as(ReportOptions).report:
             return _report(name, pipeline)
-    except (LocalError, ImportError, AttributeError, ValueError) as error:  # a runner's class that is not there, too
+    except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)
     result = None
     try:
@@ -58,13 +58,13 @@ def run_program(
         state = result.wait_until_finish()
     except KeyboardInterrupt:
         if result is not None:
-            with contextlib.suppress(KeyboardInterrupt):  # again: who asks twice does not want to wait
+            with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: do not wait
                 result.cancel()
         return _end(name, INTERRUPTED, "interrupted")
     except Refused as error:
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)
     except (RmqioError, RuntimeError) as error:
-        if str(error).startswith("KeyboardInterrupt"):  # Ctrl-C inside a DoFn of the in-process runner, as Beam has it
+        if str(error).startswith("KeyboardInterrupt"):  # Beam: Ctrl-C inside a DoFn of the in-process runner
             return _end(name, INTERRUPTED, "interrupted")
         return _end(name, FAILED, failure_text(error), verbose=verbose)
     if state is not None and state != PipelineState.DONE:
@@ -77,7 +77,7 @@ def _report(name: str, pipeline: beam.Pipeline) -> int:
     runner = pipeline.runner
     if not hasattr(runner, "report"):
         raise LocalError(
-            f"--report says nothing of {type(runner).__name__}: take DirectRunner, SparkRunner or FlinkRunner"
+            f"--report does not support {type(runner).__name__}: use DirectRunner, SparkRunner or FlinkRunner"
         )
     proto = pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
     report = runner.report(proto, pipeline.options)
@@ -86,7 +86,7 @@ def _report(name: str, pipeline: beam.Pipeline) -> int:
 
 
 def set_up_logging(verbose: bool) -> None:
-    """Warnings on stderr; with `verbose` also what Beam tells."""
+    """Log warnings on stderr; with `verbose`, also what Beam does."""
     logging.basicConfig()
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
     # Beam logs each failure of a DoFn with its traceback, in several places, and then raises it as well.
@@ -99,15 +99,15 @@ def set_up_logging(verbose: bool) -> None:
 
 
 def _is_no_message_of_a_job(record: logging.LogRecord) -> bool:
-    """What a job server says of a job that fails Beam logs without a logger's name, and raises it as well."""
+    """Drop a job server's messages about a failed job: Beam logs them without a logger's name, and raises them too."""
     return not (record.name == "root" and record.module == "portable_runner")
 
 
 def failure_text(error: Exception) -> str:
-    """The line that says what is the matter.
+    """Return the line that explains a failure.
 
-    A failure in a worker comes as our error with an addition of Beam's, or as a `RuntimeError` of which only the text
-    tells what it was: with the error's full name, in the last line of a traceback, or deep in a runner's account.
+    A failure in a worker arrives as our error with text that Beam appends, or as a `RuntimeError` of which only the
+    text says what it was: with the error's full name, in the last line of a traceback, or deep in a runner's report.
     """
     if isinstance(error, RmqioError):
         return " ".join(_WHERE.sub("", str(error)).split())  # a broker's remark may have several lines
@@ -119,7 +119,7 @@ def failure_text(error: Exception) -> str:
 
 
 def count(result: Any, name: str, *, step: str = "") -> int:
-    """The sum of a counter over the steps whose label contains `step`; runners spell labels differently."""
+    """Return the sum of a counter over the steps whose label contains `step`; runners spell labels differently."""
     found = result.metrics().query(MetricsFilter().with_name(name))["counters"]
     wanted = _plain(step)
     return sum((counter.result or 0) for counter in found if wanted in _plain(counter.key.step))

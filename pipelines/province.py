@@ -38,11 +38,11 @@ _PARSE: Final = JsonDeserializer()
 _FORMAT: Final = JsonSerializer(key_fields=("id",))
 
 Province = tuple[str, dict[str, Any]]
-"""The unique id of the message that it comes from, and `{"id": ..., "province": ...}`."""
+"""The unique id of the source message, and `{"id": ..., "province": ...}`."""
 
 
 class BadAddress(SerdeError):
-    """Input that has no province to take. `kind` is one of a few fixed texts, to count by."""
+    """Input without a usable province. `kind` is one of a few fixed texts, used for counting."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(kind, detail)
@@ -53,7 +53,7 @@ class BadAddress(SerdeError):
 
 
 def take_province(record: Record) -> Province:
-    """The province of one address. Raises `BadAddress`."""
+    """Return the province of one address. Raises `BadAddress`."""
     try:
         found = _PARSE(record)
     except SerdeError as error:
@@ -68,17 +68,17 @@ def take_province(record: Record) -> Province:
         raise BadAddress("no address", "it must be text")
     province = province_of(address)
     if province is None:
-        raise BadAddress("no province", "the address begins with none")
+        raise BadAddress("no province", "the address does not begin with one")
     return record.message_id, {"id": number, "province": province}
 
 
 def to_message(province: Province) -> Message:
-    """The message for the sink: JSON, with the id as its key too."""
+    """Return the message for the sink: JSON, with the id as its key too."""
     return _FORMAT(province[1])
 
 
 class TakeProvince(beam.DoFn):
-    """`take_province` on each record; what is bad goes to the output "bad" as `ReadFailure`, and is counted."""
+    """Applies `take_province` to each record; bad records are counted and go to the output "bad" as `ReadFailure`."""
 
     def __init__(self) -> None:
         self._addresses = Metrics.counter("province", "addresses")
@@ -97,13 +97,13 @@ class TakeProvince(beam.DoFn):
             yield beam.pvalue.TaggedOutput(_BAD, failure_of_record(element, error))
 
     def finish_bundle(self) -> None:
-        # One line a bundle: a topic full of bad input must not fill the disk with logs.
+        # One line per bundle: a topic full of bad input must not fill the disk with logs.
         if self._kinds:
             _LOGGER.warning("bad input: %s", ", ".join(f"{n} {kind}" for kind, n in self._kinds.most_common()))
 
 
 def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: ClientFactory | None = None) -> None:
-    """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
+    """Wire the job. `client_factory` replaces the clients in tests. Raises `LocalError` for bad options."""
     at: dict[str, Any] = {"name_server": options.name_server, "security": options.security}
     if client_factory:
         at = {"client_factory": client_factory}
@@ -130,8 +130,8 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
         options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), **to
     )
     _ = written.failed | "Provinces refused" >> beam.Map(refuse)
-    # The bad ones have a branch of their own, not one shared with the read's: in-process, Beam runs what follows a
-    # Flatten when the read has ended, which an endless one never does.
+    # Bad records have their own branch, not one shared with the read's failures: in-process, Beam runs the steps after
+    # a Flatten only when the read has ended, and an endless read never ends.
     if options.dead_letter_topic is not None:
         letters = bad | "To dead letters" >> beam.Map(dead_letter).with_output_types(Message)
         written = letters | "Write dead letters" >> WriteToRocketMQ(options.dead_letter_topic, id_fn=letter_id, **to)
@@ -139,23 +139,23 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
 
 
 def leave_out(failure: ReadFailure) -> None:
-    """Log a stored message that is itself broken; the read counts it."""
+    """Log a stored message that is corrupt; the read counts it."""
     _LOGGER.warning("left out %s/%s/%s, offset %s: %s", *failure[:4], failure.error)
 
 
 def refuse(failed: FailedMessage) -> None:
-    """Fail the pipeline: going on would commit offsets of addresses whose province was never written."""
+    """Fail the pipeline, which would otherwise commit offsets of addresses whose province was never written."""
     raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")
 
 
 def refuse_topic(failed: FailedMessage) -> None:
-    """As `refuse`, but only if the topic is at fault; a dead letter that is too large is left out, and logged."""
+    """Like `refuse`, but only if the topic is at fault; a dead letter that is too large is left out and logged."""
     if failed.error in (TopicNotExist.__name__, NoPermission.__name__):
         refuse(failed)
 
 
 def summary(result: Any, options: ProvinceOptions) -> str:
-    """One line about what a finished run has done, from its metrics."""
+    """Summarize a finished run in one line, from its metrics."""
     broken = count(result, "decode_failures")
     bad = count(result, "bad") + broken
     went = f"went to {options.dead_letter_topic}" if options.dead_letter_topic else "left out"
@@ -167,7 +167,7 @@ def summary(result: Any, options: ProvinceOptions) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line; the exit status."""
+    """Run the job of a command line and return the exit status."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
     return run_program(
         "province.py",
@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Import it under its own name, so that other processes can find the functions sent to them.
     from rmqio.pipelines import province
 
     sys.exit(province.main())

@@ -1,4 +1,4 @@
-"""The 34 province-level divisions of China as a table, and which of them a postal address names."""
+"""The 34 province-level divisions of China, and which of them a postal address names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PROVINCES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("澳门特别行政区", ("澳门",)),
 )
 
-# Places of lower rank that begin like the short form of a province in which they do not lie.
+# Lower-level places whose names begin with the short form of a province that they are not part of.
 NOT_PROVINCES: Final = ("河北区", "海南区", "海南州", "海南藏族自治州", "河南县", "河南蒙古族自治县")
 
 _COUNTRY: Final = "中华人民共和国|中国"
@@ -67,10 +67,10 @@ _PATTERN: Final = re.compile(
 
 
 def province_of(address: str) -> str | None:
-    """The official name of the province that the address begins with; None where it begins with none.
+    """Return the official name of the province that the address begins with, or None.
 
-    The country may stand before it, with blanks or commas between. A short form counts ("浙江杭州市" is in 浙江省)
-    unless it is the name of a road ("北京路1号") or of a place of lower rank in `NOT_PROVINCES`.
+    The country may precede it, separated by blanks or commas. A short form counts ("浙江杭州市" is in 浙江省) unless
+    it is part of the name of a road ("北京路1号") or of a lower-level place in `NOT_PROVINCES`.
     """
     found = _PATTERN.match(address)
     return _OFFICIAL[found[1] or found[2]] if found else None

@@ -1,4 +1,4 @@
-"""Sums and counts of orders in windows of event time: reads `{key, amount, time_ms}`, writes totals by key and window.
+"""Sums and counts of orders in event-time windows: reads `{key, amount, time_ms}`, writes totals by key and window.
 
 python pipelines/windowed_orders.py --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/orders \
     --name_server=127.0.0.1:9876 --source_topic=orders --sink_topic=totals
@@ -27,14 +27,14 @@ from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
 _DESCRIPTION: Final = """\
 Read {"key", "amount", "time_ms"} as JSON from a RocketMQ topic, sum and count the amounts of each key in tumbling
-windows of event time, and write {"key", "start_ms", "end_ms", "count", "sum"} to another topic when a window is over.
+event-time windows, and write {"key", "start_ms", "end_ms", "count", "sum"} to another topic when a window closes.
 
-A window is over when an order has come whose time is --lateness_ms behind its end, on each queue; a queue without new
-orders follows the clock. Orders that come later than that are dropped.
+A window closes when each queue has had an order whose time is --lateness_ms after the window's end; a queue without new
+orders follows the clock. Orders that arrive later are dropped.
 """
 _EPILOG: Final = """\
-Other options go to Beam and its runner; --report shows what that makes of the job, and ends. With --stop all windows
-are over at the end.
+Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. With
+--stop, all windows close at the end.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
@@ -42,7 +42,7 @@ _PARSE: Final = JsonDeserializer()
 
 
 class SumAndCount(beam.CombineFn):
-    """(sum, count) of amounts."""
+    """Combines amounts into (sum, count)."""
 
     def create_accumulator(self) -> tuple[float, int]:
         return 0, 0
@@ -59,18 +59,18 @@ class SumAndCount(beam.CombineFn):
 
 
 def event_time(record: Record) -> int:
-    """Unix milliseconds of an order."""
+    """Return the time of an order in Unix milliseconds."""
     return int(_PARSE(record)["time_ms"])
 
 
 def to_pair(record: Record) -> tuple[str, float]:
-    """Key and amount of an order."""
+    """Return key and amount of an order."""
     order = _PARSE(record)
     return str(order["key"]), order["amount"]
 
 
 def to_message(total: tuple[str, tuple[float, int]], window: Any = beam.DoFn.WindowParam) -> Message:
-    """The message for the sink. Its key is that of the orders."""
+    """Return the message for the sink. Its key is that of the orders."""
     key, (amount, number) = total
     body = {
         "key": key,
@@ -83,7 +83,7 @@ def to_message(total: tuple[str, tuple[float, int]], window: Any = beam.DoFn.Win
 
 
 def total_id(run: str, message: Message) -> str:
-    """A window of a key is over once in a run, so these two tell a total from all others."""
+    """Return a unique id: a key's window closes once in a run, so key and window identify a total."""
     total = json.loads(message.body)
     return job.id_of(run, total["key"], total["start_ms"], total["end_ms"])
 
@@ -119,23 +119,23 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, without the options that go to Beam."""
+    """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("windowed_orders.py", _DESCRIPTION, _EPILOG, source="orders")
     add = parser.add_argument
     add("--window_s", type=int, default=10, help="length of a window in seconds. Default: 10")
-    add("--lateness_ms", type=int, default=5_000, help="how much later than others an order may come. Default: 5000")
-    add("--idle_timeout_ms", type=int, default=30_000, help="when a queue without orders follows the clock")
-    add("--offset_commit_interval_ms", type=int, default=5_000, help="how often the group's offsets are committed")
+    add("--lateness_ms", type=int, default=5_000, help="how far out of order an order may arrive. Default: 5000")
+    add("--idle_timeout_ms", type=int, default=30_000, help="after how long a queue without orders follows the clock")
+    add("--offset_commit_interval_ms", type=int, default=5_000, help="how often to commit the group's offsets")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line; the exit status."""
+    """Run the job of a command line and return the exit status."""
     return run_job(make_parser(), build, argv, source="orders")
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Import it under its own name, so that other processes can find the functions sent to them.
     from rmqio.pipelines import windowed_orders
 
     sys.exit(windowed_orders.main())

@@ -1,12 +1,12 @@
-"""Running totals of words: reads sentences, writes `{word, count}`, again and again as the counts grow.
+"""Running totals of words: reads sentences, writes `{word, count}` again and again as the counts grow.
 
 python pipelines/word_count.py --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/words \
     --name_server=127.0.0.1:9876 --source_topic=sentences --sink_topic=totals
 
-What is promised: the totals of a word go to one queue, by its sharding key. On Spark a micro-batch writes at most one
-total of a word, and is over before the next one begins, so they come in order: in its queue a word's count never falls,
-and the last one is the newest. What a run had written but not committed when it was killed is written again, with the
-same counts. Beam itself keeps no order between bundles: behind another runner, or when queues were added to the topic,
+The job guarantees that the totals of a word go to one queue, by its sharding key. On Spark, a micro-batch writes at
+most one total of a word and ends before the next one begins, so totals are in order: in its queue, a word's count never
+falls, and the last one is the newest. Totals that a killed run had written but not committed are written again, with
+the same counts. Beam itself keeps no order between bundles: on another runner, or after queues were added to the topic,
 take the greatest count, which is always the newest.
 """
 
@@ -42,33 +42,33 @@ _LOGGER = logging.getLogger(__name__)
 
 _DESCRIPTION: Final = """\
 Read sentences (UTF-8 text) from a RocketMQ topic, count their words, and write {"word", "count"} as JSON to another
-topic: how often the word has come so far. The message's key and sharding key are the word, so the totals of a word are
-in one queue, the newest last. A run that ends has written the complete ones; without --streaming once, at its end.
+topic: how often the word has occurred so far. The word is the key and the sharding key of the message, so all totals of
+a word are in one queue, the newest last. A run that ends writes the final totals; without --streaming, only those.
 
-Words are letters, digits and underscores of any script, with apostrophes (' or U+2019) inside, without regard to case:
+Words are letters, digits and underscores of any script, with apostrophes (' or U+2019) inside, regardless of case:
 "Don't" and "DON'T" are one word, and so is a run of Chinese without spaces. Messages that are not UTF-8 and words of
 more than 255 characters are left out, counted and logged.
 """
 _EPILOG: Final = """\
-Other options go to Beam and its runner. Running totals need one that streams: --runner=SparkRunner --streaming. Started
-again with the same --checkpoint_dir it goes on counting where it was, and first writes the totals that were still to
-come when it was stopped, or ended by --available_now. --report shows what the runner makes of it all, and ends.
+Other options go to Beam and its runner. Running totals need one that streams: --runner=SparkRunner --streaming. After a
+restart with the same --checkpoint_dir, the job resumes counting. It first writes the totals that were pending when it
+was stopped or --available_now ended it. --report shows how the runner handles the pipeline, without running it.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
 _WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
 _LONGEST: Final = 255
-"""A word has to fit into the properties of a message, twice; what is longer than this is none anyway."""
+"""A word must fit into the properties of a message, twice; anything longer is not a word anyway."""
 
 
 def words(sentence: str) -> list[str]:
-    """The words of a sentence, each as often as it comes."""
-    # Split first: case folding makes marks of some letters, which are in no word
+    """Return the words of a sentence, each as often as it occurs."""
+    # Split first: case folding turns some letters into marks, which belong to no word
     return [word.casefold() for word in _WORD.findall(sentence)]
 
 
 class SplitWords(beam.DoFn):
-    """The words of each message. What is bad is left out, counted, and logged once a bundle."""
+    """Yields the words of each message. Bad input is left out, counted, and logged once per bundle."""
 
     def __init__(self) -> None:
         self._not_utf8 = Metrics.counter("word_count", "not_utf8")
@@ -100,14 +100,14 @@ class SplitWords(beam.DoFn):
 
 
 def to_message(total: tuple[str, int]) -> Message:
-    """The message for the sink."""
+    """Return the message for the sink."""
     word, number = total
     body = json.dumps({"word": word, "count": number}, ensure_ascii=False)
     return Message(body.encode(), keys=(word,), sharding_key=word)
 
 
 def total_id(run: str, message: Message) -> str:
-    """The counts of a word only grow in a run: one that comes again is the same total."""
+    """Return a unique id. A word's counts only grow in a run, so an equal count is the same total."""
     total = json.loads(message.body)
     return job.id_of(run, total["word"], total["count"])
 
@@ -115,7 +115,7 @@ def total_id(run: str, message: Message) -> str:
 def build(
     pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
 ) -> None:
-    """Wire the job. `client_factory`: another way to make clients, for tests. Raises `LocalError` for bad options."""
+    """Wire the job. `client_factory` replaces the clients in tests. Raises `LocalError` for bad options."""
     at = where(arguments, client_factory)
     read = ReadFromRocketMQ(
         arguments.source_topic,
@@ -126,7 +126,7 @@ def build(
     )
     found = pipeline | "Read sentences" >> read | "Words" >> beam.ParDo(SplitWords()).with_output_types(str)
     if pipeline.options.view_as(StandardOptions).streaming:
-        # Elsewhere a shuffle waits for its whole input, and Beam's in-process runner has no clock for such a trigger
+        # In batch, a shuffle waits for its whole input, and Beam's in-process runner has no clock for such a trigger
         found = found | "Again and again" >> beam.WindowInto(
             GlobalWindows(),
             trigger=Repeatedly(AfterProcessingTime(arguments.every_ms // 1000)),
@@ -140,27 +140,27 @@ def build(
 
 
 def parse_every(text: str) -> int:
-    """Milliseconds, in whole seconds: Beam's Python SDK has no fractions of them in a trigger."""
+    """Parse milliseconds, in whole seconds: triggers of Beam's Python SDK take no fractions of a second."""
     if not (text.isascii() and text.isdigit() and int(text) % 1000 == 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 1000 milliseconds, as Beam's triggers need it")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 1000 milliseconds, which Beam's triggers need")
     return int(text)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, without the options that go to Beam."""
+    """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("word_count.py", _DESCRIPTION, _EPILOG, source="sentences")
     parser.add_argument(
         "--every_ms",
         type=parse_every,
         default=1_000,
         metavar="MS",
-        help="with --streaming: a word's total is written at most this often; whole seconds. Default: 1000",
+        help="with --streaming, write a word's total at most this often; whole seconds. Default: 1000",
     )
     return parser
 
 
 def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> None:
-    """Raises `LocalError` where no total would ever be written."""
+    """Raises `LocalError` if no total would ever be written."""
     given = options.view_as(StandardOptions)
     if given.streaming and given.runner == IN_PROCESS_RUNNER:
         raise LocalError("DirectRunner does not stream; give --stop without --streaming, or another runner")
@@ -169,12 +169,12 @@ def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line; the exit status."""
+    """Run the job of a command line and return the exit status."""
     return run_job(make_parser(), build, argv, source="sentences", check=check_runner)
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Import it under its own name, so that other processes can find the functions sent to them.
     from rmqio.pipelines import word_count
 
     sys.exit(word_count.main())

@@ -1,6 +1,6 @@
-"""Apache RocketMQ for Apache Beam, in Python: read from it, write to it, on any runner.
+"""Apache RocketMQ for Apache Beam, in Python: read from it and write to it, on any runner.
 
-Public names resolve on first use (PEP 562), so that `import rmqio.runners.spark` alone pulls in nothing else.
+Public names are resolved on first use (PEP 562), so that `import rmqio.runners.spark` alone imports nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of servers: what is one, and patterns of those that may be connected to."""
+"""Addresses of servers: parsing, and patterns of the addresses that may be connected to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from rmqio.errors import LocalError
 
 _NAME: Final = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
-"""Of a host, also as IPv4. Nothing else: what stops at another character than we do would connect elsewhere."""
+"""A host, also as IPv4, and nothing else: code that stops at another character than we do would connect elsewhere."""
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%[\w.-]{1,32})?", re.ASCII)
-"""`ipaddress` takes anything for a scope, also what ends a name for who resolves it."""
+"""`ipaddress` accepts any scope, including characters that end a name for the resolver."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
 _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
@@ -29,7 +29,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def is_host(text: str) -> bool:
-    """Whether it is a name or an IP address (IPv6 without brackets)."""
+    """Whether the text is a name or an IP address (IPv6 without brackets)."""
     if ":" in text:
         return _IPV6.fullmatch(text) is not None and _ip(text) is not None
     try:
@@ -45,13 +45,13 @@ def join_address(host: str, port: int | str) -> str:
 
 
 def canonical_host(host: str) -> str:
-    """One form for each host: no brackets, small letters, IPv6 as short as it gets."""
+    """One form per host: no brackets, lower case, IPv6 in its shortest form."""
     bare = host.removeprefix("[").removesuffix("]").lower()
     return str(_ip(bare) or bare) if ":" in bare else bare
 
 
 def split_port(text: str) -> tuple[str, str | None]:
-    """Host and port of what may have no port. An IPv6 address with one is in brackets."""
+    """Host and port of a text in which the port is optional. An IPv6 address with a port is in brackets."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         is_whole = bracket and ":" in host and (not rest or rest[0] == ":")
@@ -63,7 +63,7 @@ def split_port(text: str) -> tuple[str, str | None]:
 
 
 class AddressPattern(NamedTuple):
-    """A network, or a host and perhaps a port, in which `*` stands for anything and nothing else is special."""
+    """A network, or a host and an optional port, in which `*` matches anything and nothing else is special."""
 
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
     host: str
@@ -71,26 +71,26 @@ class AddressPattern(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AddressPattern:
-        """Raises `LocalError`."""
+        """Parses one pattern. Raises `LocalError`."""
         if "/" in text:
             try:
                 return cls(ipaddress.ip_network(text), "", None)
             except ValueError as error:
-                raise LocalError(f"allowed_addresses: {text!r} is no network: {error}") from error
+                raise LocalError(f"allowed_addresses: {text!r} is not a network: {error}") from error
         host, port = split_port(text)
         if not _HOST_PATTERN.fullmatch(host) or (port is not None and not _PORT_PATTERN.fullmatch(port)):
             raise LocalError(
-                f"allowed_addresses: {text!r} is no host, host:port or network; * stands for anything in the first two"
+                f"allowed_addresses: {text!r} is not a host, host:port or network; * matches anything in the first two"
             )
         return cls(None, canonical_host(host), port)
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether an address is one of these."""
+        """Whether the pattern matches an address."""
         host = canonical_host(host)
         if "%" not in self.host:
-            host = host.partition("%")[0]  # the scope of an IPv6 address says by which interface, not to whom
+            host = host.partition("%")[0]  # the scope of an IPv6 address is the interface, not the target
         if self.network is not None:
-            # Never a name: what it resolves to may change between this check and the connection.
+            # Never a name: its address can change between this check and the connection.
             ip = _ip(host)
             return ip is not None and ip in self.network
         if self.port is not None and not _glob(self.port, str(port)):

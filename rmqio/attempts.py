@@ -1,7 +1,7 @@
-"""What a runner knows of the bundles that it runs, told to whoever writes in them.
+"""What a runner knows about the bundles that it runs, for the transforms that write in them.
 
-A runner that says nothing leaves `current()` None: then a bundle may be a repeat if it is the first of its DoFn's
-instance, since what fails is begun anew with new instances.
+If a runner sets nothing, `current()` is None. A bundle may then be a repeat if it is the first of its DoFn instance,
+because failed work is always restarted with new instances.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Of the bundles that run now."""
+    """The attempt to which the current bundles belong."""
 
     may_be_repeat: bool
     """Whether an earlier attempt may have sent some of what these bundles send."""
     commits_together: bool = False
-    """Whether all bundles of all workers that run at the same time are committed by one commit, before the next ones
-    begin; finalizers run after that."""
+    """Whether one commit covers all bundles that run at the same time on all workers, before the next ones start.
+    Finalizers run after that commit."""
 
 
 _current: ContextVar[Attempt | None] = ContextVar("rmqio_attempt", default=None)
 
 
 def current() -> Attempt | None:
-    """Of the bundles that this thread runs; None: the runner does not say."""
+    """The attempt of the bundles that this thread runs; None: the runner does not report it."""
     return _current.get()
 
 
 @contextmanager
 def running(attempt: Attempt) -> Iterator[None]:
-    """For runners: what is run inside is of this attempt."""
+    """For runners: code in this context belongs to the attempt."""
     token = _current.set(attempt)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Errors of rmqio: one base, and what a retry loop needs to know carried as flags on the class.
+"""Errors of rmqio: one base class, with flags on each class that tell a retry loop what to do.
 
-`BrokerError` subclasses are the registry of response codes (source: ResponseCode.java and RemotingSysResponseCode.java
-of RocketMQ 5.5.0). A retry loop reads `retriable` and `stale_route`; it never lists codes.
+The subclasses of `BrokerError` are the registry of response codes (source: ResponseCode.java and
+RemotingSysResponseCode.java of RocketMQ 5.5.0). A retry loop reads `retriable` and `stale_route`; it never lists codes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 
 
 class RmqioError(Exception):
-    """Base of every error that rmqio raises on purpose; anything else that escapes is a bug."""
+    """Base of every error that rmqio raises on purpose; any other exception that escapes is a bug."""
 
     retriable: ClassVar[bool] = False
-    """The same request may succeed later, or at another broker."""
+    """Whether the same request can succeed later, or at another broker."""
     stale_route: ClassVar[bool] = False
-    """The topic's route that we hold is out of date: look it up again first."""
+    """Whether the cached route of the topic is out of date, and must be looked up again first."""
 
 
 class LocalError(RmqioError, ValueError):
@@ -25,21 +25,21 @@ class LocalError(RmqioError, ValueError):
 
 
 class SetupError(LocalError):
-    """How we are to connect cannot be used: credentials, certificates, addresses. Nothing was sent.
+    """The connection settings are unusable: credentials, certificates, addresses. Nothing was sent.
 
-    No message is at fault, so none may be dropped for it.
+    No message is at fault, so no message may be dropped because of it.
     """
 
 
 class WireError(RmqioError):
-    """The peer's bytes break the protocol. The stream can no longer be trusted: the connection is closed."""
+    """The peer's bytes violate the protocol. The stream can no longer be trusted, so the connection is closed."""
 
 
 class CorruptMessage(WireError):
     """A stored message that cannot be decoded: truncated, bad CRC, unknown compression, too large when decompressed.
 
-    `topic`, `broker`, `queue_id` and `queue_offset` are its coordinates as far as known (else None or -1), `raw` its
-    bytes as received, and `next_offset` the first offset behind it where that is known (else None).
+    `topic`, `broker`, `queue_id` and `queue_offset` are its coordinates if known (else None or -1), `raw` its bytes as
+    received, and `next_offset` the first offset after it if known (else None).
     """
 
     def __init__(
@@ -93,27 +93,27 @@ def _rebuild_corrupt_message(
 
 
 class TransportError(RmqioError):
-    """The connection could not be made, or broke. What was in flight has an unknown outcome."""
+    """The connection could not be established, or it broke. Requests in flight have an unknown outcome."""
 
     retriable = True
     stale_route = True
 
 
 class RequestTimeout(TransportError):
-    """No answer in time. The outcome is unknown: a repeated send may store the message twice."""
+    """No answer arrived in time. The outcome is unknown: a repeated send can store the message twice."""
 
 
 class BrokerSilent(TransportError):
-    """The broker has not answered lately and is left alone for a while, so that it holds up no other broker's queues.
+    """The broker has not answered recently. It is skipped for a while, so that it does not delay other brokers' queues.
 
     Nothing was sent.
     """
 
 
 class OffsetOutOfRange(RmqioError):
-    """The wanted offset is not in the queue: deleted by retention, or the topic was cut or made anew.
+    """The wanted offset is not in the queue: retention deleted it, or the topic was truncated or recreated.
 
-    `wanted` is the offset asked for, `available` the range [minimum, next) that the broker holds.
+    `wanted` is the requested offset; the broker holds the range [`minimum`, `maximum`).
     """
 
     def __init__(self, queue: object, wanted: int, minimum: int, maximum: int) -> None:
@@ -123,9 +123,9 @@ class OffsetOutOfRange(RmqioError):
             + (
                 f"{minimum - wanted} messages were deleted by retention before they were read. "
                 if wanted < minimum
-                else "The topic was deleted and made anew, or the broker lost its tail. "
+                else "The topic was deleted and recreated, or the broker lost its tail. "
             )
-            + "Set on_offset_out_of_range='earliest' or 'latest' to go on (the gap is counted), or start elsewhere."
+            + "Set on_offset_out_of_range='earliest' or 'latest' to continue (the gap is counted), or start elsewhere."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -133,17 +133,17 @@ class OffsetOutOfRange(RmqioError):
 
 
 class CommitIgnored(RmqioError):
-    """The broker answered a commit with success and ignored it: an operator's reset of the group's offset is pending.
+    """The broker reported success for a commit, but ignored it: an operator's reset of the group's offset is pending.
 
-    `QueueClient.committed_offset` gives the reset offset. It stays pending, and commits stay ignored, until somebody
-    pulls under the group.
+    `QueueClient.committed_offset` returns the reset offset. The reset stays pending, and commits are ignored, until a
+    pull is sent under the group.
     """
 
     def __init__(self, group: str, queue: object, offset: int) -> None:
         self.group, self.queue, self.offset = group, queue, offset
         super().__init__(
             f"{queue}: the broker ignored the commit of offset {offset} for group {group!r}, because an operator's "
-            "reset of that offset is pending; it stays so until a member of the group pulls"
+            "reset of that offset is pending; it stays pending until a member of the group pulls"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -151,14 +151,14 @@ class CommitIgnored(RmqioError):
 
 
 class OffsetsLost(RmqioError):
-    """The broker jumped over offsets that no filter explains: their file is gone, or a compacted topic dropped them."""
+    """The broker skipped offsets that no filter explains: their file is gone, or a compacted topic dropped them."""
 
     def __init__(self, queue: object, position: int, skipped: int) -> None:
         self.queue, self.position, self.skipped = queue, position, skipped
         super().__init__(
-            f"{queue}: {skipped} offsets behind {position} are missing in what the broker gave: removed by retention "
-            "while they were read, or by compaction. Set on_offset_out_of_range='earliest' or 'latest' to go on behind "
-            "them (they are counted in the metric offsets_skipped)"
+            f"{queue}: {skipped} offsets after {position} are missing in the broker's answer: they were removed by "
+            "retention during the read, or by compaction. Set on_offset_out_of_range='earliest' or 'latest' to "
+            "continue after them (they are counted in the metric offsets_skipped)"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -166,14 +166,14 @@ class OffsetsLost(RmqioError):
 
 
 class GroupOffsetReset(RmqioError):
-    """An operator has reset the group's offset of a queue while it was being read, and that is to be honoured."""
+    """An operator has reset the group's offset of a queue while it was being read, and `on_group_reset` is "honour"."""
 
     def __init__(self, group: str, queue: object, offset: int | None) -> None:
         self.group, self.queue, self.offset = group, queue, offset
         super().__init__(
             f"{queue}: the offset of group {group!r} was reset to {offset} while it was being read. Start the pipeline "
-            "anew, without its checkpoint, with StartFrom.group_offsets() to go on there; or set "
-            "on_group_reset='refuse' to keep reading where this was"
+            "again, without its checkpoint, with StartFrom.group_offsets() to continue there; or set "
+            "on_group_reset='refuse' to keep reading at the current position"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -181,13 +181,13 @@ class GroupOffsetReset(RmqioError):
 
 
 class SerdeError(RmqioError):
-    """A body that does not deserialize, or an element that does not serialize. Goes to the error output."""
+    """A body cannot be deserialized, or an element cannot be serialized. It goes to the error output."""
 
 
 class BrokerError(RmqioError):
     """The broker or name server answered with a code other than success.
 
-    `code` is the response code, `remark` the server's text (may hold a Java exception), `request` what was asked.
+    `code` is the response code, `remark` the server's text (which can be a Java exception), `request` the request.
     """
 
     name: ClassVar[str] = "UNKNOWN"
@@ -222,7 +222,7 @@ def _define(
     return cls
 
 
-# SYSTEM_ERROR is retried although a send may have been stored: at least once, never lost (PROTOCOL: "usually no").
+# SYSTEM_ERROR is retried although a send may have been stored: at least once, never lost.
 BrokerSystemError = _define(1, "SYSTEM_ERROR", title="BrokerSystemError", retriable=True)
 SystemBusy = _define(2, "SYSTEM_BUSY", retriable=True)
 RequestCodeNotSupported = _define(3, "REQUEST_CODE_NOT_SUPPORTED")
@@ -233,7 +233,7 @@ FlushSlaveTimeout = _define(12, "FLUSH_SLAVE_TIMEOUT")
 MessageIllegal = _define(13, "MESSAGE_ILLEGAL")
 ServiceNotAvailable = _define(14, "SERVICE_NOT_AVAILABLE", retriable=True, stale_route=True)
 VersionNotSupported = _define(15, "VERSION_NOT_SUPPORTED")
-# Java's producer retries NO_PERMISSION at another broker; a refused credential is refused everywhere, so we do not.
+# Java's producer retries NO_PERMISSION at another broker. We do not: a refused credential is refused everywhere.
 NoPermission = _define(16, "NO_PERMISSION")
 TopicNotExist = _define(17, "TOPIC_NOT_EXIST", stale_route=True)
 TopicExistAlready = _define(18, "TOPIC_EXIST_ALREADY")
@@ -251,7 +251,7 @@ InvalidParameter = _define(29, "INVALID_PARAMETER")
 
 
 class QueueNotExist(BrokerError):
-    """Code 29 for a send to a queue that the broker does not have, or not any more: an operator took it away."""
+    """Code 29 for a send to a queue that the broker does not have, or no longer has: an operator removed it."""
 
     name = InvalidParameter.name
     number = InvalidParameter.number
@@ -266,7 +266,7 @@ GoAway = _define(1500, "GO_AWAY", retriable=True, stale_route=True)
 
 
 _ILLEGAL_QUEUE: Final = re.compile(r"request queueId\[-?\d+\] is illegal")
-"""Of AbstractSendMessageProcessor, which uses the code for other parameters too."""
+"""The remark of AbstractSendMessageProcessor, which also uses the code for other parameters."""
 
 
 def broker_error(code: int, remark: str | None, request: str) -> BrokerError:

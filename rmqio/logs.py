@@ -1,7 +1,7 @@
-"""Logs as one JSON object a line. Of an event only names from a fixed list come out: never a body or a secret.
+"""Logs as one JSON object per line. Only fields from a fixed list are written: never a body or a secret.
 
-The loggers of this library are all below `rmqio`. What is logged names queues, offsets, groups and errors; a formatter
-finds them among the arguments of a log call, and in its `extra=event(...)`.
+All loggers of this library are below `rmqio`. Log messages name queues, offsets, groups and errors. The formatter
+finds them in the arguments of a log call, and in its `extra=event(...)`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.model import MessageQueue
 
 VARIABLE: Final = "RMQIO_LOG"
-"""`json`: workers log as `configure()` says. A level may follow: `json:DEBUG`."""
+"""`json`: workers log as with `configure()`. A level can follow: `json:DEBUG`."""
 FIELDS: Final = ("topic", "broker", "queue_id", "offset", "group", "count", "error")
-"""What an event may say, in this order."""
+"""The fields that an event can have, in this order."""
 _EXTRA: Final = "rmqio"
 _LOGGER: Final = logging.getLogger("rmqio")
 
@@ -34,7 +34,7 @@ def event(
     count: int | None = None,
     error: Exception | str | None = None,
 ) -> dict[str, Any]:
-    """The `extra` of a log call. Of an error only its class is a field; its text belongs into the message."""
+    """The `extra` of a log call. The field of an error is its class; its text belongs in the message."""
     fields: dict[str, Any] = {"topic": topic, "offset": offset, "group": group, "count": count}
     if queue is not None:
         fields.update(_of_queue(queue))
@@ -44,7 +44,7 @@ def event(
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, what is known of `FIELDS`, and
+    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, the known `FIELDS`, and
     `exception`, the traceback.
     """
 
@@ -66,11 +66,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: int | str = logging.INFO, *, json: bool = True, stream: TextIO | None = None) -> logging.Handler:
-    """Let the library's loggers write to `stream` (None: stderr), and nowhere else; the handler.
+    """Make the library's loggers write to `stream` (None: stderr), and nowhere else. Returns the handler.
 
-    Called again, it replaces the handler that it added before, and no other. `json=False`: lines for people. For the
-    logs of a whole program give a `JsonFormatter` to a handler of its own. Raises `LocalError` for a level that there
-    is not.
+    Another call replaces the handler that this function added before, and no other. `json=False`: plain text lines. To
+    format the logs of a whole program, set a `JsonFormatter` on a handler of your own. Raises `LocalError` for an
+    unknown level.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(
@@ -79,7 +79,7 @@ def configure(level: int | str = logging.INFO, *, json: bool = True, stream: Tex
     try:
         _LOGGER.setLevel(level)
     except (ValueError, TypeError) as error:
-        raise LocalError(f"level is {level!r}; it must be one of logging's, as INFO") from error
+        raise LocalError(f"level is {level!r}; it must be a level of logging, e.g. INFO") from error
     for known in _LOGGER.handlers[:]:
         if getattr(known, "is_of_rmqio", False):
             _LOGGER.removeHandler(known)
@@ -90,7 +90,7 @@ def configure(level: int | str = logging.INFO, *, json: bool = True, stream: Tex
 
 
 def configure_from_environment() -> None:
-    """As RMQIO_LOG says. What it says wrongly is a warning: a job does not fail for its logs."""
+    """Configures logs as RMQIO_LOG says. An invalid value causes a warning: a job does not fail because of its logs."""
     kind, _, level = os.environ.get(VARIABLE, "").partition(":")
     if not kind:
         return
@@ -108,7 +108,7 @@ def _of_queue(queue: MessageQueue) -> dict[str, Any]:
 
 
 def _of_arguments(arguments: object) -> dict[str, Any]:
-    """The first queue and the first error of ours that a log call names."""
+    """The first queue and the first `RmqioError` among the arguments of a log call."""
     found: dict[str, Any] = {}
     for each in arguments if isinstance(arguments, tuple) else ():
         if isinstance(each, MessageQueue) and "topic" not in found:

@@ -1,4 +1,4 @@
-"""`LookBack`: how a writer that may repeat work finds out what is in the sink already."""
+"""`LookBack`: how a writer that may repeat work finds out which messages the sink already has."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rmqio.errors import LocalError
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A writer that may repeat what an earlier one has sent reads the ids in the sink first, and sends only the rest.
+    """A writer that may repeat an earlier one's work first reads the ids in the sink, and sends only missing messages.
 
-    For `WriteToRocketMQ(exactly_once=LookBack(group="..."))`. See docs/write.md for its conditions.
+    For `WriteToRocketMQ(exactly_once=LookBack(group="..."))`. See docs/write.md for the conditions.
 
     Args:
-      group: a consumer group of the sink, in whose offsets the broker keeps from where to look back. It is of one
-        writing pipeline, and nobody else may commit to it. None: the write's producer group, if that is given.
+      group: a consumer group of the sink. Its offsets are the positions where a look-back starts. The group belongs to
+        one writing pipeline, and nobody else may commit to it. None: the write's producer group, if that is given.
       since: look back at least to this time (Unix milliseconds, or a datetime with a time zone), by the broker's clock.
-        For a bounded pipeline that is started again by hand: each process looks then, whatever its runner says. None:
-        from when the pipeline was built.
-      redo_within_s: within this time after a restart, all that was sent and not committed before it comes again. Until
+        For a bounded pipeline that you start again by hand: each process then looks back, whatever its runner reports.
+        None: look back to when the pipeline was built.
+      redo_within_s: after a restart, everything that was sent but not committed comes again within this time. Until
         then the position does not move. Runners that commit all work together (Spark) do not need it.
-      outage_timeout_s: how long a send whose outcome is not known waits for its broker before the bundle fails.
-      max_messages: look back at most at so many, at about 27 bytes each; more is an error.
+      outage_timeout_s: how long a send with an unknown outcome waits for its broker before the bundle fails.
+      max_messages: maximum number of messages to look back at, at 24 to 37 bytes each; more is an error.
     """
 
     group: str | None = None
@@ -44,7 +44,7 @@ class LookBack:
         for name in ("redo_within_s", "outage_timeout_s", "max_messages"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise LocalError(f"LookBack.{name} is {value!r}; it must be a number of more than 0")
+                raise LocalError(f"LookBack.{name} is {value!r}; it must be a number greater than 0")
         if not isinstance(self.max_messages, int):
             raise LocalError(f"LookBack.max_messages is {self.max_messages!r}; it must be a whole number")
         if self.since_ms is not None and self.since_ms < 0:

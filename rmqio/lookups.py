@@ -1,7 +1,7 @@
-"""Strategies resolved for many queues at once: their queries travel together, in as few rounds as one queue needs.
+"""Resolves strategies for many queues at once: their queries are sent together, in as few rounds as one queue needs.
 
-A strategy is written for one queue and a blocking `OffsetLookup`. Here it gets the answers that are known already. When
-it asks for another one it is stopped, and started again when one look has answered the queries of all queues.
+A strategy is written for one queue and a blocking `OffsetLookup`. Here it gets the answers that are already known. When
+it asks for another one, it is stopped, and called again after one look-up has answered the queries of all queues.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rmqio.model import MessageQueue
 
 T = TypeVar("T")
 _MOST_ROUNDS = 10
-"""A strategy takes two or three; one that never comes to an end is a bug."""
+"""A strategy needs two or three rounds; one that never finishes is a bug."""
 
 
 class _Unknown(Exception):
-    """The answer to this query is not there yet."""
+    """The answer to this query is not known yet."""
 
     def __init__(self, query: OffsetQuery) -> None:
         super().__init__(query)
@@ -27,7 +27,7 @@ class _Unknown(Exception):
 
 
 class _Answers:
-    """`OffsetLookup` over the answers so far."""
+    """An `OffsetLookup` over the answers that are known so far."""
 
     def __init__(self) -> None:
         self.known: dict[OffsetQuery, int | RmqioError | None] = {}
@@ -46,7 +46,7 @@ class _Answers:
 
     def _number(self, query: OffsetQuery) -> int:
         found = self._answer(query)
-        assert found is not None  # only a group may have no offset
+        assert found is not None  # only a group can have no offset
         return found
 
     def _answer(self, query: OffsetQuery) -> int | None:
@@ -65,10 +65,10 @@ def resolve_all(
     *,
     timeout_ms: int | None = None,
 ) -> dict[MessageQueue, T | RmqioError]:
-    """What `resolve` gives for each queue, or the `RmqioError` that it raised.
+    """Returns the result of `resolve` for each queue, or the `RmqioError` that it raised.
 
-    `resolve` is called several times a queue, so it has no effects, and asks the same when it knows the same.
-    `timeout_ms`: of a round; a broker that has not answered in one is not waited for in the next. None: the client's.
+    `resolve` is called several times per queue, so it must be deterministic and have no side effects. `timeout_ms` is
+    the timeout of one round (None: the client's). A broker that has not answered in one round is skipped in the next.
     """
     answers = _Answers()
     found: dict[MessageQueue, T | RmqioError] = {}
@@ -89,11 +89,11 @@ def resolve_all(
         queries = list(asked)
         answers.known.update(zip(queries, client.look_up(queries, timeout_ms=timeout_ms), strict=True))
         left = waiting
-    raise LocalError(f"{left[0]}: its start or stop asks for ever more offsets")
+    raise LocalError(f"{left[0]}: its start or stop keeps asking for more offsets")
 
 
 def all_or_error(found: Mapping[MessageQueue, T | RmqioError]) -> dict[MessageQueue, T]:
-    """What was found, if that is something for every queue; else raises the first error."""
+    """The values, if every queue has one; otherwise raises the first error."""
     known: dict[MessageQueue, T] = {}
     for queue, each in found.items():
         if isinstance(each, RmqioError):

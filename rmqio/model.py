@@ -1,7 +1,7 @@
-"""Values: what is sent, what is received, and where it lives. Immutable, picklable, hashable where that makes sense.
+"""Values: messages to send, received messages, queues and routes. Immutable, picklable, hashable where it is useful.
 
-`Record` and `Message` are tuples because one is made for each message: a frozen dataclass of as many fields costs
-seven times as much to make.
+`Record` and `Message` are tuples because one is created per message: a frozen dataclass with as many fields costs seven
+times as much to create.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker; RocketMQ's unit of order and of parallelism."""
+    """One queue of a topic on one broker: RocketMQ's unit of order and parallelism."""
 
     topic: str
     broker: str
@@ -54,17 +54,17 @@ class _MessageFields(NamedTuple):
 class Message(_MessageFields):
     """A message to send.
 
-    With the C extension, calls of this class go to a twin of `__new__` there.
+    With the C extension, calls of this class go to its own version of `__new__`.
 
     Args:
       body: the payload. Must not be empty (a broker answers an empty single send with an internal error).
-      topic: where to; None: the topic of the `WriteToRocketMQ` or of the send call.
+      topic: the destination; None: the topic of the `WriteToRocketMQ` or of the send call.
       tags: one tag; consumers filter on it.
-      keys: business keys, without white space; the broker indexes them. White space parts one text into several.
+      keys: business keys without white space; the broker indexes them. One text with white space is several keys.
       properties: user properties. Names that RocketMQ reserves are refused when the message is encoded.
       sharding_key: messages with the same key go to the same queue, by the rule that Java producers use.
       delay_level: 1 to 18 (1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h).
-      deliver_at_ms: not visible before this Unix time in milliseconds; at most three days ahead.
+      deliver_at_ms: the message is not visible before this Unix time in milliseconds; at most three days ahead.
     """
 
     __slots__ = ()
@@ -107,18 +107,18 @@ def _rebuild_message(body: bytes, *rest: Any) -> Message:
 class Record(NamedTuple):
     """A message as received, with every system column.
 
-    Properties, keys, tags and identifiers are decoded from `raw_properties` when asked for, not before.
+    Properties, keys, tags and identifiers are decoded from `raw_properties` on access.
     """
 
     topic: str
     broker: str
     queue_id: int
     queue_offset: int
-    """Position in its queue; dense, from the queue's start on."""
+    """Position in its queue; consecutive from the start of the queue."""
     body: bytes
     """Decompressed."""
     born_timestamp_ms: int
-    """When the producer made it, by the producer's clock (Unix milliseconds)."""
+    """When the producer created it, by the producer's clock (Unix milliseconds)."""
     store_timestamp_ms: int
     """When the broker stored it, by the broker's clock (Unix milliseconds)."""
     raw_properties: bytes
@@ -131,9 +131,9 @@ class Record(NamedTuple):
     """Address (4 or 16 bytes) and port (4 bytes)."""
     raw_store_host: bytes
     body_crc: int
-    """CRC-32 of the body as stored (compressed), its top bit cleared."""
+    """CRC-32 of the body as stored (compressed), with the top bit cleared."""
     stored_size: int
-    """Bytes that the message takes in the commit log."""
+    """Bytes that the message occupies in the commit log."""
 
     @property
     def queue(self) -> MessageQueue:
@@ -141,7 +141,7 @@ class Record(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, RocketMQ's own included (KEYS, TAGS, UNIQ_KEY ...). Decoded at each call."""
+        """All properties, including RocketMQ's own (KEYS, TAGS, UNIQ_KEY ...). Decoded on each access."""
         return decode_properties(self.raw_properties)
 
     def get_property(self, name: str) -> str | None:
@@ -163,9 +163,9 @@ class Record(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The producer's unique id (UNIQ_KEY), or the offset message id where the producer gave none.
+        """The producer's unique id (UNIQ_KEY), or the offset message id if the producer set none.
 
-        Members of a batch that a client sent without ids have none, so this falls back as Java's getMsgId does.
+        Messages of a batch that a client sent without ids have none. The fallback is that of Java's getMsgId.
         """
         return find_property(self.raw_properties, UNIQ_KEY) or self.offset_message_id
 
@@ -199,12 +199,12 @@ def _split_properties(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """Properties from their stored form `name \\x01 value \\x02 ...`. What is not UTF-8 is kept as surrogates."""
+    """Properties from their stored form `name \\x01 value \\x02 ...`. Bytes that are not UTF-8 become surrogates."""
     return dict(_split_properties(raw))
 
 
 def find_property(raw: bytes, name: str) -> str | None:
-    """One property from the stored form, without decoding the others. Of a name that comes twice the last, as Java."""
+    """One property from the stored form, without decoding the others. As in Java, the last one of a name wins."""
     wanted = name.encode("utf-8", "surrogateescape") + b"\x01"
     found = raw.rfind(b"\x02" + wanted)
     if found >= 0:
@@ -218,7 +218,7 @@ def find_property(raw: bytes, name: str) -> str | None:
 
 
 class SendStatus(Enum):
-    """What the broker said of a stored message. All four mean stored; the last three, that safety was not confirmed."""
+    """The broker's status of a stored message. All four mean stored; the last three: not confirmed as safe."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -239,19 +239,19 @@ class SendResult(NamedTuple):
     offset_message_id: str
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
-    """By which a message that waits for its time (`deliver_at_ms`) can be called back; None for all others."""
+    """Recalls a message that waits for its delivery time (`deliver_at_ms`); None for all others."""
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """The outcome of a pull."""
 
     FOUND = "found"
     NO_NEW_MESSAGE = "no new message"
-    """Nothing at or behind the offset."""
+    """There is nothing at or after the offset."""
     NO_MATCH = "no match"
-    """What was there did not pass the filter, or its file is gone: go on at `next_offset`."""
+    """No message passed the filter, or their file is gone: continue at `next_offset`."""
     OFFSET_ILLEGAL = "offset illegal"
-    """The offset is outside of what the broker holds; `next_offset` is the broker's suggestion."""
+    """The offset is outside the range that the broker holds; `next_offset` is the broker's suggestion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,19 +260,19 @@ class PullResult:
 
     status: PullStatus
     next_offset: int
-    """Where to pull next: less than the broker says where bodies became too much when decompressed."""
+    """Where to pull next. It is less than the broker's own value if the decompressed bodies became too large."""
     min_offset: int
     max_offset: int
     """One past the newest message that is visible."""
     records: list[Record]
     corrupt: tuple[CorruptMessage, ...] = ()
-    """Messages of this answer that do not decode, with their coordinates; never skipped in silence."""
+    """Messages of this answer that cannot be decoded, with their coordinates; never skipped silently."""
     suggested_broker_id: int = 0
     remark: str | None = None
     is_border: bool = False
-    """The offsets up to `next_offset` never were: a static topic's queue begins there on another broker."""
+    """The offsets up to `next_offset` never existed: a static topic's queue begins there on another broker."""
     decompressed_bytes: int = 0
-    """What was made of compressed bodies."""
+    """Size of the compressed bodies after decompression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class MessageFilter:
 
     @property
     def tag_set(self) -> frozenset[str]:
-        """The tags asked for; empty for "all" and for SQL. The broker compares hashes: check again on arrival."""
+        """The wanted tags; empty for "all" and for SQL. The broker compares only hashes: check again on arrival."""
         if self.sql or self.is_all:
             return frozenset()
         return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
@@ -310,7 +310,7 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The addresses of one broker: id 0 is the master."""
+    """The addresses of one broker by id; id 0 is the master."""
 
     broker: str
     cluster: str
@@ -323,25 +323,25 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic lives, as a name server tells it."""
+    """The queues and brokers of a topic, as a name server reports them."""
 
     topic: str
     queues: tuple[QueueData, ...]
     brokers: Mapping[str, BrokerData]
     order_conf: str | None = None
     logical: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Of a static topic: its queues, by what is in place of a broker's name and their number, and who has each now."""
+    """For a static topic: maps each queue (the logical broker name and the id) to the broker that has it now."""
 
     def owner(self, broker: str, queue_id: int) -> str:
-        """The broker that has a queue: the one that it is named after, but for static topics."""
+        """The broker that has a queue: the one in its name, except for static topics."""
         return self.logical.get((broker, queue_id), broker)
 
     def readable(self) -> tuple[MessageQueue, ...]:
-        """Queues that can be read, sorted."""
+        """The queues that can be read, sorted."""
         return self._queues(READ_PERMISSION, lambda data: data.read_queues, lambda broker: True)
 
     def writable(self) -> tuple[MessageQueue, ...]:
-        """Queues that can be written to: permitted, and their master is known. Sorted."""
+        """The queues that can be written to, sorted: writes are permitted, and the master is known."""
         return self._queues(WRITE_PERMISSION, lambda data: data.write_queues, lambda broker: broker.master is not None)
 
     def _queues(

@@ -1,7 +1,7 @@
-"""Options as frozen values, checked when they are made. Units are in the names.
+"""Options as frozen values that are checked when they are created. The names include the units.
 
-`ReadOptions.from_properties` and `WriteOptions.from_properties` take the keys of Apache RocketMQ's Flink connector, so
-that a configuration can be brought along. Defaults follow its table where that is safe.
+`ReadOptions.from_properties` and `WriteOptions.from_properties` accept the keys of Apache RocketMQ's Flink connector,
+so that a configuration can be reused. The defaults are those of the connector wherever that is safe.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Compression = Literal["zlib", "lz4", "zstd"]
 
 
 def parse_name_server(value: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
-    """Addresses `host:port` from text separated by semicolons (or commas), or from `NAMESRV_ADDR` when None.
+    """The `host:port` addresses in a text, separated by semicolons or commas; None: those in `NAMESRV_ADDR`.
 
-    Raises `LocalError` naming what is wrong.
+    Raises `LocalError`, which names the invalid part.
     """
     if value is None:
         value = os.environ.get(NAME_SERVER_VARIABLE, "")
@@ -81,37 +81,38 @@ def _check_compression(options: ClientOptions | WriteOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to reach a RocketMQ cluster. Times in milliseconds.
+    """How to connect to a RocketMQ cluster. Times are in milliseconds.
 
     Args:
-      name_servers: `host:port` each; all are tried.
-      request_timeout_ms: for one request and its answer.
-      connect_timeout_ms: for one TCP connection.
-      route_refresh_ms: how old a topic's route may get before it is looked up again.
-      heartbeat_ms: how often a producer tells its brokers that it is there; also keeps idle connections open, which
+      name_servers: addresses `host:port`; all of them are tried.
+      request_timeout_ms: timeout of one request and its answer.
+      connect_timeout_ms: timeout of one TCP connection.
+      route_refresh_ms: maximum age of a topic's route before it is looked up again.
+      heartbeat_ms: how often a producer sends heartbeats to its brokers. They also keep idle connections open, which
         servers close after 120,000 ms.
-      max_retries: repeated tries of a failed request, with backoff, elsewhere if possible. Of a send too: it may
-        then be stored twice.
-      retry_backoff_ms, retry_backoff_max_ms: the first pause between tries, and the longest; it doubles, with jitter.
-      pull_depth: pulls in flight per queue while reading a backlog.
-      pull_batch: messages asked for per pull. The broker hands out at most 32 by default, whatever is asked.
-      long_poll_ms: how long a broker may hold a pull of an exhausted queue. It checks for expiry every 5 s only.
-      outage_timeout_ms: how long a reader keeps trying when its broker does not answer, so that it rides out a restart.
-      pull_group: the group that pulls go under, never the user's: the first pull of a group takes an operator's reset.
-        A fixed name, because a broker keeps every group it has ever seen, and because access control must allow it.
-      replica_reads: read from a broker's replica while it has no master, or when the master suggests it; off: wait for
-        the master.
-      client_id_prefix: put before the client id, under which brokers show a producer (host, process and object).
-      max_in_flight: batches of a producer that may be on their way at once.
-      vip_channel: send to the broker's listen port less 2, which serves no pulls.
-      namespace: put before topics and groups as RocketMQ's instances do (`namespace%topic`).
-      create_topics: let the broker make a missing topic on the first send, where it permits that.
-      compress_over_bytes: compress bodies of at least this size; None: never. Java's producers do so from 4,096 bytes
-        on, and not in batches. Here a batch in which one body is that large has all of them compressed, if that makes
-        it smaller.
-      compression, compression_level: "zlib" (1 to 9), "zstd" (1 to 22), or "lz4", which takes no account of the level.
-      inner_batches: let a topic of type BatchCQ store a batch as one record, which takes a broker of 5.0 or newer.
-        Older ones give every message of such a batch the same unique id.
+      max_retries: how often a failed request is retried, with backoff, and elsewhere if possible. This includes sends:
+        a send that is retried can be stored twice.
+      retry_backoff_ms, retry_backoff_max_ms: the first and the longest backoff between tries. It doubles, with jitter.
+      pull_depth: pulls in flight per queue while a backlog is read.
+      pull_batch: messages requested by each pull. By default, the broker returns at most 32, whatever is requested.
+      long_poll_ms: how long a broker may hold the pull of an exhausted queue. It checks for expiry only every 5 s.
+      outage_timeout_ms: how long a reader retries while its broker does not answer, so that it survives a restart.
+      pull_group: the group under which pulls are sent. It is never the user's group, because the first pull of a group
+        consumes an operator's reset. The name is fixed, because a broker keeps every group that it has ever seen, and
+        because access control must allow it.
+      replica_reads: read from a broker's replica while it has no master, or when the master suggests it. False: wait
+        for the master.
+      client_id_prefix: prefix of the client id, which brokers show for a producer (host, process and object).
+      max_in_flight: maximum number of batches that a producer has in flight at once.
+      vip_channel: send to the broker's listen port minus 2, which serves no pulls.
+      namespace: prefix of topics and groups, as in RocketMQ's instances (`namespace%topic`).
+      create_topics: let the broker create a missing topic on the first send, if it permits that.
+      compress_over_bytes: compress bodies of at least this size; None: never. Java's producers compress from 4,096
+        bytes, and never in batches. Here, if one body of a batch is that large, all its bodies are compressed, if that
+        makes the batch smaller.
+      compression, compression_level: "zlib" (1 to 9), "zstd" (1 to 22), or "lz4", which ignores the level.
+      inner_batches: let a topic of type BatchCQ store a batch as one record, which requires a broker of 5.0 or newer.
+        Older brokers give all messages of such a batch the same unique id.
       security: credentials, TLS, and which addresses may be used; see `rmqio.security`.
     """
 
@@ -152,46 +153,46 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How `ReadFromRocketMQ` reads, apart from what and from where. Times in milliseconds.
+    """How `ReadFromRocketMQ` reads, apart from what it reads and where it starts. Times are in milliseconds.
 
-    An option that would do nothing is refused when the read is built, or applied: docs/options.md has the table.
+    An option that would have no effect is refused when the read is built or applied: see the table in docs/options.md.
 
     Args:
       max_records_per_bundle, max_bundle_ms: after either, the read checkpoints itself, so that offsets are committed
-        and other queues get their turn. Refused where the runner plans micro-batches (Spark with `--streaming`), which
-        its own --max_records_per_trigger and --max_bytes_per_trigger limit.
+        and other queues are read. Refused if the runner plans micro-batches (Spark with `--streaming`), which are
+        limited by its own --max_records_per_trigger and --max_bytes_per_trigger.
       poll_timeout_ms: the longest wait for a message of any of the queues before a bundle ends empty.
       discovery_interval_ms: how often an endless read looks for new queues and topics; 0: only at the start. Refused
-        with an end, and of `ReadAllFromRocketMQ`, which look once.
-      new_queue_start: where a queue is read from that is new since the read began and has no offset of the group:
-        docs/read.md. Refused where none is looked for later.
-      on_offset_out_of_range: when the wanted offset is not in the queue (deleted by retention, topic made anew).
-        "fail" stops the pipeline; the others go on there, count the gap and log it.
-      on_timestamp_after_end: when a start timestamp lies behind the newest message: "latest" waits there,
-        "fail" raises.
+        for reads with an end and for `ReadAllFromRocketMQ`, which look once.
+      new_queue_start: where the read of a queue starts that is new since the read began and for which the group has no
+        offset (docs/read.md). Refused if the read does not look for new queues.
+      on_offset_out_of_range: what to do if the wanted offset is not in the queue (deleted by retention, topic
+        recreated). "fail" stops the pipeline; the others continue there, count the gap and log it.
+      on_timestamp_after_end: what to do if a start timestamp is after the newest message: "latest" waits there, "fail"
+        raises an error.
       commit_offsets: commit the group's offsets when a bundle is final.
-      offset_commit_interval_ms: at most one commit a queue in this time (bounded reads always commit the last one).
-      on_group_reset: when an operator resets the group's offset of a queue while it is being read: "refuse" goes on
-        reading where it is, warns, and commits over the reset; "honour" stops the pipeline with `GroupOffsetReset`
+      offset_commit_interval_ms: at most one commit per queue in this time. Bounded reads always commit the last offset.
+      on_group_reset: what to do if an operator resets the group's offset of a queue during the read. "refuse" continues
+        at the current position, warns, and commits over the reset. "honour" stops the pipeline with `GroupOffsetReset`
         and leaves the reset for the next start from the group's offsets. A reset before the start is always honoured.
-        "honour" is refused where nothing is committed: commits are what finds a reset.
+        "honour" is refused if nothing is committed, because only commits reveal a reset.
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
-      idle_timeout_ms: a queue that has been read to its end for this long follows the clock (less
-        `max_out_of_orderness_ms`), so that it holds nobody back.
-      max_num_records: stop after this many records; for trials. Shared out over the queues by what they hold at the
-        start; without a stop, what is missing is awaited, an even share in each queue. With a filter fewer may come:
-        the shares count the messages before it. Not of `ReadAllFromRocketMQ`.
-      pull_batch, pull_depth, request_timeout_ms: as `ClientOptions`.
+      idle_timeout_ms: a queue that has been read to its end for this long follows the clock (minus
+        `max_out_of_orderness_ms`), so that it does not hold back the watermark.
+      max_num_records: stop after this many records; for trials. The queues share the number by what they hold at the
+        start. Without a stop, the read waits for missing records, an even share in each queue. With a filter, fewer
+        records can arrive, because the shares count messages before filtering. Not for `ReadAllFromRocketMQ`.
+      pull_batch, pull_depth, request_timeout_ms: as in `ClientOptions`.
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`; at most half of `discovery_interval_ms` in an
-        endless read, so that a look finds what is new.
+        endless read, so that each look finds new queues.
       broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms` of the producer of `dead_letter_topic`; refused without
-        one, since a read itself sends no heartbeats.
-      namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
-      name_server, consumer_group, topic, tags: from properties; an argument of the transform goes before them.
-      security: as `ClientOptions`.
+        one, because a read sends no heartbeats.
+      namespace: prefix of topics and groups on the wire (`namespace%topic`), and nowhere else.
+      name_server, consumer_group, topic, tags: from properties; an argument of the transform takes precedence.
+      security: as in `ClientOptions`.
 
-    All that is said here of the client, and is not a default, must be the same in the transform's `client` if that says
-    it too; beside `client_factory` it is refused.
+    Options of the client that are set here and differ from the default must equal those in the transform's `client` if
+    they are set there too. They are refused together with `client_factory`.
     """
 
     max_records_per_bundle: int = 20_000
@@ -239,27 +240,28 @@ class ReadOptions:
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Options from the consumer keys of the Flink connector.
 
-        A producer key, or one that has no effect here, is taken with a warning; an unknown one raises `LocalError`
-        naming the nearest known key.
+        A producer key, or a key without effect here, is accepted with a warning. An unknown key raises `LocalError`,
+        which names the nearest known key.
         """
         return _from_properties(cls, _READ_KEYS, _WRITE_KEYS, properties)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How `WriteToRocketMQ` writes. Times in milliseconds, sizes in bytes.
+    """How `WriteToRocketMQ` writes. Times are in milliseconds, sizes in bytes.
 
     Args:
-      batch_flush: send in batches, flushed when one is full and when the bundle ends; False: one by one.
-      max_batch_messages, max_batch_bytes: a batch's limits; the hard caps are 4,096 messages and 1 MiB.
-      asynchronous: do not wait for each batch's answer before the next is sent; all are awaited when the bundle ends.
-      max_in_flight: batches on their way at once (`asynchronous`), at most one per queue where order matters.
-      request_timeout_ms, max_retries: of one send. A retry after an unknown outcome may store a message twice.
-      name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: how old a topic's route may get.
-      broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms`: how often brokers are told of the producer.
-      namespace: of an instance: put before topics and groups on the wire (`namespace%topic`), nowhere else.
-      name_server, producer_group: from properties; an argument of the transform goes before them.
-      vip_channel, compress_over_bytes, compression, compression_level, create_topics, security: as `ClientOptions`.
+      batch_flush: send in batches. A batch is sent when it is full or when the bundle ends. False: send one by one.
+      max_batch_messages, max_batch_bytes: limits of a batch; the hard caps are 4,096 messages and 1 MiB.
+      asynchronous: send the next batch without waiting for the answer to the previous one. All answers are awaited when
+        the bundle ends.
+      max_in_flight: batches in flight at once (`asynchronous`), at most one per queue if order matters.
+      request_timeout_ms, max_retries: of one send. A retry after an unknown outcome can store a message twice.
+      name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: maximum age of a topic's route.
+      broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms`: how often the producer sends heartbeats.
+      namespace: prefix of topics and groups on the wire (`namespace%topic`), and nowhere else.
+      name_server, producer_group: from properties; an argument of the transform takes precedence.
+      vip_channel, compress_over_bytes, compression, compression_level, create_topics, security: as in `ClientOptions`.
     """
 
     batch_flush: bool = True
@@ -298,14 +300,14 @@ class WriteOptions:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Options from the producer keys of the Flink connector; as `ReadOptions.from_properties`."""
+        """Options from the producer keys of the Flink connector; see `ReadOptions.from_properties`."""
         return _from_properties(cls, _WRITE_KEYS, _READ_KEYS, properties)
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     option: str | None
-    """The field that it sets; None: it has no effect here."""
+    """The field that the key sets; None: the key has no effect here."""
     convert: Callable[[str], Any] = field(default=str)
     why_ignored: str = ""
 
@@ -316,7 +318,7 @@ _COMMON_KEYS = {
 }
 _READ_KEYS = _COMMON_KEYS | {
     "brokerserver.heartbeat.interval": _Key(
-        None, int, "a read sends no heartbeats; for those of its dead letters set broker_heartbeat_interval_ms"
+        None, int, "a read sends no heartbeats; for the producer of dead letters, set broker_heartbeat_interval_ms"
     ),
     "consumer.group": _Key("consumer_group"),
     "consumer.topic": _Key("topic"),
@@ -324,10 +326,10 @@ _READ_KEYS = _COMMON_KEYS | {
     "consumer.offset.persist.interval": _Key("offset_commit_interval_ms", int),
     "consumer.batch.size": _Key("pull_batch", int),
     "consumer.pull.thread.pool.size": _Key(
-        None, int, "pulls are pipelined on one connection a broker, not spread over threads; see pull_depth"
+        None, int, "pulls are pipelined on one connection per broker, not spread over threads; see pull_depth"
     ),
     "consumer.delay.when.message.not.found": _Key(
-        None, int, "an exhausted queue is awaited by a long poll, so there is no delay to set"
+        None, int, "the read waits for an exhausted queue with a long poll, so there is no delay to set"
     ),
 }
 _WRITE_KEYS = _COMMON_KEYS | {
@@ -368,7 +370,7 @@ def option_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def with_changes(options: T, changes: Mapping[str, Any]) -> T:
-    """A copy with the given fields changed; unknown names raise `LocalError` naming the nearest."""
+    """A copy with the given fields changed; an unknown name raises `LocalError`, which names the nearest known one."""
     known = option_names(type(options))
     for name in changes:
         if name not in known:

@@ -1,9 +1,9 @@
-"""The metrics for Prometheus, by its own client library: one endpoint a machine for all processes that read and write.
+"""Metrics for Prometheus: one endpoint per machine for all processes that read and write.
 
-Workers are several processes, which come and go. Each keeps its numbers in files of a folder that they share, in the
-form of prometheus_client's multiprocess mode; whichever gets the port serves what is in all of them, and another takes
-over when it ends. The folder is of this library alone: what the program itself gives prometheus_client goes elsewhere.
-Needs the extra `prometheus`; knows no Beam.
+Workers are several processes, which start and end at any time. Each writes its numbers to files in a shared folder, in
+the format of prometheus_client's multiprocess mode. The process that gets the port serves all files; when it ends,
+another one takes over. Only this library uses the folder: metrics that the program itself has in prometheus_client are
+stored elsewhere. Needs the extra `prometheus`, but not Beam.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 VARIABLE: Final = "RMQIO_PROMETHEUS"
-"""Where to serve, in each process that is to be seen: `127.0.0.1:9464`, or a port alone."""
+"""The address to serve at, set in each process to export: `127.0.0.1:9464`, or only a port."""
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""From a broker on the same machine to an outage that was waited out."""
+"""From a broker on the same machine to an outage that was survived."""
 _RETRY_S: Final = 10.0
-"""Between two tries for the port, at the least."""
+"""Minimum time between two tries to get the port."""
 _MAX_RETRY_S: Final = 60.0
 _MAX_DEAD_FILES: Final = 32
 _MERGED: Final = "merged"
 _GAUGES: Final = "gauge_livemostrecent"
-"""prometheus_client's word for: the newest value of the processes that live. A queue's reader may move to another."""
+"""prometheus_client's name for the newest value of living processes. A queue can move to another process."""
 _KINDS: Final = {Kind.COUNTER: "counter", Kind.GAUGE: _GAUGES, Kind.DISTRIBUTION: "histogram"}
 _HEAD_BYTES: Final = 8
-"""Of a file. One that has fewer has just been made, or its process was killed at that moment."""
+"""Size of a file's header. A smaller file has just been created, or its process was killed at that moment."""
 _OURS: Final = re.compile(rf"(counter|{_GAUGES}|histogram)_rmqio-(\d+-\d+|{_MERGED})\.db")
 
 
@@ -57,33 +57,34 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """`host:port`, `[v6]:port`, `:port` or `port`; without a host it is loopback. Raises `LocalError`."""
+    """Parses `host:port`, `[v6]:port`, `:port` or `port`; no host means loopback. Raises `LocalError`."""
     host, _, port = text.strip().rpartition(":")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[:1] != "["):
-        raise LocalError(f"{text!r} is no address for Prometheus; it must be host:port, as 127.0.0.1:9464")
+        raise LocalError(f"{text!r} is not an address for Prometheus; it must be host:port, e.g. 127.0.0.1:9464")
     return Address(host.strip("[]") or "127.0.0.1", int(port))
 
 
 def start(address: str = "127.0.0.1:9464", *, folder: str | os.PathLike[str] | None = None) -> None:
-    """Export this process's metrics, and serve those of all on this machine with the same address and user.
+    """Export this process's metrics, and serve those of all processes on this machine with the same address and user.
 
-    Returns at once. While another process has the port, that one serves, and a thread of this one waits for it to end.
-    Again with the same address it does nothing.
+    Returns immediately. While another process has the port, that process serves, and a thread of this one waits for it
+    to end. A second call with the same address does nothing.
 
     Args:
-      address: `host:port`. Give the loopback, or an address that only those reach who may see topics and their traffic:
+      address: `host:port`. Use loopback, or an address on a network where everybody may see topics and their traffic:
         there is no login.
-      folder: where the folder is made that processes share, `rmqio-prometheus-<user>-<port>`. None:
-        PROMETHEUS_MULTIPROC_DIR, else the one for temporary files. All processes must say the same.
+      folder: the parent of the shared folder, `rmqio-prometheus-<user>-<port>`. None: PROMETHEUS_MULTIPROC_DIR, else
+        the directory for temporary files. All processes must use the same.
 
-    Raises `LocalError`: no prometheus_client; another address than before; a folder that is not this user's alone.
+    Raises `LocalError` if prometheus_client is missing, if the address differs from that of an earlier call, or if the
+    folder does not belong to this user alone.
     """
     global _export
     wanted = parse_address(address)
     with _lock:
         if _export is not None:
             if _export.address != wanted:
-                raise LocalError(f"the export goes on at {_export.address}; it cannot be at {wanted} as well")
+                raise LocalError(f"metrics are already exported at {_export.address}; {wanted} is another address")
             _export.ensure_serving()
             return
         path = _folder(wanted, folder)
@@ -96,7 +97,7 @@ def start(address: str = "127.0.0.1:9464", *, folder: str | os.PathLike[str] | N
 
 
 def start_from_environment() -> None:
-    """As RMQIO_PROMETHEUS says. What keeps the export from starting is a warning, once: a job does not fail for it."""
+    """Start as RMQIO_PROMETHEUS says. If the export cannot start, log one warning: a job does not fail for it."""
     address = os.environ.get(VARIABLE)
     if not address:
         return
@@ -107,7 +108,7 @@ def start_from_environment() -> None:
 
 
 class Export:
-    """This process's `telemetry.Recorder`, and its turn at the port. Made by `start`."""
+    """This process's `telemetry.Recorder`, which serves if it gets the port. Created by `start`."""
 
     def __init__(self, address: Address, folder: Path) -> None:
         self.address = address
@@ -119,7 +120,7 @@ class Export:
         self._values = _Values(folder)
         for metric in METRICS.values():
             if metric.kind is Kind.COUNTER and not metric.labels:
-                self._values.add(metric, (), 0.0)  # shown from the start; and the file tells of this process
+                self._values.add(metric, (), 0.0)  # shown from the start; and the file announces this process
 
     def record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         try:
@@ -127,7 +128,7 @@ class Export:
         except Exception as error:  # noqa: BLE001  # a full disk, a folder that was removed: no reason to fail a bundle
             if not self._has_failed:
                 self._has_failed = True
-                _LOGGER.warning("metrics are not exported any more: %s: %s", type(error).__name__, error)
+                _LOGGER.warning("metrics are no longer exported: %s: %s", type(error).__name__, error)
 
     def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         if self._pid != os.getpid():
@@ -138,12 +139,12 @@ class Export:
             self._values.add(metric, labels, value / 1000 if metric.unit == "ms" else value)
 
     def close(self) -> None:
-        """Record no more. Who serves goes on."""
+        """Stop recording. Serving continues."""
         self._values.close()
 
     def ensure_serving(self) -> None:
-        """Serve as soon as the port is free; also in a child that was forked, which has no threads. Never waits for
-        the port: a thread of its own does.
+        """Serve as soon as the port is free; also in a forked child, which has no threads. Does not block: a thread
+        waits for the port.
         """
         if self._pid == os.getpid():
             return
@@ -154,8 +155,8 @@ class Export:
         threading.Thread(target=self._wait_for_port, name="rmqio prometheus", daemon=True).start()
 
     def leave_parents(self) -> None:
-        """In a forked child: the port would stay open, and nobody answer, when the parent ends. Locks may be held by
-        threads that are not there any more.
+        """In a forked child: close the port, which would otherwise stay open after the parent ends, with nobody to
+        answer. Replace locks that threads of the parent may hold.
         """
         parents, self._values, self._starting = self._values, _Values(self.folder), threading.Lock()
         if self._server is not None:
@@ -175,8 +176,8 @@ class Export:
             except OSError as error:
                 served = _is_alive(_server_of(self.folder))
                 refused = 0 if served else refused + 1
-                if refused == 2:  # who has just begun to serve has not said so yet
-                    _LOGGER.warning("metrics wait for %s:%d, which none of ours serves: %s", *self.address, error)
+                if refused == 2:  # a process that has just started to serve has not announced it yet
+                    _LOGGER.warning("metrics wait for %s:%d, which another program uses: %s", *self.address, error)
                 _pause(retry_after_s(refused))
                 continue
             break
@@ -187,14 +188,14 @@ class Export:
 
 
 def retry_after_s(refused: int) -> float:
-    """How long to leave the port alone. `refused`: tries in a row while somebody else had it, not one of ours."""
+    """How long to wait for the port. `refused`: consecutive tries while another program, not one of ours, had it."""
     return min(_RETRY_S * (1 << min(max(refused - 1, 0), 10)), _MAX_RETRY_S)
 
 
 class _Values:
-    """The numbers of this process, one file a kind, as prometheus_client's `MultiProcessCollector` reads them.
+    """The numbers of this process, one file per kind, as prometheus_client's `MultiProcessCollector` reads them.
 
-    Its own metrics would do, but write where PROMETHEUS_MULTIPROC_DIR says, with what else the program counts.
+    prometheus_client's own metrics would write to PROMETHEUS_MULTIPROC_DIR, together with the program's own metrics.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -204,7 +205,7 @@ class _Values:
         self._keys: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
 
     def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """To a counter, or an observation to a histogram; in the unit that Prometheus shows."""
+        """Add to a counter, or add an observation to a histogram, in the unit that Prometheus shows."""
         with self._lock:
             file, keys = self._file(metric.kind), self._keys_of(metric, labels)
             file.write_value(keys[0], file.read_value(keys[0])[0] + value, 0.0)
@@ -213,12 +214,12 @@ class _Values:
                 file.write_value(key, file.read_value(key)[0] + 1, 0.0)
 
     def set(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """A gauge."""
+        """Set a gauge."""
         with self._lock:
             self._file(metric.kind).write_value(self._keys_of(metric, labels)[0], value, time.time())
 
     def close(self) -> None:
-        """The files; what is in them stays."""
+        """Close the files; their content stays."""
         for file in self._files.values():
             file.close()
 
@@ -230,13 +231,13 @@ class _Values:
         return file
 
     def _keys_of(self, metric: Metric, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the value; of a histogram: of its sum, then of each bucket."""
+        """The key of the value; for a histogram, the keys of its sum and of each bucket."""
         found = self._keys.get((metric.name, labels))
         if found is None:
             found = self._keys[metric.name, labels] = tuple(_keys(metric, labels))
             if metric.kind is Kind.DISTRIBUTION:
                 for key in found:
-                    self._file(metric.kind).read_value(key)  # makes it: an empty bucket is shown, too
+                    self._file(metric.kind).read_value(key)  # creates it, so that an empty bucket is shown, too
         return found
 
 
@@ -253,21 +254,21 @@ def _keys(metric: Metric, labels: tuple[str, ...]) -> Iterable[str]:
 
 
 class _Collector:
-    """What all processes have written. Looks for those that have ended first."""
+    """Collects what all processes have written, after cleaning up after those that have ended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Any]:
-        with self._lock:  # scrapes may overlap
+        with self._lock:  # scrapes can overlap
             clean_up(self._folder)
             files = [str(file) for files in _files(self._folder).values() for file in files]
             return list(_library("multiprocess").MultiProcessCollector.merge(files))
 
 
 def exported_name(metric: Metric) -> str:
-    """As Prometheus shows it, with the suffix and the base unit that are usual there."""
+    """The name in Prometheus, with the suffix and the base unit that are usual there."""
     name = f"{NAMESPACE}_{metric.name.removesuffix('_ms')}"
     if metric.unit == "ms":
         name += "_seconds"
@@ -275,8 +276,8 @@ def exported_name(metric: Metric) -> str:
 
 
 def clean_up(folder: Path) -> None:
-    """Drop the gauges of processes that have ended, which nobody sets any more. What they counted stays; when that is
-    in many files, they become one.
+    """Drop the gauges of processes that have ended. Their counts stay; if these are in many files, the files are
+    merged into one.
     """
     dead: list[Path] = []
     for process, files in _files(folder).items():
@@ -292,14 +293,14 @@ def clean_up(folder: Path) -> None:
 
 
 def forget_ended_run(folder: Path) -> None:
-    """Empty the folder when all who have written there have ended: what they counted belongs to an earlier run. Called
-    before this process writes: a number of its own was then another's.
+    """Empty the folder if all processes that wrote there have ended: their counts belong to an earlier run. Called
+    before this process writes, so a file with its number belongs to an earlier process.
     """
     found = _files(folder)
     if any(_is_alive(process) for process in found if process not in (None, _process(os.getpid()))):
         return
     for file in (each for files in found.values() for each in files):
-        file.unlink(missing_ok=True)  # another one that starts does the same
+        file.unlink(missing_ok=True)  # another process that starts does the same
 
 
 def _merge(folder: Path, files: list[Path]) -> None:
@@ -307,7 +308,7 @@ def _merge(folder: Path, files: list[Path]) -> None:
     for file in files:
         kind = file.name.partition("_")[0]
         sums = files_class(str(folder / f"{kind}_rmqio-{_MERGED}.db"))
-        # Dropped first: killed in between, a server loses counts of one process, but never counts them twice.
+        # Dropped first: a server that is killed in between loses one process's counts, but never counts them twice.
         values = list(files_class.read_all_values_from_file(str(file)))
         file.unlink()
         for key, value, _, _ in values:
@@ -316,7 +317,7 @@ def _merge(folder: Path, files: list[Path]) -> None:
 
 
 def _files(folder: Path) -> dict[str | None, list[Path]]:
-    """The files of each process; None: what was merged. Others' are none of our business."""
+    """The files of each process; None: the merged files. Files of other programs are ignored."""
     found: dict[str | None, list[Path]] = {}
     for file in sorted(folder.glob("*.db")):
         match = _OURS.fullmatch(file.name)
@@ -329,15 +330,15 @@ def _size_of(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:
-        return 0  # another has merged it
+        return 0  # another process has merged it
 
 
 def _process(pid: int) -> str:
-    """A process's number and when it began, in ticks since the machine did: numbers are used again."""
+    """A process's number and its start time in ticks since boot, because numbers are reused."""
     try:
         began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
-        began = "0"  # no Linux
+        began = "0"  # not Linux
     return f"{pid}-{began}"
 
 
@@ -363,7 +364,7 @@ def _server_of(folder: Path) -> str | None:
 
 
 def _folder(address: Address, given: str | os.PathLike[str] | None) -> Path:
-    """Made if need be. Nobody else may write there: what is served comes from it."""
+    """The shared folder, created if needed. Nobody else may write there, because its content is served."""
     if given is None:
         given = os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir()
     parent = Path(given)
@@ -374,7 +375,7 @@ def _folder(address: Address, given: str | os.PathLike[str] | None) -> Path:
     found = path.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
         raise LocalError(
-            f"{path} is not a folder of this user alone: remove it, or set {FOLDER_VARIABLE} to another place"
+            f"{path} does not belong to this user alone: remove it, or set {FOLDER_VARIABLE} to another directory"
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Dead letters, read again and sent back: `replay`, and `python -m rmqio.replay`. Needs no Beam."""
+"""Reads dead letters and sends them back: `replay`, and `python -m rmqio.replay`. Does not need Beam."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who we are and whom we trust: credentials, TLS, and which addresses may be used. Values that travel with a pipeline.
+"""Authentication and trust: credentials, TLS, and which addresses may be used. The values travel with a pipeline.
 
-None of them holds a secret: a source of credentials says where a process finds them, and each process that connects
-looks there itself. So no secret is in pipeline options, pickles, checkpoints, display data or Spark's pages.
+None of them contains a secret: a credentials source says where the credentials are, and each process that connects
+reads them there. Therefore no secret is in pipeline options, pickles, checkpoints, display data or Spark's pages.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class CredentialsError(SetupError):
-    """A source has no credentials to give. Nothing was sent."""
+    """A source cannot provide credentials. Nothing was sent."""
 
 
 class Credentials:
-    """An access key, its secret, and the token of temporary ones. Neither shows nor pickles what it holds."""
+    """An access key, its secret key, and the token of temporary credentials. They are never shown or pickled."""
 
     __slots__ = ("access_key", "secret_key", "security_token")
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
         for name, value in (("access_key", access_key), ("secret_key", secret_key)):
             if not isinstance(value, str) or not value:
-                raise CredentialsError(f"{name} is empty or no text")
+                raise CredentialsError(f"{name} is empty or not text")
         for name, given in (("access_key", access_key), ("secret_key", secret_key), ("security_token", security_token)):
             try:
                 (given or "").encode()
-            except UnicodeEncodeError:  # whose words quote the text
+            except UnicodeEncodeError:  # its message quotes the text
                 raise CredentialsError(f"{name} is not UTF-8") from None
         self.access_key = access_key
         self.secret_key = secret_key
@@ -63,12 +63,10 @@ class Credentials:
 
 @runtime_checkable
 class CredentialsSource(Protocol):
-    """Says where credentials are. Hashable, picklable, and without a secret in it."""
+    """Says where credentials are. Hashable, picklable, and without a secret."""
 
     def get(self) -> Credentials:
-        """The credentials as they are now: asked again every few seconds, so that they may change. Raises
-        `CredentialsError`.
-        """
+        """The current credentials; called again every few seconds, so they can change. Raises `CredentialsError`."""
         ...
 
 
@@ -80,7 +78,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentCredentials:
-    """From environment variables, named here, of the process that connects: on a cluster those of its workers."""
+    """Reads credentials from environment variables of the process that connects (on a cluster: of its workers)."""
 
     access_key_variable: str = ACCESS_KEY_VARIABLE
     secret_key_variable: str = SECRET_KEY_VARIABLE
@@ -88,8 +86,8 @@ class EnvironmentCredentials:
 
     def __post_init__(self) -> None:
         for field in ("access_key_variable", "secret_key_variable", "security_token_variable"):
-            if not _VARIABLE.fullmatch(getattr(self, field)):  # not quoted: it may be a secret that somebody put there
-                raise LocalError(f"EnvironmentCredentials.{field} is no name of an environment variable")
+            if not _VARIABLE.fullmatch(getattr(self, field)):  # not quoted: it may be a secret, put here by mistake
+                raise LocalError(f"EnvironmentCredentials.{field} is not the name of an environment variable")
 
     def get(self) -> Credentials:
         """See `CredentialsSource.get`."""
@@ -110,10 +108,11 @@ _FILE_KEYS: Final = {"accesskey": "access_key", "secretkey": "secret_key", "secu
 
 @dataclass(frozen=True, slots=True)
 class FileCredentials:
-    """From a file that each process that connects can read, on a cluster at the same path on each machine.
+    """Reads credentials from a file that each process that connects can read (on a cluster: at the same path).
 
-    Lines `accessKey=...`, `secretKey=...` and, for temporary credentials, `securityToken=...`; `key: value` as in
-    RocketMQ's `tools.yml` is read too, case and underscores do not matter, `#` begins a comment line.
+    The file has lines `accessKey=...`, `secretKey=...` and, for temporary credentials, `securityToken=...`. Lines
+    `key: value` as in RocketMQ's `tools.yml` are also accepted. Case and underscores are ignored, and `#` starts a
+    comment line.
     """
 
     path: str
@@ -122,14 +121,14 @@ class FileCredentials:
         object.__setattr__(self, "path", os.fspath(self.path))
 
     def get(self) -> Credentials:
-        """See `CredentialsSource.get`. It warns of a file that everybody on the machine may read."""
+        """See `CredentialsSource.get`. Logs a warning if everybody on the machine can read the file."""
         try:
             if os.stat(self.path).st_mode & stat.S_IROTH and self.path not in _warned:
                 _warned.add(self.path)
-                _LOGGER.warning("everybody on this machine may read the credentials in %s", self.path)
+                _LOGGER.warning("everybody on this machine can read the credentials in %s", self.path)
             text = Path(self.path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            # Not the decoder's own words: they quote what is in the file.
+            # Not the decoder's own message: it quotes the file's content.
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise CredentialsError(f"credentials: cannot read {self.path}: {reason}") from None
         found = dict(_pairs(text))
@@ -151,15 +150,15 @@ def _pairs(text: str) -> Iterable[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class CallableCredentials:
-    """From a function without arguments, named by `module:function`, which each process that connects imports.
+    """Calls a function without arguments, named as `module:function`, which each process that connects imports.
 
-    It is asked every few seconds: what is dear to get it should keep itself.
+    It is called every few seconds, so it should cache credentials that are expensive to get.
     """
 
     function: str
 
     def get(self) -> Credentials:
-        """See `CredentialsSource.get`. Whatever the function raises becomes one, without its words."""
+        """See `CredentialsSource.get`. An exception of the function becomes a `CredentialsError` without its text."""
         module, _, name = self.function.partition(":")
         try:
             found: Any = importlib.import_module(module)
@@ -167,22 +166,22 @@ class CallableCredentials:
                 found = getattr(found, part)
         except (ModuleNotFoundError, AttributeError) as error:
             raise CredentialsError(f"credentials: cannot import {self.function!r}: {error}") from None
-        except Exception as error:  # noqa: BLE001  # of the module's own code, whose words are as those of the function
+        except Exception as error:  # noqa: BLE001  # the module's code; its message can quote secrets, too
             what = type(error).__name__
             raise CredentialsError(f"credentials: {self.function!r} cannot be imported: {what}") from None
         try:
             given = found()
         except CredentialsError:
             raise
-        except Exception as error:  # noqa: BLE001  # it is a user's code. Its words may quote what it asked for, and with what
+        except Exception as error:  # noqa: BLE001  # a user's code, whose message can quote secrets
             raise CredentialsError(f"credentials: {self.function} failed with {type(error).__name__}") from None
         if not isinstance(given, Credentials):
-            raise CredentialsError(f"credentials: {self.function} gave a {type(given).__name__}, not Credentials")
+            raise CredentialsError(f"credentials: {self.function} returned a {type(given).__name__}, not Credentials")
         return given
 
 
 def credentials_source(given: object) -> CredentialsSource | None:
-    """A source, from what users give for one: a source, a function, or text as on a command line.
+    """The credentials source for what a user specifies: a source, a function, or text as on a command line.
 
     Text is `environment`, `file:PATH` or `function:MODULE:NAME`. Raises `LocalError`.
     """
@@ -201,7 +200,7 @@ def credentials_source(given: object) -> CredentialsSource | None:
             return FileCredentials(rest)
         if kind == "function" and ":" in rest:
             return CallableCredentials(rest)
-        # Not quoted: it may be a secret that somebody put there.
+        # Not quoted: it may be a secret, put here by mistake.
         raise LocalError("credentials are 'environment', 'file:PATH' or 'function:MODULE:NAME'; this is none of them")
     if callable(given):
         return CallableCredentials(_name_of(given))
@@ -212,24 +211,25 @@ def _name_of(function: Callable[..., object]) -> str:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<locals>")
     if module in (None, "__main__") or "<" in name:
         raise LocalError(
-            "this function for credentials cannot be imported by workers, and a pickled one could bring the secret "
-            "along: define it at the top of a module of its own"
+            "workers cannot import this function for credentials, and a pickled one could contain the secret: define "
+            "it at the top level of a module that workers can import"
         )
     return f"{module}:{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS for every connection, to name servers and brokers. Certificates are verified, host names too.
+    """TLS for every connection, to name servers and brokers. Certificates and host names are verified.
 
     Args:
-      ca_file: certificates (PEM) of the authorities that are trusted; None: the system's.
-      certificate_file, key_file: our own (PEM), for servers that ask for one; the key may be in the first file.
+      ca_file: certificates (PEM) of the trusted authorities; None: the system's.
+      certificate_file, key_file: our own certificate and key (PEM), for servers that request one. The key can be in the
+        certificate file.
       key_password_variable: the environment variable with the key's password, if it has one.
       server_name: the name that certificates must be for, and that is sent; None: the host of each address.
-      insecure: trust anybody: nothing is verified, so whoever is on the way reads and changes everything. It warns.
+      insecure: verify nothing. Anybody between us and the server can then read and change everything. Logs a warning.
 
-    Files are read by each process that connects, and again when they have changed. Raises `LocalError`.
+    Each process that connects reads the files, and reads them again when they have changed. Raises `LocalError`.
     """
 
     ca_file: str | None = None
@@ -244,13 +244,13 @@ class Tls:
             if (path := getattr(self, name)) is not None:
                 object.__setattr__(self, name, os.fspath(path))
         if self.key_file is not None and self.certificate_file is None:
-            raise LocalError("Tls.key_file is of no use without certificate_file")
+            raise LocalError("Tls.key_file has no effect without certificate_file: set both")
         if self.server_name is not None and not is_host(self.server_name):
-            raise LocalError(f"Tls.server_name is {self.server_name!r}; it must be a host's name or IP address")
+            raise LocalError(f"Tls.server_name is {self.server_name!r}; it must be a host name or an IP address")
         if self.key_password_variable is not None and not _VARIABLE.fullmatch(self.key_password_variable):
-            raise LocalError("Tls.key_password_variable is no name of an environment variable")  # not quoted, as above
+            raise LocalError("Tls.key_password_variable is not the name of an environment variable")  # as above
         if self.insecure and (self.ca_file is not None or self.server_name is not None):
-            raise LocalError("Tls: insecure verifies nothing, so ca_file and server_name exclude it")
+            raise LocalError("Tls: insecure verifies nothing, so it cannot be combined with ca_file or server_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +260,12 @@ class Security:
     Args:
       credentials: a `CredentialsSource`, a function of a module, or text (`credentials_source`); None: requests are
         not signed.
-      tls: None: plain text; True: `Tls()`.
-      address_map: `host:port` as routes have it to where it can be reached from here, or host to host with the port
-        kept: for brokers behind a gateway or a forwarded port.
-      allowed_addresses: where routes may lead: `host`, `host:port`, with `*` as in `*.example.com` or `10.0.*` (which
-        holds for addresses, not for names), or a network (`10.0.0.0/8`). Empty: anywhere. The name servers given, and
-        what `address_map` leads to, are always allowed.
+      tls: a `Tls`; None: plain text.
+      address_map: maps addresses in routes to addresses that can be reached from here: `host:port` to `host:port`, or
+        host to host, which keeps the port. For brokers behind a gateway or a forwarded port.
+      allowed_addresses: where routes may lead: `host` or `host:port`, with `*` as in `*.example.com` or `10.0.*` (which
+        matches addresses, not names), or a network (`10.0.0.0/8`). Empty: anywhere. The given name servers and the
+        targets of `address_map` are always allowed.
 
     Raises `LocalError`.
     """
@@ -283,21 +283,21 @@ class Security:
         for origin, target in self._pairs():
             _check_rule(origin, target)
         if isinstance(self.allowed_addresses, str):
-            raise LocalError(f"allowed_addresses is one text, {self.allowed_addresses!r}; it must be several in a list")
+            raise LocalError(f"allowed_addresses is one text, {self.allowed_addresses!r}; it must be a list of texts")
         object.__setattr__(self, "allowed_addresses", tuple(self.allowed_addresses))
         for pattern in self.allowed_addresses:
             AddressPattern.parse(pattern)
 
     @property
     def source(self) -> CredentialsSource | None:
-        """Where credentials come from."""
+        """The credentials source, or None."""
         return credentials_source(self.credentials)
 
     def _pairs(self) -> tuple[tuple[str, str], ...]:
-        return tuple(self.address_map)  # type: ignore[arg-type]  # a tuple since this was made
+        return tuple(self.address_map)  # type: ignore[arg-type]  # a tuple since __post_init__
 
     def mapped(self, address: str) -> str:
-        """Where to connect to for an address of a route. Raises `LocalError` for what is no address."""
+        """The address to connect to for an address in a route. Raises `LocalError` if it is not an address."""
         host, port = parse_address(address)
         return self._rule_for(host, port) or address
 
@@ -310,7 +310,7 @@ class Security:
         return None if other is None else join_address(other.removeprefix("[").removesuffix("]"), port)
 
     def allows(self, address: str) -> bool:
-        """Whether an address of a route, before it is mapped, may be connected to. Raises as `mapped`."""
+        """Whether an address in a route, before it is mapped, may be connected to. Raises as `mapped` does."""
         host, port = parse_address(address)
         if not self.allowed_addresses or self._rule_for(host, port) is not None:
             return True
@@ -330,7 +330,7 @@ def _check_rule(origin: str, target: str) -> None:
         except LocalError as error:
             raise LocalError(f"address_map: {text!r} is neither a host nor host:port") from error
     if (split_port(origin)[1] is None) != (split_port(target)[1] is None):
-        raise LocalError(f"address_map: {origin!r} to {target!r}: both with a port, or both without")
+        raise LocalError(f"address_map: {origin!r} to {target!r}: give a port for both or for neither")
 
 
 UNSECURED: Final = Security()
@@ -338,28 +338,28 @@ UNSECURED: Final = Security()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a command line; read them with `from_arguments`. None takes a secret."""
+    """Adds the options of a command line; `from_arguments` reads them. None of them accepts a secret."""
     group = parser.add_argument_group("security")
     group.add_argument(
         "--credentials",
         metavar="SOURCE",
         help=f"environment ({ACCESS_KEY_VARIABLE}, {SECRET_KEY_VARIABLE}), file:PATH or function:MODULE:NAME",
     )
-    group.add_argument("--tls", action="store_true", help="TLS, verified by the system's authorities")
-    group.add_argument("--tls_ca_file", metavar="PEM", help="TLS, verified by these authorities")
-    group.add_argument("--tls_certificate_file", metavar="PEM", help="our certificate, for servers that ask for one")
-    group.add_argument("--tls_key_file", metavar="PEM", help="its key, if that is in another file")
+    group.add_argument("--tls", action="store_true", help="use TLS, verified by the system's authorities")
+    group.add_argument("--tls_ca_file", metavar="PEM", help="use TLS, verified by these authorities")
+    group.add_argument("--tls_certificate_file", metavar="PEM", help="our certificate, for servers that request one")
+    group.add_argument("--tls_key_file", metavar="PEM", help="the certificate's key, if it is in another file")
     group.add_argument(
         "--tls_key_password_variable", metavar="NAME", help="the environment variable with the key's password"
     )
     group.add_argument("--tls_server_name", metavar="NAME", help="the name that certificates must be for")
-    group.add_argument("--tls_insecure", action="store_true", help="TLS that verifies nothing")
+    group.add_argument("--tls_insecure", action="store_true", help="use TLS that verifies nothing")
     group.add_argument(
         "--address_map",
         metavar="A=B",
         action="append",
         default=[],
-        help="go to B where a route says A; repeatable",
+        help="connect to B if a route says A; repeatable",
     )
     group.add_argument(
         "--allowed_addresses", metavar="A,B", help="hosts, patterns and networks that routes may lead to; default: any"
@@ -367,7 +367,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(args: argparse.Namespace) -> Security:
-    """What `add_arguments` was given. Raises `LocalError`."""
+    """The `Security` for the options of `add_arguments`. Raises `LocalError`."""
     tls = None
     if args.tls or args.tls_insecure or args.tls_ca_file or args.tls_certificate_file or args.tls_server_name:
         tls = Tls(
@@ -380,7 +380,7 @@ def from_arguments(args: argparse.Namespace) -> Security:
         )
     elif args.tls_key_file or args.tls_key_password_variable:
         name = "tls_key_file" if args.tls_key_file else "tls_key_password_variable"
-        raise LocalError(f"--{name} is of no use without --tls_certificate_file")
+        raise LocalError(f"--{name} has no effect without --tls_certificate_file: set both")
     address_map = {}
     for pair in args.address_map:
         origin, equals, target = pair.partition("=")

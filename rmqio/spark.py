@@ -1,4 +1,4 @@
-"""The former name of `rmqio.pyspark`; it will be taken away in the release after the next."""
+"""The former name of `rmqio.pyspark`; it will be removed in the release after the next."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a read starts and where it stops: values, resolved to an offset per queue once, given an `OffsetLookup`.
+"""Where a read starts and stops: values that an `OffsetLookup` resolves once, to one offset per queue.
 
-Pure: no client is seen here. The five start strategies are those of RocketMQ's Flink connector.
+This module has no client and no I/O. The five start strategies are those of RocketMQ's Flink connector.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class StartOffsetError(RmqioError):
-    """A strategy that may not fall back found nothing to start at."""
+    """A strategy without a fallback found no offset to start at."""
 
 
 def to_timestamp_ms(value: TimeLike) -> int:
-    """Unix milliseconds of a whole number of milliseconds, seconds as a float, or an aware datetime."""
+    """Unix milliseconds from milliseconds (int), seconds (float) or an aware datetime."""
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise LocalError(f"timestamp {value!r} has no time zone; use an aware datetime, e.g. with timezone.utc")
         return (value - _EPOCH) // dt.timedelta(milliseconds=1)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise LocalError(f"timestamp {value!r} must be milliseconds (int), seconds (float) or an aware datetime")
-    # Rounded: 4.35 * 1000 is 4349.999..., and a millisecond less could read one message more.
+    # Rounded, because 4.35 * 1000 is 4349.999..., and a start one millisecond earlier could read one message more.
     return value if isinstance(value, int) else round(value * 1000)
 
 
 class LateQueue(NamedTuple):
-    """What decides where a queue is read from that was not there, or did not answer, when the read began."""
+    """Decides where to start in a queue that did not exist, or did not answer, when the read began."""
 
     began_ms: int
-    """When the read began, Unix milliseconds by the clock of whoever looked for queues."""
+    """When the read began, in Unix milliseconds by the clock of the process that looked for queues."""
     new_queue_start: Literal["earliest", "latest"] | None
-    """For a queue that is new since then. None: it was there, and only its broker did not answer."""
+    """For a queue that is new since then. None: the queue existed, and only its broker did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """Where a queue is read from when nothing has been read of it yet. Made by the functions named after strategies.
+    """Where to start in a queue of which nothing has been read yet. Created by the functions named after strategies.
 
-    On resume, restore or retry the strategy is not asked again: the position is in the runner's own state.
+    The strategy is not applied again on resume, restore or retry: the position is in the runner's own state.
     """
 
     kind: Literal["earliest", "latest", "timestamp", "group_offsets", "specific_offsets", "resolved"]
@@ -62,46 +62,46 @@ class StartFrom:
 
     @classmethod
     def earliest(cls) -> StartFrom:
-        """The oldest message that each queue still holds."""
+        """Start at the oldest message that each queue still holds."""
         return cls("earliest")
 
     @classmethod
     def latest(cls) -> StartFrom:
-        """Only what comes after the pipeline has started."""
+        """Read only messages that arrive after the pipeline has started."""
         return cls("latest")
 
     @classmethod
     def timestamp(cls, t: TimeLike) -> StartFrom:
-        """The first message stored at or after `t`: Unix milliseconds (int), seconds (float) or an aware datetime."""
+        """Start at the first message stored at or after `t`: Unix ms (int), seconds (float) or an aware datetime."""
         return cls("timestamp", timestamp_ms=to_timestamp_ms(t))
 
     @classmethod
     def group_offsets(cls, reset: Reset = "latest") -> StartFrom:
-        """Where the consumer group has got to; `reset` for queues it has no offset of, "error" to refuse those."""
+        """Start at the consumer group's offsets. `reset` is for queues without one; "error" refuses such queues."""
         if reset not in ("earliest", "latest", "error"):
             raise LocalError(f"reset is {reset!r}; it must be 'earliest', 'latest' or 'error'")
         return cls("group_offsets", reset=reset)
 
     @classmethod
     def specific_offsets(cls, offsets: QueueOffsets, reset: Reset = "latest") -> StartFrom:
-        """The offsets given, by queue; the group's offsets (with `reset`) for queues that are not named."""
+        """Start at the given offsets; queues that are not named start at the group's offsets (with `reset`)."""
         if reset not in ("earliest", "latest", "error"):
             raise LocalError(f"reset is {reset!r}; it must be 'earliest', 'latest' or 'error'")
         return cls("specific_offsets", reset=reset, offsets=_checked_offsets(offsets, "specific_offsets"))
 
     @classmethod
     def resolved(cls, queue: MessageQueue, offset: int) -> StartFrom:
-        """Of one queue: where another strategy has led. The broker is not asked again."""
+        """Start one queue at the offset that another strategy resolved to, without asking the broker again."""
         return cls("resolved", offsets=((queue, offset),))
 
     @property
     def named(self) -> tuple[MessageQueue, ...]:
-        """The queues that it names."""
+        """The queues that the strategy names."""
         return tuple(queue for queue, _ in self.offsets)
 
     @property
     def needs_group(self) -> bool:
-        """Whether the strategy asks for a consumer group."""
+        """Whether the strategy uses a consumer group."""
         return self.kind in ("group_offsets", "specific_offsets")
 
     def resolve(
@@ -114,15 +114,16 @@ class StartFrom:
         on_timestamp_after_end: Literal["latest", "fail"] = "latest",
         late: LateQueue | None = None,
     ) -> int:
-        """The offset to start at, by the first of these that applies:
+        """The offset to start at, by the first of these rules that applies:
 
         1. the offset given for this queue;
-        2. what the group has committed there, where the strategy asks for the group;
+        2. the offset that the group has committed for it, if the strategy uses the group;
         3. for a queue that is new since the read began, `late.new_queue_start`;
         4. the strategy, as it would have been resolved when the read began.
 
-        A late queue is new when all that was ever stored in it came after `late.began_ms`, or when it is empty: nothing
-        else tells it from one whose broker was away. `on_timestamp_after_end` is for queues that are not late.
+        A late queue is new if it is empty, or if everything ever stored in it arrived after `late.began_ms`: nothing
+        else distinguishes it from a queue whose broker was unavailable. `on_timestamp_after_end` does not apply to late
+        queues.
 
         Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`.
         """
@@ -144,12 +145,12 @@ class StartFrom:
         if where == "latest":
             return lookup.max_offset(queue) if late is None else lookup.offset_for_time(queue, late.began_ms)
         raise StartOffsetError(
-            f"consumer group {group!r} has no offset of {queue}, and reset is 'error'; "
+            f"consumer group {group!r} has no offset for {queue}, and reset is 'error'; "
             "commit one, or use reset='earliest' or 'latest'"
         )
 
     def _resolve_timestamp(self, queue: MessageQueue, lookup: OffsetLookup, after_end: str) -> int:
-        # The end first: a message stored between the two lookups must not be jumped over.
+        # The end is looked up first, so that a message stored between the two lookups is not skipped.
         end = lookup.max_offset(queue)
         found = lookup.offset_for_time(queue, self.timestamp_ms)
         if found >= end and after_end == "fail":
@@ -161,15 +162,15 @@ class StartFrom:
 
 
 def _is_new(queue: MessageQueue, lookup: OffsetLookup, began_ms: int) -> bool:
-    """Whether nothing was ever in a queue before that time, as far as its broker can tell."""
+    """Whether the queue was empty until that time, as far as its broker can tell."""
     return lookup.min_offset(queue) == 0 and lookup.offset_for_time(queue, began_ms) == 0
 
 
 def clamp_offset(
     queue: MessageQueue, wanted: int, lookup: OffsetLookup, policy: Literal["fail", "earliest", "latest"]
 ) -> int:
-    """`wanted` if the queue holds it (its end counts), else what the policy says, else `OffsetOutOfRange`."""
-    # A replica that ends before it is behind its master, and does not say that the queue was cut
+    """`wanted` if the queue holds it (or ends there), else as the policy says, else raises `OffsetOutOfRange`."""
+    # A replica that ends before `wanted` is behind its master, which does not mean that the queue was truncated.
     minimum, maximum = lookup.min_offset(queue), lookup.max_offset(queue, at_least=wanted)
     if minimum <= wanted <= maximum:
         return wanted
@@ -182,7 +183,7 @@ def clamp_offset(
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """Where reading a queue ends, exclusive; makes the read bounded. Resolved once, when the pipeline starts."""
+    """Where the read of a queue ends (exclusive), which makes it bounded. Resolved once, when the pipeline starts."""
 
     kind: Literal["latest", "timestamp", "offsets"]
     timestamp_ms: int = 0
@@ -190,22 +191,22 @@ class StopAt:
 
     @classmethod
     def latest(cls) -> StopAt:
-        """What each queue holds when the pipeline starts."""
+        """Read what each queue holds when the pipeline starts."""
         return cls("latest")
 
     @classmethod
     def timestamp(cls, t: TimeLike) -> StopAt:
-        """Messages stored before `t`, of those that each queue holds when the pipeline starts."""
+        """Read the messages stored before `t`, of those that each queue holds when the pipeline starts."""
         return cls("timestamp", timestamp_ms=to_timestamp_ms(t))
 
     @classmethod
     def offsets(cls, offsets: QueueOffsets) -> StopAt:
-        """Up to the offsets given, exclusive; waits for messages not yet there. Queues not named are not read."""
+        """Read up to the given offsets (exclusive), and wait for missing messages. Other queues are not read."""
         return cls("offsets", stops=_checked_offsets(offsets, "StopAt.offsets"))
 
     @property
     def named(self) -> tuple[MessageQueue, ...]:
-        """The queues that it names."""
+        """The queues that have a stop."""
         return tuple(queue for queue, _ in self.stops)
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int | None:
@@ -219,7 +220,7 @@ class StopAt:
 
 
 def check_named(named: Iterable[MessageQueue], queues: Collection[MessageQueue], what: str) -> None:
-    """Raises `LocalError` for a queue that is named and is not among those that are read, with the nearest that is."""
+    """Raises `LocalError` if a named queue is not among `queues`, which are read; the error names the nearest one."""
     for queue in named:
         if queue not in queues:
             hint = nearest_queue(queue, queues)
@@ -227,7 +228,7 @@ def check_named(named: Iterable[MessageQueue], queues: Collection[MessageQueue],
 
 
 def nearest_queue(queue: MessageQueue, queues: Collection[MessageQueue]) -> str:
-    """For an error about a queue that is not among these: which one may have been meant, and what to do."""
+    """For an error about a queue that is not among `queues`: which one the user may have meant, and what to do."""
     if not queues:
         return "there are none"
     same = [each.queue_id for each in sorted(queues) if each[:2] == queue[:2]]

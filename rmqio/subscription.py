@@ -1,4 +1,4 @@
-"""What is read: topics by name, topics by pattern, or queues; and which queues those are at the moment."""
+"""Subscriptions: topics by name, topics by pattern, or queues, and which queues they currently have."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rmqio.start import nearest_queue
 
 @dataclass(frozen=True)
 class Subscription:
-    """What to read: topics by name, topics by pattern, or queues. Exactly one of the three is not empty."""
+    """Topics by name, topics by pattern, or queues to read. Exactly one of the three is not empty."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    """A regular expression that a topic's whole name must match."""
+    """A regular expression that must match a topic's whole name."""
     queues: tuple[MessageQueue, ...] = ()
     flags: int = 0
-    """Of the pattern (`re.IGNORECASE` ...)."""
+    """The pattern's flags (`re.IGNORECASE` ...)."""
 
     @classmethod
     def of(cls, what: Any) -> Subscription:
-        """From a name, names, a compiled pattern, a queue or queues. Raises `LocalError` naming what is wrong."""
+        """The subscription for a name, names, a compiled pattern, a queue or queues. Raises `LocalError`."""
         if isinstance(what, re.Pattern) and isinstance(what.pattern, str) and what.pattern:
             return cls(pattern=what.pattern, flags=what.flags)
         if isinstance(what, str):
@@ -49,9 +49,9 @@ class Subscription:
         return ", ".join(self.topics) or ", ".join(map(str, self.queues))
 
     def find_queues(self, client: QueueClient, *, missing_ok: bool = False) -> list[MessageQueue]:
-        """The queues there are now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none).
+        """The queues that exist now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none).
 
-        With `missing_ok` it is one look of many, and routes that are known for a while do; else it is asked anew.
+        With `missing_ok`, this is one of many looks, so cached routes are good enough; otherwise, routes are refreshed.
         """
         refresh = not missing_ok
         topics: Sequence[str] = self.topics
@@ -76,7 +76,7 @@ class Subscription:
             try:
                 found.extend(client.queues(topic, refresh=refresh))
             except TopicNotExist:
-                # A topic that a pattern matched may be deleted a moment later.
+                # A topic that the pattern matched can be deleted a moment later.
                 if not (missing_ok or self.pattern):
                     raise
         return sorted(found)

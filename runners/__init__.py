@@ -1,4 +1,4 @@
-"""Runners by name: `rmqio.runners.options(argv)` gives pipeline options for Direct, Spark and Flink."""
+"""Runners by name: `rmqio.runners.options(argv)` returns pipeline options for Direct, Spark and Flink."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What each runner does with what a pipeline may need, and the tests that show it: data.
+"""Data: how each runner meets what a pipeline may need, and the tests that show it.
 
-`TABLE` is what `rmqio.runners.report` compares a pipeline with, and README shows it.
+`rmqio.runners.report` compares a pipeline with `TABLE`, and README shows it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Mode(Enum):
 
 
 class Requirement(Enum):
-    """What a pipeline may need of a runner; one row of the table each."""
+    """What a pipeline may need from a runner; each is a row of the table."""
 
     ENDING_READS = "reads that end"
     ENDLESS_READS = "reads without end"
     SHUFFLES_BEHIND = "shuffles behind a read without end"
     """GroupByKey, Flatten of several, a side input made of it, a splittable DoFn."""
     UNBOUNDED = "other unbounded sources"
-    """Nobody knows whether they end."""
+    """It is unknown whether they end."""
     SPLITTABLE = "splittable DoFns that defer themselves"
     FINALIZATION = "bundle finalization"
     STATE = "state by key"
@@ -41,18 +41,18 @@ class Requirement(Enum):
     SIDE_INPUTS = "side inputs"
     MERGING_WINDOWS = "windows that merge (sessions)"
     UNMERGED_STATE = "state and timers in windows that merge"
-    """Behind no GroupByKey, where each element still has a window of its own."""
+    """Without a preceding GroupByKey, each element still has a window of its own."""
     KEPT_STATE = "state of unbounded input, kept over a restart"
 
 
 class Verdict(Enum):
-    """What comes of a need."""
+    """How a runner meets a need."""
 
     YES = "yes"
     WARNED = "warned"
     REFUSED = "refused"
     NONE = "-"
-    """It cannot be asked for in this mode, or something before it is refused."""
+    """The need cannot occur in this mode, or something before it is refused."""
 
 
 class Cell(NamedTuple):
@@ -62,7 +62,7 @@ class Cell(NamedTuple):
     text: str
     """What happens, and what to do about it; may be empty."""
     tests: tuple[str, ...]
-    """Those that show it, as pytest names them."""
+    """The tests that show it, as pytest names them."""
 
 
 Row = Mapping[Mode, Cell]
@@ -85,7 +85,7 @@ def _none(text: str) -> Cell:
 
 
 def _ids(tests: tuple[str, ...]) -> tuple[str, ...]:
-    """`test_x.py::test_y` is one of tests/runners."""
+    """Returns ids of tests; `test_x.py::test_y` is in tests/runners."""
     return tuple(test if test.startswith("tests/") else f"tests/runners/{test}" for test in tests)
 
 

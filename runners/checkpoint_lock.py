@@ -1,6 +1,6 @@
-"""One pipeline at a time on a checkpoint.
+"""Ensures that only one pipeline at a time uses a checkpoint.
 
-Spark finds out that there are two of them when one loses its micro-batch to the other, Flink not at all.
+Spark detects a second pipeline when one loses its micro-batch to the other; Flink does not detect it at all.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _FILE: Final = ".rmqio.lock"
 
 
 class Exclusive:
-    """Holds a folder until it is closed or the process ends, however it does.
+    """Locks a folder until it is closed or the process ends in any way.
 
-    On this machine only: of a folder on a file system that machines share only Spark keeps watch, as said above.
+    The lock works on this machine only. On a file system that machines share, only Spark's own check remains, as above.
 
     Args:
-      folder: a URL, as Hadoop has it: file: and a path as it is, without escapes.
+      folder: a URL in Hadoop's form: file: and a plain path, without escapes.
 
     Raises:
-      LocalError: another one has it.
+      LocalError: another process has locked the folder.
     """
 
     def __init__(self, folder: str) -> None:
@@ -45,7 +45,7 @@ class Exclusive:
             os.close(file)
             raise LocalError(
                 f"{folder} is in use: process {owner or 'unknown'} runs a pipeline with this --checkpoint_dir. Stop "
-                "that one first, or give this one a folder of its own"
+                "it first, or give this pipeline its own folder"
             ) from None
         except OSError:  # a file system without locks
             os.close(file)
@@ -55,7 +55,7 @@ class Exclusive:
         self._file = file
 
     def close(self) -> None:
-        """Lets others have it. Idempotent."""
+        """Releases the folder. Idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

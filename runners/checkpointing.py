@@ -1,4 +1,4 @@
-"""The option that runners of pipelines without end share."""
+"""The option that runners of unbounded pipelines share."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class CheckpointOptions(PipelineOptions):
         parser.add_argument(
             "--checkpoint_dir",
             metavar="PATH",
-            help="Where a streaming pipeline keeps offsets and state; started again with it, it goes on from there.",
+            help="Where a streaming pipeline keeps offsets and state; after a restart, it resumes from there.",
         )

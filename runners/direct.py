@@ -1,4 +1,4 @@
-"""Beam's in-process runner, which checks first whether it can run the pipeline."""
+"""Beam's in-process runner; it first checks whether it can run the pipeline."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SEVERAL_WORKERS: Final = Cell(
 
 
 class DirectRunner(FnApiRunner):
-    """Runs pipelines in this process. Beam's own one of this name may be another: it chooses, and downloads.
+    """Runs pipelines in this process. Beam's own runner of this name can choose another one, and download it.
 
-    Raises `Refused` for a pipeline that would wait for ever.
+    Raises `Refused` for a pipeline that would wait forever.
     """
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
-        """Beam's, after the check."""
+        """Runs the pipeline with Beam's runner, after the check."""
         self.report(pipeline_proto, options).check()
         return super().run_via_runner_api(pipeline_proto, options)
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
-        """What comes of the needs of a pipeline in Beam's portable form."""
+        """Reports how this runner meets the needs of a pipeline in Beam's portable form."""
         workers = options.view_as(DirectOptions).direct_num_workers
         return compare(
             pipeline, Mode.DIRECT, instead=None if workers == 1 else {Requirement.ENDLESS_READS: _SEVERAL_WORKERS}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # Beam in functions only: Spark's workers import this package
     from apache_beam.options.pipeline_options import PipelineOptions
 
 # Beam 2.77's own DirectRunner tries Prism first, which downloads a binary, and falls back to other runners depending
-# on what the pipeline holds. Ours is one runner, the in-process FnApiRunner, here, without a network.
+# on what the pipeline holds. Ours is always the in-process FnApiRunner, and needs no network.
 IN_PROCESS_RUNNER: Final = "rmqio.runners.direct.DirectRunner"
 FLINK_RUNNER: Final = "rmqio.runners.flink.FlinkRunner"
 PORTABLE_SPARK_RUNNER: Final = "apache_beam.runners.portability.spark_runner.SparkRunner"
@@ -25,21 +25,21 @@ _OURS: Final = {
     "SparkRunner": SPARK_RUNNER,
     "PortableSparkRunner": PORTABLE_SPARK_RUNNER,
 }
-# Parts of the names of runners behind a job server.
+# Parts of the names of runners that use a job server.
 _PORTABLE: Final = ("FlinkRunner", "PortableRunner", "KafkaStreamsRunner", "runners.portability.spark_runner")
 
 
 def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions:
-    """Beam's `PipelineOptions` with `--runner` resolved; what it does not name is left to Beam.
+    """Returns Beam's `PipelineOptions` with `--runner` resolved; other names are left to Beam.
 
     `DirectRunner` (also the default) is Beam's in-process FnApiRunner; `FlinkRunner` is Beam's with a job server of
     ours; `SparkRunner` is ours, executed by PySpark. They check a pipeline before they run it, and `--report` shows
-    what they find. Beam's own Spark runner, behind a Java job server, is `PortableSparkRunner`. Names count without
-    regard to case and with or without "Runner", as Beam has it. Other runners of Beam and names with dots pass through.
+    what they find. Beam's own Spark runner, with a Java job server, is `PortableSparkRunner`. Names ignore case and can
+    omit "Runner", as in Beam. Other runners of Beam and names with dots pass through.
 
     Args:
-      argv: arguments of a command line; None: this process's.
-      kwargs: options by name, before those of `argv`, e.g. `runner="FlinkRunner", streaming=True`.
+      argv: command-line arguments; None: those of this process.
+      kwargs: options by name, which override `argv`, e.g. `runner="FlinkRunner", streaming=True`.
 
     Raises:
       LocalError: the runner is unknown, or not available here.
@@ -57,7 +57,7 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
 
 
 def runner_path(name: str) -> str:
-    """The fully qualified name, or a name of Beam's, for what a user calls a runner. Raises `LocalError`."""
+    """Returns the fully qualified name, or Beam's name, of the runner that a user names. Raises `LocalError`."""
     if "." in name:
         path = name
     else:
@@ -69,7 +69,7 @@ def runner_path(name: str) -> str:
             nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)[0]
             raise LocalError(
                 f"runner {name!r} is unknown; the nearest known one is {names[nearest]!r}. "
-                f"Known are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
+                f"Known runners are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
             )
         path = _OURS.get(known, known)
     if path == SPARK_RUNNER:
@@ -78,10 +78,9 @@ def runner_path(name: str) -> str:
 
 
 def unknown_flags(found: PipelineOptions) -> list[str]:
-    """Flags that no option class knows, so that a program can refuse a mistyped one, which Beam only logs.
+    """Returns flags that no option class knows, so that a program can refuse a mistyped one, which Beam only logs.
 
-    Empty for runners behind a job server that we do not know: it knows options of which Beam's Python side has never
-    heard.
+    Empty for runners with a job server that we do not know: it can know options that Beam's Python side does not.
     """
     from apache_beam.options.pipeline_options import (
         FlinkRunnerOptions,

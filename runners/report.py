@@ -1,4 +1,4 @@
-"""What a pipeline needs, compared with what its runner gives before it runs: refused, warned of, shown as a table."""
+"""Compares what a pipeline needs with what its runner offers, before it runs: refuses, warns, or shows a table."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class ReportOptions(PipelineOptions):
             "--report",
             action="store_true",
             default=False,
-            help="Show what the pipeline needs and what the runner does with it, and end without running it.",
+            help="Show what the pipeline needs and what the runner does with it, without running it.",
         )
 
 
 class Refused(LocalError):
-    """The runner would lose data of this pipeline, or wait for ever, or cannot do what its options say."""
+    """The runner would lose data of this pipeline, or wait forever, or cannot do what its options say."""
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """What is wrong locally, before anything runs, is a refusal: a worker's error of that kind is none."""
+    """Turns a local error before anything runs into a refusal; a worker's error of that kind is not one."""
     try:
         yield
     except Refused:
@@ -52,11 +52,11 @@ def refusing() -> Iterator[None]:
 
 
 class Line(NamedTuple):
-    """A need of a pipeline, and what comes of it."""
+    """A need of a pipeline, and how the runner meets it."""
 
     need: Requirement
     where: Sequence[str]
-    """The transforms that bring it."""
+    """The transforms that have it."""
     cell: Cell
 
     def __str__(self) -> str:
@@ -65,14 +65,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of a pipeline in a mode of a runner."""
+    """The report on a pipeline in a mode of a runner."""
 
     mode: Mode
     lines: tuple[Line, ...]
     of_options: tuple[str, ...]
-    """What is to be known of the options. Their runner says it by itself when it runs."""
+    """What to know about the options. Their runner logs it by itself when it runs."""
     of_writes: tuple[str, ...] = ()
-    """The same of its writes. They say it when they are applied."""
+    """The same about its writes, which log it when they are applied."""
 
     @property
     def refused(self) -> list[Line]:
@@ -90,7 +90,7 @@ class Report:
             _LOGGER.warning("%s: %s", self.mode.value, line)
 
     def table(self) -> str:
-        """For people: a row a need, a sentence an option."""
+        """Returns a table for people: a row per need, and a sentence per option."""
         rows: list[tuple[str, str, str]] = [("needed", "by", f"on {self.mode.value}")]
         rows += [(line.need.value, _listed(line.where), _told(line.cell)) for line in self.lines]
         shown = [text for row in rows for text in _wrapped(row)]
@@ -104,7 +104,7 @@ class Report:
 def compare(
     pipeline: Any, mode: Mode, *, of_options: Sequence[str] = (), instead: Mapping[Requirement, Cell] | None = None
 ) -> Report:
-    """The report of a pipeline in Beam's portable form. `instead`: cells that options have changed."""
+    """Returns the report on a pipeline in Beam's portable form. `instead`: cells that options have changed."""
     cells = {need: (instead or {}).get(need, row[mode]) for need, row in TABLE.items()}
     lines = (Line(need, where, cells[need]) for need, where in requirements_of(pipeline).items())
     random = writes_of_random_ids(pipeline)
@@ -126,7 +126,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _wrapped(row: Sequence[str]) -> list[str]:
-    """The lines of a row, its cells wrapped side by side."""
+    """Returns the lines of a row, with its cells wrapped side by side."""
     cells = [textwrap.wrap(text, width) or [""] for text, width in zip(row, _WIDTHS, strict=True)]
     height = max(map(len, cells))
     padded = [[*cell, *[""] * (height - len(cell))] for cell in cells]

@@ -1,4 +1,4 @@
-"""What a pipeline needs of its runner, read from Beam's portable form of it."""
+"""What a pipeline needs from its runner, read from its portable form in Beam."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PAR_DO: Final = common_urns.primitives.PAR_DO.urn
 _GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
 _FLATTEN: Final = common_urns.primitives.FLATTEN.urn
 _IMPULSE: Final = common_urns.primitives.IMPULSE.urn
-# The classes of transforms that come with Beam and with us; see `_Pipeline.label`.
+# The modules of transforms that come with Beam and with rmqio; see `_Pipeline.label`.
 _LIBRARIES: Final = (b"apache_beam.", b"rmqio.transforms.")
 
 
 def requirements_of(pipeline: Any) -> dict[Requirement, list[str]]:
-    """The needs of a pipeline, and of each the names of the transforms that bring it, in the order of the pipeline.
+    """Returns the needs of a pipeline, each with the names of the transforms that have it, in pipeline order.
 
-    A name is the label under which a transform of Beam or of ours was applied, not those of its inner parts.
+    A name is the label under which a transform of Beam or rmqio was applied, not the label of an inner part.
     """
     found: dict[Requirement, dict[str, None]] = defaultdict(dict)
     graph = _Pipeline(pipeline)
@@ -34,7 +34,7 @@ def requirements_of(pipeline: Any) -> dict[Requirement, list[str]]:
 
 
 def writes_of_random_ids(pipeline: Any) -> list[str]:
-    """The names of the writes to RocketMQ whose copies cannot be told from new messages."""
+    """Returns the names of the writes to RocketMQ whose copies cannot be told from new messages."""
 
     def are_random(transform: Any) -> bool:
         shown = (beam_runner_api_pb2.LabelledPayload.FromString(each.payload) for each in transform.display_data)
@@ -51,12 +51,12 @@ class _Pipeline:
         }
         self._roots = pipeline.root_transform_ids
         self._behind: set[str] = set()
-        """The collections that come from a read without end."""
+        """The collections that come from an endless read."""
         self._merged: set[str] = set()
-        """Those in windows that are merged already, since they come from a GroupByKey in the same windows."""
+        """The collections in windows that are already merged, since they come from a GroupByKey in the same windows."""
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
-        """What is not made of others, in the order of the pipeline, so that producers come before their readers."""
+        """Returns the transforms without parts, in pipeline order, so that producers come before their readers."""
 
         def walk(names: Any) -> Iterator[tuple[str, Any]]:
             for name in names:
@@ -64,12 +64,12 @@ class _Pipeline:
                 if transform.subtransforms:
                     yield from walk(transform.subtransforms)
                 elif not transform.outputs or not set(transform.outputs.values()) <= set(transform.inputs.values()):
-                    yield name, transform  # others are only a name for what they get
+                    yield name, transform  # others only rename their input
 
         return walk(self._roots)
 
     def label(self, name: str) -> str:
-        """The outermost transform around it that is not one of the user's own making: what its user has written."""
+        """Returns the outermost enclosing transform that is not the user's own: what the user has written."""
         path = [self._components.transforms[each] for each in reversed(list(self._path(name)))]
         for each in path:
             if each.unique_name and each.annotations.get("python_type", b"").startswith(_LIBRARIES):
@@ -77,7 +77,7 @@ class _Pipeline:
         return str(path[-1].unique_name)
 
     def needs(self, name: str, transform: Any) -> Iterator[Requirement]:
-        """Of a leaf whose producers have been asked already."""
+        """Yields the needs of a leaf, after those of its producers."""
         urn = transform.spec.urn
         pardo = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload if urn == _PAR_DO else b"")
         outputs, inputs = [*transform.outputs.values()], dict(transform.inputs)
@@ -123,7 +123,7 @@ class _Pipeline:
             self._behind.update(outputs)
 
     def _path(self, name: str) -> Iterator[str]:
-        """The transform and those that it is in."""
+        """Yields the transform and those that enclose it."""
         at: str | None = name
         while at is not None:
             yield at

@@ -13,10 +13,10 @@ _REGISTRY: Final = FolderRegistry(Path(__file__).parent)
 
 
 def registry() -> FolderRegistry:
-    """The registry of this package's own schemas."""
+    """Return the registry of this package's own schemas."""
     return _REGISTRY
 
 
 def load(name: str, version: int | None = None) -> str:
-    """A schema as JSON text; None: its newest version. Raises `UnknownSchema` naming those that there are."""
+    """Return a schema as JSON text, by default the newest version. Raises `UnknownSchema`, naming the known ones."""
     return _REGISTRY.by_version(name, version).schema

@@ -1,7 +1,7 @@
-"""`python -m rmqio.schemas`: whether the schemas of a folder (`SUBJECT.vN.avsc`) may follow each other, and which there
-are.
+"""`python -m rmqio.schemas`: checks whether the schemas of a folder (`SUBJECT.vN.avsc`) can follow each other, or lists
+them.
 
-Of what `check` finds each difference is a line on standard output: `order v2 cannot read v1: Order.total: ...`.
+`check` prints each difference as a line on standard output: `order v2 cannot read v1: Order.total: ...`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Version(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 when all is well, 1 for incompatible versions, 2 for wrong usage or a file that is no schema."""
+    """Return the exit status: 0 success, 1 incompatible versions, 2 wrong usage or a file that is not a schema."""
     given = _parser().parse_args(arguments)
     try:
         subjects = _read(given.folder)
@@ -43,16 +43,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     checking = commands.add_parser(
-        "check", help="compare each version of a subject with those before it; exit status 1 if one may not follow"
+        "check", help="compare each version of a subject with the earlier ones; exit status 1 if one cannot follow"
     )
     checking.add_argument(
         "--level",
         type=str.lower,
         choices=[level.value for level in Level],
         default=Level.BACKWARD_TRANSITIVE.value,
-        help="what a new version must be able to do, in the words of Confluent's registry (default: %(default)s)",
+        help="what a new version must be able to do, as Confluent's registry names it (default: %(default)s)",
     )
-    listing = commands.add_parser("list", help="subject, version, full name and fingerprint (CRC-64-AVRO) of each")
+    listing = commands.add_parser("list", help="show subject, version, full name and fingerprint (CRC-64-AVRO) of each")
     for command in (checking, listing):
         command.add_argument(
             "folder",
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _read(folder: Path) -> dict[str, list[_Version]]:
-    """Every subject's versions, ascending. Raises `RmqioError` naming the file that is no schema."""
+    """Return every subject's versions, ascending. Raises `RmqioError`, which names the file that is not a schema."""
     registry = FolderRegistry(folder)
     subjects: dict[str, list[_Version]] = {}
     for subject in registry.subjects():
@@ -102,8 +102,8 @@ def _check(subjects: dict[str, list[_Version]], level: Level) -> int:
 
 
 def _refused(schema: Any) -> str | None:
-    """Why no serializer takes a schema, though it is one."""
-    from rmqio.serde.avro.schema import AvroSchema  # needs fastavro, as what has read it before
+    """Return why no serializer takes a valid schema, or None."""
+    from rmqio.serde.avro.schema import AvroSchema  # needs fastavro, which has already read the schema
 
     try:
         AvroSchema(schema)

@@ -1,4 +1,4 @@
-"""What command lines are made of: a parser with short errors, and commands with the options that all of them take."""
+"""Building blocks of the command line: a parser with short errors, and commands with the common options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqio.cli.values import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line, the nearest name for a wrong one, and its commands' options found by both."""
+    """argparse with one-line errors, the closest name for a wrong one, and common options before or after a command."""
 
     def __init__(self, **given: Any) -> None:
         def formatter(prog: str) -> argparse.HelpFormatter:
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=formatter, allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
-        """End the program with status 2."""
+        """Print the error and end the program with status 2."""
         choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if choice:
             names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
     def commands(self) -> Iterator[Parser]:
-        """This parser, and those of its commands."""
+        """Yield this parser and those of its commands."""
         yield self
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
-    """What a command line says. `run`, a function of it, does it. Wrong usage ends the program with status 2."""
+    """Parse a command line; `found.run(found)` executes it. Wrong usage ends the program with status 2."""
     known = {name for command in parser.commands() for name in command.option_names()}
     found, rest = parser.parse_known_args(list(_with_underscores(argv, known)))
     command: Parser = getattr(found, "parser", parser)
@@ -61,7 +61,7 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _with_underscores(argv: Sequence[str], known: set[str]) -> Iterator[str]:
-    """Options with hyphens as the parser has them; what follows a bare `--` is left alone."""
+    """Spell options with hyphens as the parser does; arguments after a bare `--` stay as they are."""
     is_over = False
     for argument in argv:
         is_over = is_over or argument == "--"
@@ -86,15 +86,15 @@ def _show_version(_: argparse.Namespace) -> int:
 def new_command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int] | None, summary: str, *, more: str = ""
 ) -> Parser:
-    """A command with its help, which says `more` at its end. It takes the options of the whole, without showing them.
+    """Add a command whose help ends with `more`. It takes the common options, but its help does not show them.
 
-    Their values are those of the whole command line unless given here.
+    Their values are those of the whole command line, unless the command sets them.
     """
     parser: Parser = commands.add_parser(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"{more}\n\nOptions of connections: see rmqio --help.".lstrip(),
+        epilog=f"{more}\n\nConnection options: see rmqio --help.".lstrip(),
     )
     own = len(parser._actions)
     add_options(parser)

@@ -1,4 +1,4 @@
-"""Bodies as a terminal may show them: text, JSON, Avro, or hexadecimal; cut to a size."""
+"""Bodies formatted for a terminal: text, JSON, Avro, or hexadecimal; cut to a size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLES: Final = ("auto", "text", "json", "hex", "none")
 _HEX_ROW: Final = 16
 _CONTROLS: Final = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MAX_CONTROLS: Final = 0.25
-"""Text with a larger share of control characters is shown as bytes; with less, as text with escapes."""
+"""Text with a larger share of control characters is shown as bytes; other text with escapes."""
 
 AvroValue = Callable[[Record], Any]
 
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 def avro_reader(path: str) -> AvroValue:
-    """What makes values of bodies that were written by the schema in a file. Raises `LocalError`."""
+    """Return a decoder of bodies written with the schema in a file. Raises `LocalError`."""
     try:
         from rmqio.serde.avro import AvroDeserializer
     except ImportError as error:
@@ -44,9 +44,9 @@ def avro_reader(path: str) -> AvroValue:
 
 
 def show_body(record: Record, style: BodyStyle, max_bytes: int, avro: AvroValue | None = None) -> Shown:
-    """A body as lines that a terminal may have.
+    """Format a body as lines that are safe for a terminal.
 
-    `max_bytes` 0 is no limit; of hexadecimal a quarter of it is shown, since that takes four times the room.
+    `max_bytes` 0 is no limit. Hexadecimal shows a quarter of it, since it takes four times the room.
     """
     body = record.body
     if style == "none":
@@ -70,7 +70,7 @@ def show_body(record: Record, style: BodyStyle, max_bytes: int, avro: AvroValue 
 
 
 def body_fields(record: Record, max_bytes: int, avro: AvroValue | None = None) -> dict[str, Any]:
-    """A body for a script: `body` as text, `body_base64` where it is not UTF-8, `value` where a schema is given."""
+    """Return a body for a script: `body` as text, `body_base64` if it is not UTF-8, `value` if a schema is given."""
     body = record.body
     fields: dict[str, Any] = {"body_bytes": len(body)}
     if avro is not None:
@@ -90,7 +90,7 @@ def _kind(body: bytes, what: str) -> str:
 
 
 def _text(body: bytes) -> str | None:
-    """The body as text, if that is what it is."""
+    """Return the body as text, or None if it is not text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def _text(body: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
-    """An object or array; None for anything else."""
+    """Parse an object or array; return None for anything else."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -118,7 +118,7 @@ def _as_text(value: Any) -> str:
 
 
 def _whole_characters(whole: bytes, cut: bytes) -> bytes:
-    """A beginning of UTF-8 text, without the character that the cut went through."""
+    """Return a prefix of UTF-8 text without the character that the cut has split."""
     end = len(cut)
     while len(cut) - end < 4 and 0 < end < len(whole) and whole[end] & 0xC0 == 0x80:
         end -= 1

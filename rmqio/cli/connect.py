@@ -1,4 +1,4 @@
-"""How to reach the cluster: the options, and the one place where `ClientOptions` are made of them."""
+"""How to reach the cluster: the options, and the one place that makes `ClientOptions` of them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,33 @@ _TAIL_OUTAGE_MS = 60_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that every command takes."""
+    """Add the options that every command takes."""
     group = parser.add_argument_group("connections")
     add = group.add_argument
     add(
         "--name_server",
         metavar="HOST:PORT",
-        help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
+        help=f"one or several, separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
     )
-    add("--namespace", default="", metavar="NAME", help="of an instance: put before topics and groups")
-    add("--timeout_ms", type=parse_count, default=3_000, metavar="MS", help="of a connection and a request; 3000")
+    add("--namespace", default="", metavar="NAME", help="of an instance, put before topics and groups")
+    add(
+        "--timeout_ms",
+        type=parse_count,
+        default=3_000,
+        metavar="MS",
+        help="time to connect, and to answer a request; default: 3000",
+    )
     add("-v", "--verbose", action="store_true", help="show tracebacks of failures")
     security.add_arguments(parser)
 
 
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
-    """The options of every client and of the administration. Raises `LocalError`."""
+    """Return the options of every client, including the admin client. Raises `LocalError`."""
     timeout_ms = arguments.timeout_ms
     given: dict[str, Any] = {
         "request_timeout_ms": timeout_ms,
         "connect_timeout_ms": timeout_ms,
-        # Somebody waits: a broker that is down is to be told, not ridden out.
+        # A user is waiting: report a broker that is down instead of waiting for it.
         "outage_timeout_ms": timeout_ms,
         "max_retries": 2,
         "namespace": arguments.namespace,
@@ -58,7 +64,7 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
 def queue_client(
     arguments: argparse.Namespace, *, pull_batch: int = 32, pull_depth: int = 2, rides_out_outages: bool = False
 ) -> Iterator[QueueClient]:
-    """A client that reads, under a private group."""
+    """Open a client that reads, under a private group."""
     from rmqio.client.client import RemotingQueueClient
 
     more = {"outage_timeout_ms": _TAIL_OUTAGE_MS} if rides_out_outages else {}
@@ -70,14 +76,14 @@ def queue_client(
 
 
 def open_admin(arguments: argparse.Namespace) -> Admin:
-    """The administration; a context manager."""
+    """Open the admin client, a context manager."""
     from rmqio.client.admin import Admin
 
     return Admin(client_options(arguments))
 
 
 def queues_of(client: QueueClient, topic: str, names: Sequence[QueueName] = ()) -> list[MessageQueue]:
-    """The topic's readable queues, or those named. Raises `CommandFailed` for a topic or queue that is not there."""
+    """Return the topic's readable queues, or those named. Raises `CommandFailed` for a missing topic or queue."""
     try:
         queues = list(client.queues(topic))
     except TopicNotExist as error:
@@ -100,16 +106,16 @@ def queues_of(client: QueueClient, topic: str, names: Sequence[QueueName] = ()) 
 
 
 def missing_topic(client: QueueClient, topic: str) -> str:
-    """The line that says so, with the nearest name there is."""
+    """Return the error message for a missing topic, with the closest existing name."""
     try:
         topics = client.topics()
     except RmqioError:
         topics = []
     near = did_you_mean(topic, list(topics))
     # A name server forgets a topic when its last broker goes down.
-    return f"topic {topic!r} does not exist" + (near or ", or its brokers are down; `rmqio topics` lists what there is")
+    return f"topic {topic!r} does not exist" + (near or ", or its brokers are down; `rmqio topics` lists the topics")
 
 
 def short(queue: MessageQueue) -> str:
-    """A queue as `--queue` takes it."""
+    """Format a queue as `--queue` takes it."""
     return f"{queue.broker}:{queue.queue_id}"

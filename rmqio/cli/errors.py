@@ -1,4 +1,4 @@
-"""What a command says when it cannot do what it was asked."""
+"""The error of a command that cannot do what was asked."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from rmqio.errors import RmqioError
 
 
 class CommandFailed(RmqioError):
-    """The cluster is not as the command needs it. One line that says what, where and what to do; exit status 1."""
+    """The state of the cluster does not permit the command. One line says what, where and what to do; exit status 1."""

@@ -1,4 +1,4 @@
-"""Where a group stands in a topic: for `describe` and `offsets show` alike."""
+"""The position of a group in a topic, for `describe` and `offsets show`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def require_group(admin: Admin, group: str, topic: str, states: Sequence[QueueState], *, hint: str = "") -> None:
-    """Raises `CommandFailed` for a group without an offset in the topic and without a member: a name mistyped.
+    """Raises `CommandFailed` for a group without offset in the topic and without member: probably a mistyped name.
 
-    A broker has no way to ask for a group that does not make it.
+    No request asks a broker for a group without creating it.
     """
-    # 0 may mean none: that is what brokers before 5.0 say of a group that they never saw.
+    # 0 can mean none: brokers before 5.0 answer it for a group that they have never seen.
     if any(state.committed or state.error is not None for state in states):
         return
     try:
         known = admin.groups_of_topic(topic)
-    except BrokerError:  # not permitted, or not served: then nothing speaks against the group
+    except BrokerError:  # not permitted or not supported: accept the group
         return
     if group not in known:
-        near = did_you_mean(group, known) or (f"; groups that have: {', '.join(known)}" if known else "")
-        raise CommandFailed(f"group {group!r} has no offset in topic {topic!r}, and nobody of it is online{near}{hint}")
+        near = did_you_mean(group, known) or (f"; groups with offsets: {', '.join(known)}" if known else "")
+        raise CommandFailed(f"group {group!r} has no offset in topic {topic!r}, and no member online{near}{hint}")
 
 
 def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -> None:
-    """The table of queues."""
+    """Print the table of queues."""
     columns = ["QUEUE", ">MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "LAST MESSAGE"]
     if group is not None:
         columns += [">COMMITTED", ">LAG", ">LAG TIME"]
@@ -46,13 +46,13 @@ def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -
 
 
 def finish(states: Sequence[QueueState], group: str | None) -> int:
-    """Say what numbers alone do not; the exit status, which is 1 when a broker could not be asked."""
+    """Print the remarks, and return the exit status, which is 1 if a broker could not be reached."""
     silent: dict[str, list[str]] = {}
     for state in states:
         if state.error is not None:
             silent.setdefault(state.error.removeprefix(f"{state.queue}: "), []).append(short(state.queue))
     for error, queues in silent.items():
-        note(f"not asked: {', '.join(queues)}: {error}")
+        note(f"no answer for {', '.join(queues)}: {error}")
     for text in remarks([state for state in states if state.error is None], group):
         note(text)
     return 1 if silent else 0
@@ -74,7 +74,7 @@ def _row(state: QueueState, now_ms: int, group: str | None) -> list[str]:
 
 
 def state_fields(state: QueueState, now_ms: int, group: str | None) -> dict[str, Any]:
-    """A queue for a script."""
+    """Return the state of a queue for a script."""
     place = {"broker": state.queue.broker, "queue_id": state.queue.queue_id}
     if state.error is not None:
         return place | {"error": state.error}
@@ -95,7 +95,7 @@ def state_fields(state: QueueState, now_ms: int, group: str | None) -> dict[str,
 
 
 def state_total(states: Sequence[QueueState], now_ms: int, group: str | None) -> dict[str, Any]:
-    """Sums over the queues that could be asked; of times the newest message and the longest lag."""
+    """Return sums over the queues that answered, the time of the newest message, and the longest lag."""
     states = [state for state in states if state.error is None]
     fields: dict[str, Any] = {
         "messages": sum(state.messages for state in states),
@@ -113,7 +113,7 @@ def state_total(states: Sequence[QueueState], now_ms: int, group: str | None) ->
 
 
 def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
-    """What numbers alone do not say."""
+    """Return what the numbers alone do not say."""
     if group is None:
         return []
     texts = []
@@ -122,17 +122,17 @@ def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
         held = sum(state.messages for state in without)
         texts.append(
             f"group {group!r} has no offset in {plural(len(without), 'queue')}, with {plural(held, 'message')} that"
-            " no lag counts"
+            " the lag does not include"
         )
     for state in states:
         if state.lost:
             texts.append(
-                f"{short(state.queue)}: {plural(state.lost, 'message')} behind offset {state.committed} were deleted"
-                f" by retention before group {group!r} had read them"
+                f"{short(state.queue)}: {plural(state.lost, 'message')} from offset {state.committed} on were deleted"
+                f" by retention before group {group!r} read them"
             )
         if state.beyond:
             texts.append(
-                f"{short(state.queue)}: the offset {state.committed} of group {group!r} lies {state.beyond:,} behind"
-                " the queue's end: the topic was made anew or cut; `rmqio offsets reset` sets it right"
+                f"{short(state.queue)}: the offset {state.committed} of group {group!r} lies {state.beyond:,} past"
+                " the queue's end: the topic was recreated or truncated; `rmqio offsets reset` corrects it"
             )
     return texts

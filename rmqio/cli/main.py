@@ -1,4 +1,4 @@
-"""From a command line to an exit status."""
+"""The entry point: runs a command line and returns the exit status."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FAILED: Final = 1
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-_DESCRIPTION: Final = "Look into a RocketMQ cluster, send messages, set the offsets of consumer groups."
+_DESCRIPTION: Final = "Inspect a RocketMQ cluster, send messages, set the offsets of consumer groups."
 
 _EPILOG: Final = """\
-Only `produce`, and `offsets reset` with --execute, change anything. Reading goes under a private group and commits
-nothing. --json gives what scripts read. Options may be written with hyphens too, and before or after the command.
+Only `produce`, and `offsets reset` with --execute, change anything. Reads use a private group and commit nothing.
+--json prints output for scripts. Options can be written with hyphens too, and before or after the command.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 
@@ -39,21 +39,21 @@ examples:
 
 
 def make_parser() -> Parser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", description=_DESCRIPTION, epilog=_EPILOG)
-    commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with a --help of its own")
+    commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with its own --help")
     for module in (topics, reading, produce, offsets):
         module.add_commands(commands)
-    parser.add_argument("--version", action="store_true", help="show the version and end")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     add_options(parser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status.
+    """Run one command and return the exit status.
 
-    What a user can do something about is one line on stderr; `-v` adds the traceback. A closed standard output ends a
-    reading command in peace, since whoever reads has seen enough, and is a failure of one that writes.
+    An error that a user can fix is one line on stderr; `-v` adds the traceback. A closed standard output is a normal
+    end for a command that reads, since its reader has seen enough, and a failure for a command that writes.
     """
     for stream in (sys.stdout, sys.stderr):
         allow_any_text(stream)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _with_advice(error: Exception) -> str:
     text = str(error)
     if isinstance(error, TransportError) and "no name server answers" in text:
-        return f"{text}; is the address right (--name_server, NAMESRV_ADDR), and can it be reached from here?"
+        return f"{text}; check the address (--name_server, NAMESRV_ADDR), and that it can be reached from here"
     if isinstance(error, TransportError) and "cannot connect" in text:
         return f"{text}; brokers are reached at the addresses that they register (`brokerIP1`): see --address_map"
     return text

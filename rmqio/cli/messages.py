@@ -1,4 +1,4 @@
-"""Received messages as a terminal and as a script may have them."""
+"""Prints received messages for a terminal or for a script."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rmqio.cli.output import count, duration, plural, print_json, safe_line, tim
 from rmqio.errors import CorruptMessage
 from rmqio.model import KEYS, TAGS, UNIQ_KEY, MessageQueue, Record
 
-# Shown elsewhere, or of no interest to a reader.
+# Shown elsewhere, or of no interest to the user.
 _NOT_SHOWN: Final = frozenset({KEYS, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})
 _VALUE_LENGTH: Final = 200
 
 
 class Item(NamedTuple):
-    """A stored message of a queue, whether it decodes or not. Sorts by store time, then by place."""
+    """A stored message of a queue, whether it decodes or not. Sorts by store time, then by position."""
 
     time_ms: int
-    """When it was stored; of one that does not decode, when the one before it was."""
+    """When it was stored; for a message that does not decode, when the previous one was."""
     queue: MessageQueue
     offset: int
     content: Record | CorruptMessage
@@ -32,10 +32,10 @@ class Printer:
     """Prints messages.
 
     Args:
-      as_json: one JSON document a line.
-      style: how bodies are shown, not in JSON.
-      max_bytes: of a body at most; 0: all of it.
-      avro: makes values of bodies.
+      as_json: print one JSON document per line.
+      style: how to show bodies; JSON ignores it.
+      max_bytes: show at most this much of a body; 0: all of it.
+      avro: decodes bodies to values.
     """
 
     as_json: bool
@@ -88,7 +88,7 @@ class Printer:
         yield (
             f"  born      {time_text(content.born_timestamp_ms)} at {content.born_host}"
             + (f", {duration(before_ms)} before it was stored" if before_ms >= 1_000 else "")
-            + (f", consumed {plural(content.reconsume_times, 'time')} in vain" if content.reconsume_times else "")
+            + (f", {plural(content.reconsume_times, 'failed attempt')} to consume" if content.reconsume_times else "")
         )
         for name, value in content.properties.items():
             if name not in _NOT_SHOWN:
@@ -105,5 +105,5 @@ def _cut(text: str) -> str:
 
 
 def _utf8(text: str | None) -> Any:
-    """The text; bytes that were not UTF-8 as `\\xff`, since many programs refuse halves of characters."""
+    """Return the text, with bytes that were not UTF-8 as `\\xff`: many programs reject lone surrogates."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

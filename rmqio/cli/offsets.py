@@ -1,4 +1,4 @@
-"""`rmqio offsets show` and `rmqio offsets reset`: where a group stands, and where it is to go on."""
+"""`rmqio offsets show` and `rmqio offsets reset`: where a group stands, and where it resumes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ example:
   rmqio offsets show --group billing orders"""
 
 _RESET_MORE = f"""\
-Shows what would change; only with --execute it is done, and looked at again. WHERE is earliest, latest, an offset
-(then with --queue), or a time: the first message stored then or later. {TIME_HELP}; Unix milliseconds
-as timestamp:MS.
+Shows what would change; --execute makes the change and verifies it. WHERE is earliest, latest, an offset (with
+--queue), or a time: the first message stored then or later.
+{TIME_HELP};
+write Unix milliseconds as timestamp:MS.
 
-While nobody of the group is online, its offsets are set by a commit. Members that are online would commit over that:
-then it is RocketMQ's own reset (request 222), which each member is told at its next pull. Pipelines of rmqio are never
-online as members: stop them first, or use --method reset, of which they take note (see on_group_reset).
+While no member of the group is online, its offsets are set by a commit. Members that are online would overwrite that,
+so they get RocketMQ's own reset (request 222), which each member learns of at its next pull. Pipelines of rmqio are
+never online as members: stop them first, or use --method reset, which they observe (see on_group_reset).
 
 examples:
   rmqio offsets reset --group billing orders --to earliest
@@ -38,12 +39,12 @@ _FAILED: Final = 1
 
 
 def add_commands(commands: Any) -> None:
-    """`offsets` with its two."""
+    """Add `offsets` with its two commands."""
     parser = new_command(commands, "offsets", None, "show or reset the offsets of a consumer group")
     inner = parser.add_subparsers(metavar="COMMAND", title="commands")
 
-    show = new_command(inner, "show", _show, "show where a group stands in a topic", more=_SHOW_MORE)
-    reset = new_command(inner, "reset", _reset, "set where a group goes on in a topic", more=_RESET_MORE)
+    show = new_command(inner, "show", _show, "show the offsets of a group in a topic", more=_SHOW_MORE)
+    reset = new_command(inner, "reset", _reset, "set the offsets of a group in a topic", more=_RESET_MORE)
     for command in (show, reset):
         command.add_argument("topic", metavar="TOPIC")
         command.add_argument("--group", required=True, metavar="GROUP", help="the consumer group")
@@ -54,20 +55,20 @@ def add_commands(commands: Any) -> None:
             action="append",
             default=[],
             metavar="BROKER:ID",
-            help="of this queue only; repeatable",
+            help="only this queue; repeatable",
         )
-        command.add_argument("--json", action="store_true", help="one JSON document")
+        command.add_argument("--json", action="store_true", help="print one JSON document")
     reset.add_argument("--to", required=True, type=parse_to, metavar="WHERE", help="earliest, latest, offset or TIME")
     mode = reset.add_mutually_exclusive_group()
     mode.add_argument("--dry_run", action="store_true", help="only show what would change (default)")
-    mode.add_argument("--execute", action="store_true", help="do it")
+    mode.add_argument("--execute", action="store_true", help="make the change")
     reset.add_argument(
         "--method",
         choices=("auto", "commit", "reset"),
         default="auto",
-        help="auto (default): commit while nobody is online, else reset",
+        help="auto (default): commit while no member is online, else reset",
     )
-    reset.add_argument("--new_group", action="store_true", help="for a group that has not been in this topic yet")
+    reset.add_argument("--new_group", action="store_true", help="permit a group that has no offset in this topic yet")
 
 
 # ---- show -----------------------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def _show(arguments: argparse.Namespace) -> int:
         require_group(admin, group, topic, found)
         try:
             members = admin.group_members(group, topic)
-        except BrokerError:  # who may read offsets may not be permitted to ask this
+        except BrokerError:  # permission to read offsets does not include this
             members = None
     if arguments.json:
         print_json(
@@ -101,7 +102,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _online(members: Sequence[str] | None) -> str:
     if members is None:
-        return "who is online is not to be had"
+        return "members online unknown"
     return f"{plural(len(members), 'member')} online: {', '.join(members)}" if members else "nobody online"
 
 
@@ -114,7 +115,7 @@ def _reset(arguments: argparse.Namespace) -> int:
         queues = queues_of(client, topic, arguments.queues)
         if to.kind == "offset" and len(queues) > 1:
             raise LocalError(
-                f"--to {to.value}: an offset is of one queue, and this is about {len(queues)};"
+                f"--to {to.value}: an offset belongs to one queue, and {len(queues)} are selected;"
                 f" add --queue, e.g. --queue {short(queues[0])}"
             )
         found = states(client, queues, group=group, with_times=False)
@@ -122,7 +123,7 @@ def _reset(arguments: argparse.Namespace) -> int:
             if state.error is not None:
                 raise CommandFailed(f"queue {short(state.queue)}: {state.error}; nothing has been changed")
         if not arguments.new_group:
-            require_group(admin, group, topic, found, hint="; --new_group sets offsets for it all the same")
+            require_group(admin, group, topic, found, hint="; --new_group sets its offsets anyway")
         changes = [Change(state, resolve(client, state.queue, to)) for state in found]
         method, members = choose_method(admin, arguments.method, group, topic)
         plan = Plan(topic, group, method, members, changes)
@@ -137,13 +138,13 @@ def _reset(arguments: argparse.Namespace) -> int:
         _print(plan, after, " and ".join(_METHODS[each] for each in sorted(used)))
     if "reset" in used and not members:
         note(
-            f"the reset pends until a member of group {group!r} pulls; until then its commits are ignored"
+            f"the reset is pending until a member of group {group!r} pulls; until then its commits are ignored"
             if after is not None
-            else f"nobody of group {group!r} is known to be online: the reset would pend until a member pulls"
+            else f"no member of group {group!r} is known to be online: the reset would be pending until a member pulls"
         )
     if is_wrong:
         note(
-            "not all offsets are where they were set: somebody of the group commits meanwhile; stop its members and"
+            "some offsets are no longer as they were set: a member of the group has committed; stop its members and"
             " pipelines, or use --method reset, and try again"
         )
         return _FAILED
@@ -182,7 +183,7 @@ def _print(plan: Plan, after: Sequence[int | None] | None, how: str) -> None:
         print("Nothing to change.")
     elif after is None:
         print(f"{plural(needed, 'queue')} would be set by {how}{effect}.")
-        print("Nothing has been changed. To do it, add --execute.")
+        print("Nothing has been changed. To make the change, add --execute.")
     else:
         print(f"{plural(needed, 'queue')} set by {how}{effect}.")
 

@@ -1,4 +1,4 @@
-"""What goes to the terminal: tables, numbers with units, times, JSON; and nothing that a terminal would obey."""
+"""Terminal output: tables, numbers with units, times, JSON; nothing in it can control the terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, TextIO
 
-# Controls, what turns the direction of text or cannot be seen, halves of characters, tags. Joiners stay: scripts and
-# emoji need them. Newlines and tabs stay.
+# Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
+# them; newlines and tabs stay.
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -18,19 +18,19 @@ _UNSAFE: Final = re.compile(
 
 
 def allow_any_text(stream: TextIO) -> None:
-    """A terminal that cannot show a character gets its escape instead of an error."""
+    """Escape a character that the stream cannot encode, instead of failing."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
 def safe(text: str) -> str:
-    """The text with what a terminal would obey, or nobody would see, as escapes."""
+    """Escape characters that would control a terminal, or that nobody would see."""
     return _UNSAFE.sub(_escape, text)
 
 
 def safe_line(text: str) -> str:
-    """As `safe`, on one line."""
+    """Like `safe`, on one line."""
     return safe(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -42,23 +42,23 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text of several lines, such as a broker's remark, as one."""
+    """Join text of several lines, such as a broker's remark, into one."""
     return safe(" ".join(text.split()))
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line. ASCII, so that it is the same everywhere and holds no control character."""
+    """Print one JSON document on one line, in ASCII: it is the same everywhere and holds no control character."""
     print(json.dumps(value).replace("\x7f", "\\u007f"))
 
 
 def note(text: str) -> None:
-    """Something that belongs to the answer but is no part of the data: on stderr."""
+    """Print a remark that is not part of the data, on stderr."""
     sys.stdout.flush()
     print(f"rmqio: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, total: Sequence[str] | None = None) -> None:
-    """Aligned columns. A title that begins with `>` is of a column of numbers, aligned to the right."""
+    """Print aligned columns. A title that begins with `>` marks a column of numbers, aligned to the right."""
     titles = [title.removeprefix(">") for title in columns]
     lines = [titles, *rows, *([total] if total else [])]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
@@ -73,24 +73,24 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, total:
 
 
 def count(number: int | None) -> str:
-    """1,234; a dash for none."""
+    """Format a number as 1,234; None as a dash."""
     return "-" if number is None else f"{number:,}"
 
 
 def plural(number: int, noun: str) -> str:
-    """1 message; 1,234 messages."""
+    """Format a count with its noun: 1 message; 1,234 messages."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(number: int) -> str:
-    """Bytes, with a larger unit where that says more."""
+    """Format a number of bytes, in a larger unit where that is clearer."""
     if number < 10_000:
         return plural(number, "byte")
     return f"{number / 1e3:,.0f} kB" if number < 1e6 else f"{number / 1e6:,.1f} MB"
 
 
 def duration(ms: float | None) -> str:
-    """How long: in the unit that fits, a dash for none. What a wrong clock makes negative is 0."""
+    """Format a duration in the unit that fits; None as a dash, one that a wrong clock makes negative as 0."""
     if ms is None:
         return "-"
     seconds = max(ms, 0) / 1000
@@ -103,15 +103,15 @@ def duration(ms: float | None) -> str:
 
 
 def time_text(ms: int | None, *, timespec: str = "milliseconds") -> str:
-    """A time in the local time zone, as ISO 8601, which `--from` takes; a dash for none."""
+    """Format a time in the local time zone as ISO 8601, which `--from` takes; None as a dash."""
     if ms is None:
         return "-"
     try:
         return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone().isoformat(timespec=timespec)
-    except (OverflowError, ValueError, OSError):  # a producer may write any number
+    except (OverflowError, ValueError, OSError):  # a producer can write any number
         return f"{ms} ms"
 
 
 def time_and_age(ms: int | None, now_ms: int) -> str:
-    """A time to the second, and how long ago that was."""
+    """Format a time to the second, and how long ago it was."""
     return "-" if ms is None else f"{time_text(ms, timespec='seconds')}  {duration(now_ms - ms)} ago"

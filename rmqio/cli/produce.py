@@ -1,4 +1,4 @@
-"""`rmqio produce`: messages from an argument or from standard input."""
+"""`rmqio produce`: sends messages from an argument or from standard input."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ GROUP: Final = "rmqio_producer"
 _BATCH_MESSAGES: Final = 1_000
 _BATCH_BYTES: Final = 256 * 1024
 _ROOM_BYTES: Final = 200
-"""About what a message in a batch takes besides its body and properties."""
+"""Roughly what a message in a batch takes besides its body and properties."""
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_LINE_BYTES: Final = 4 << 20
-"""More does not fit into a message."""
+"""A message cannot hold more."""
 
 _MORE = """\
-BODY `-` is standard input: all of it as one message, or with --lines one message a line, sent in batches as it comes.
---deliver_at takes a time as `peek --from` does, but 10m is in ten minutes; at most three days ahead.
+BODY `-` is standard input: all of it as one message, or with --lines one message per line, sent in batches as it
+arrives. --deliver_at takes a time as `peek --from` does, but 10m means in ten minutes; at most three days ahead.
 
-At least once: a try whose outcome is unknown is repeated and may be stored twice. What is said to be sent is stored.
+Delivery is at least once: a send with an unknown outcome is retried, and its messages can be stored twice. A message
+that is reported as sent is stored.
 
 examples:
   rmqio produce orders '{"id": 17}' --tags paid --keys 'o-17 c-3' --property city=Zürich
@@ -45,12 +46,12 @@ examples:
 
 
 def add_commands(commands: Any) -> None:
-    """One."""
+    """Add `produce`."""
     parser = new_command(commands, "produce", _produce, "send messages to a topic", more=_MORE)
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="must exist")
     add("body", metavar="BODY", help="the body; - is standard input")
-    add("--lines", action="store_true", help="one message a line; empty lines are left out")
+    add("--lines", action="store_true", help="send one message per line; empty lines are left out")
     add("--tags", metavar="TAG", help="one tag; consumers filter on it")
     add("--keys", action="append", default=[], metavar="KEYS", help="business keys, separated by spaces; repeatable")
     add(
@@ -65,8 +66,8 @@ def add_commands(commands: Any) -> None:
     add("--sharding_key", metavar="KEY", help="all messages of one key go to one queue, as with Java's producers")
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--delay_level", type=parse_count, metavar="1..18", help="1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h")
-    when.add_argument("--deliver_at", type=parse_coming_time, metavar="TIME", help="not visible before")
-    add("--json", action="store_true", help="where each message went, one JSON document a line")
+    when.add_argument("--deliver_at", type=parse_coming_time, metavar="TIME", help="not visible before this time")
+    add("--json", action="store_true", help="print where each message went, one JSON document per line")
     parser.set_defaults(writes=True)
 
 
@@ -94,13 +95,13 @@ def _produce(arguments: argparse.Namespace) -> int:
             return sending.send_lines(_lines(arguments.body))
         body = sys.stdin.buffer.read() if arguments.body == "-" else os.fsencode(arguments.body)
         if not body:
-            raise LocalError("the body is empty; a broker does not take an empty message")
+            raise LocalError("the body is empty; brokers reject empty messages")
         sending.send([body])
     return 0
 
 
 class _Sending:
-    """Sends bodies, all with what the template has besides, and tells of it."""
+    """Sends bodies with the other fields of a template, and reports the results."""
 
     def __init__(self, producer: RemotingProducer, template: Message, *, as_json: bool, shows_each: bool) -> None:
         self._producer, self._template = producer, template
@@ -111,7 +112,7 @@ class _Sending:
         self._used: set[MessageQueue] = set()
 
     def send_lines(self, chunks: Iterator[list[bytes]]) -> int:
-        """Send lines as they come, and sum up; the exit status."""
+        """Send lines as they arrive, print a summary, and return the exit status."""
         begin, empty = time.monotonic(), 0
         try:
             for chunk in chunks:
@@ -127,7 +128,7 @@ class _Sending:
             where = plural(len(self._used), "queue")
             print(f"sent {plural(self._sent, 'message')} to {where} of {self._template.topic} in {duration(took_ms)}")
         if empty:
-            note(f"{plural(empty, 'empty line')} left out: a broker does not take an empty message")
+            note(f"{plural(empty, 'empty line')} left out: brokers reject empty messages")
         return 0
 
     def send(self, bodies: Sequence[bytes]) -> None:
@@ -135,14 +136,14 @@ class _Sending:
         messages = [self._template.replace(body=body) for body in bodies]
         unknown = self._producer.statistics.unknown_outcomes
         try:
-            is_single = len(messages) == 1  # only those can be delayed
+            is_single = len(messages) == 1  # only single messages can be delayed
             results = [self._producer.send(messages[0])] if is_single else self._producer.send_batch(messages)
         except RmqioError as error:
             may_be_stored = self._producer.statistics.unknown_outcomes > unknown or isinstance(error, BrokerSystemError)
             if not self._sent and not may_be_stored:
                 raise
             lines = f"message {self._sent + 1}" + (f" to {self._sent + len(bodies)}" if len(bodies) > 1 else "")
-            outcome = "may be stored or not, also more than once" if may_be_stored else "not sent"
+            outcome = "may be stored, possibly more than once" if may_be_stored else "not sent"
             raise CommandFailed(f"{lines} {outcome}, {plural(self._sent, 'message')} sent before: {error}") from error
         self._sent += len(results)
         for result in results:
@@ -168,7 +169,7 @@ class _Sending:
         self._used.add(result.queue)
         if result.status is not SendStatus.OK:
             note(f"{short(result.queue)}: stored, but not confirmed as safe: {result.status.name}")
-        # Of a delayed message the broker tells where it waits, which is no place in the topic.
+        # For a delayed message, the broker reports where it waits, which is not an offset in the topic.
         offset = None if self._is_delayed else result.queue_offset
         if self._as_json:
             print_json(
@@ -189,7 +190,7 @@ class _Sending:
 
 
 def _lines(body: str) -> Iterator[list[bytes]]:
-    """The lines of the argument, or of standard input: those that have come, as soon as they have come."""
+    """Yield the lines of the argument, or those of standard input as soon as they arrive."""
     if body != "-":
         yield os.fsencode(body).split(b"\n")
         return
@@ -200,7 +201,7 @@ def _lines_of(source: BinaryIO) -> Iterator[list[bytes]]:
     begun = b""
     while chunk := source.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]  # a BufferedReader
         *lines, begun = (begun + chunk).split(b"\n")
-        if len(begun) > _MAX_LINE_BYTES:  # no line to be sent: say so before all of it is read
+        if len(begun) > _MAX_LINE_BYTES:  # too long to be sent: report it before reading all of it
             lines, begun = [*lines, begun], b""
         if lines:
             yield lines

@@ -1,4 +1,4 @@
-"""What queues hold: their ends, times of messages, where a group stands, and their messages in order of time."""
+"""The contents of queues: their ends, message times, a group's position, and their messages in order of time."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ T = TypeVar("T")
 
 _AT_ONCE = 8
 _WAIT_MS = 1_000
-"""Of one wait; the reader itself says when the broker has been silent for too long."""
+"""The length of one wait; the reader itself reports a broker that is silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue, and where a group stands in it. Times in Unix milliseconds, by the broker's clock."""
+    """One queue, and a group's position in it. Times are Unix milliseconds by the broker's clock."""
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     last_ms: int | None = None
-    """When the newest message was stored; None: there is none, or it was not asked for."""
+    """When the newest message was stored; None: there is none, or times were not asked for."""
     committed: int | None = None
     unread_ms: int | None = None
     """When the oldest message that the group has not read was stored."""
     error: str | None = None
-    """Why the broker could not be asked; the numbers then mean nothing."""
+    """Why the broker could not be reached; the numbers are then meaningless."""
 
     @property
     def messages(self) -> int:
@@ -44,21 +44,21 @@ class QueueState:
 
     @property
     def lag(self) -> int | None:
-        """Messages that the group has yet to read, of those that are still there; None when it has no offset."""
+        """Messages that the group has yet to read and that still exist; None if it has no offset."""
         return None if self.committed is None else max(0, self.max_offset - max(self.committed, self.min_offset))
 
     @property
     def lost(self) -> int:
-        """Messages that retention deleted before the group had read them."""
+        """Messages that retention deleted before the group read them."""
         return 0 if self.committed is None else max(0, self.min_offset - self.committed)
 
     @property
     def beyond(self) -> int:
-        """How far behind the queue's end the group's offset is: only after a topic was made anew, or cut."""
+        """How far the group's offset lies past the queue's end: only after a topic was recreated or truncated."""
         return 0 if self.committed is None else max(0, self.committed - self.max_offset)
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How long the oldest unread message has been waiting; 0 when there is none."""
+        """Return how long the oldest unread message has been waiting; 0 if there is none."""
         if self.lag is None:
             return None
         if self.lag == 0:
@@ -67,12 +67,12 @@ class QueueState:
 
 
 def now_ms() -> int:
-    """Unix milliseconds, by this machine's clock."""
+    """Return Unix milliseconds by this machine's clock."""
     return int(time.time() * 1000)
 
 
 def for_all(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    """The work done for all, several at once: each is a few round trips to a broker."""
+    """Do the work for all items, several at once: each takes a few round trips to a broker."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(_AT_ONCE)
@@ -85,9 +85,9 @@ def for_all(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
 def states(
     client: QueueClient, queues: Sequence[MessageQueue], *, group: str | None = None, with_times: bool = True
 ) -> list[QueueState]:
-    """What the queues are like now. Nothing is committed, and nobody becomes a member of the group.
+    """Return the current state of the queues. Nothing is committed, and nobody becomes a member of the group.
 
-    A broker that cannot be reached does not keep back what the others say.
+    A broker that cannot be reached does not hide the answers of the others.
     """
 
     def look(queue: MessageQueue) -> QueueState:
@@ -97,7 +97,7 @@ def states(
             return QueueState(queue, 0, 0, error=str(error))
 
     def ask(queue: MessageQueue) -> QueueState:
-        # The group first: it only goes forward meanwhile, so that it cannot be found behind the end.
+        # The group first: the end only grows meanwhile, so the offset is not found past it.
         committed = client.committed_offset(group, queue) if group else None
         low, high = client.min_offset(queue), client.max_offset(queue)
         last_ms = unread_ms = None
@@ -111,11 +111,11 @@ def states(
 
 
 def time_of(client: QueueClient, queue: MessageQueue, offset: int) -> int | None:
-    """When the message at an offset, or the next one that there is, was stored; None when it cannot be had."""
+    """Return when the message at an offset, or the next existing one, was stored; None if there is none."""
     reader = client.open_reader(queue, offset, message_filter=MessageFilter())
     try:
         fetched = _next(client, reader)
-    except OffsetOutOfRange:  # deleted by retention since we were told of it
+    except OffsetOutOfRange:  # deleted by retention meanwhile
         return None
     finally:
         reader.close()
@@ -123,7 +123,7 @@ def time_of(client: QueueClient, queue: MessageQueue, offset: int) -> int | None
 
 
 def resolve(client: QueueClient, queue: MessageQueue, position: Position) -> int:
-    """The offset of a position. Raises `CommandFailed` for an offset that the queue does not have."""
+    """Return the offset of a position. Raises `CommandFailed` for an offset that the queue does not have."""
     if position.kind == "earliest":
         return client.min_offset(queue)
     end = client.max_offset(queue)
@@ -139,9 +139,9 @@ def resolve(client: QueueClient, queue: MessageQueue, position: Position) -> int
 
 
 class Range:
-    """The messages of one queue from `begin` to `end` (exclusive), which must be there. Begins to read at once.
+    """The messages of one queue from `begin` to `end` (exclusive), which must exist. Begins to read at once.
 
-    Where retention is faster than we are, it goes on with what is left.
+    If retention overtakes the read, it continues with what is left.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Range:
 
 
 def items_of(queue: MessageQueue, fetched: FetchedBatch, last_ms: int = 0) -> list[Item]:
-    """What was fetched in its order, messages that do not decode among the others."""
+    """Return what was fetched in order of offsets, with the messages that do not decode."""
     items = [Item(record.store_timestamp_ms, queue, record.queue_offset, record) for record in fetched.records]
     if fetched.corrupt:
         items += [Item(0, queue, corrupt.queue_offset, corrupt) for corrupt in fetched.corrupt]
@@ -184,12 +184,12 @@ def items_of(queue: MessageQueue, fetched: FetchedBatch, last_ms: int = 0) -> li
 
 
 def place_in_time(item: Item) -> tuple[int, MessageQueue, int]:
-    """Sorts messages of several queues by time."""
+    """Return the key that sorts messages of several queues by time."""
     return item[:3]
 
 
 def newest(client: QueueClient, queue: MessageQueue, number: int, message_filter: MessageFilter) -> list[Item]:
-    """The last so many messages of a queue that pass a filter, looked for backwards in growing steps."""
+    """Return the last `number` messages of a queue that pass a filter, searching backwards in growing steps."""
     low, end = client.min_offset(queue), client.max_offset(queue)
     found: list[Item] = []
     step = number

@@ -1,4 +1,4 @@
-"""`rmqio peek` and `rmqio tail`: messages, looked at and left as they are."""
+"""`rmqio peek` and `rmqio tail`: show messages without consuming them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from rmqio.model import MessageFilter, MessageQueue
 
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10
-"""Waits after which tail looks for new queues; the route itself is looked up every 30 s."""
+"""The number of waits after which tail looks for new queues; the route itself is looked up every 30 s."""
 _INTERRUPTED: Final = 130
 
 _PEEK_MORE = f"""\
-Messages come in the order in which the brokers stored them. {TIME_HELP}.
+Messages are in the order in which the brokers stored them.
+{TIME_HELP}.
 
 examples:
   rmqio peek orders                                   the newest ten
@@ -37,7 +38,8 @@ examples:
   rmqio peek orders --json | jq -r .body"""
 
 _TAIL_MORE = f"""\
-{TIME_HELP}. Ctrl-C ends it, with status 130.
+{TIME_HELP}.
+Ctrl-C ends it with exit status 130.
 
 examples:
   rmqio tail orders
@@ -46,32 +48,34 @@ examples:
 
 
 def add_commands(commands: Any) -> None:
-    """Both of them."""
+    """Add `peek` and `tail`."""
     peek = new_command(commands, "peek", _peek, "show some messages of a topic", more=_PEEK_MORE)
     peek.add_argument("topic", metavar="TOPIC")
-    peek.add_argument("-n", dest="number", type=parse_count, default=10, metavar="N", help="at most so many; 10")
+    peek.add_argument(
+        "-n", dest="number", type=parse_count, default=10, metavar="N", help="show at most N messages; default: 10"
+    )
     where = peek.add_mutually_exclusive_group()
-    where.add_argument("--offset", type=parse_offset, metavar="N", help="from this offset on, of one queue")
+    where.add_argument("--offset", type=parse_offset, metavar="N", help="start at this offset of one queue")
     where.add_argument(
         "--from",
         dest="begin",
         type=parse_from,
         default=Position("latest"),
         metavar="WHERE",
-        help="earliest, a TIME, or latest: the newest messages there are (default)",
+        help="earliest, a TIME, or latest (default): the newest messages",
     )
     _add_common(peek)
 
-    tail = new_command(commands, "tail", _tail, "show messages as they come", more=_TAIL_MORE)
+    tail = new_command(commands, "tail", _tail, "show messages as they arrive", more=_TAIL_MORE)
     tail.add_argument("topic", metavar="TOPIC")
-    tail.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after so many")
+    tail.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after N messages")
     tail.add_argument(
         "--from",
         dest="begin",
         type=parse_from,
         default=Position("latest"),
         metavar="WHERE",
-        help="latest: only new ones (default); or what there is from a TIME on, or earliest, before",
+        help="latest (default): only new messages; earliest or a TIME: first the messages stored from there on",
     )
     _add_common(tail)
 
@@ -85,15 +89,20 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="BROKER:ID",
-        help="of this queue only; repeatable",
+        help="only this queue; repeatable",
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--tags", metavar="TAGS", help="with one of these tags: 'a || b'")
-    choice.add_argument("--sql", metavar="EXPRESSION", help="SQL92 over properties, where the broker permits it")
-    add("--body", choices=STYLES, default="auto", help="how to show bodies; auto: as what they look like")
-    add("--max_bytes", type=parse_size, metavar="N", help="of a body; 0: all; default 1000, with --json all")
-    add("--avro_schema", metavar="FILE", help="bodies are Avro, written by the schema in this .avsc file")
-    add("--json", action="store_true", help="one JSON document a message and line")
+    choice.add_argument("--tags", metavar="TAGS", help="only messages with one of these tags: 'a || b'")
+    choice.add_argument("--sql", metavar="EXPRESSION", help="SQL92 filter on properties, if the broker permits it")
+    add("--body", choices=STYLES, default="auto", help="how to show bodies; auto: by their content")
+    add(
+        "--max_bytes",
+        type=parse_size,
+        metavar="N",
+        help="show at most N bytes of a body; 0: all; default: 1000, with --json all",
+    )
+    add("--avro_schema", metavar="FILE", help="bodies are Avro, written with the schema in this .avsc file")
+    add("--json", action="store_true", help="print one JSON document per message, on a line")
 
 
 def _printer(arguments: argparse.Namespace) -> Printer:
@@ -120,8 +129,8 @@ def _peek(arguments: argparse.Namespace) -> int:
             begin = Position("offset", arguments.offset)
             if len(queues) > 1:
                 raise LocalError(
-                    f"--offset {arguments.offset}: of which queue? topic {arguments.topic!r} has {len(queues)};"
-                    f" add --queue, e.g. --queue {short(queues[0])}"
+                    f"--offset {arguments.offset}: an offset is of one queue, and topic {arguments.topic!r} has"
+                    f" {len(queues)}; add --queue, e.g. --queue {short(queues[0])}"
                 )
         found = 0
         for item in _messages(client, queues, begin, arguments.number, message_filter):
@@ -174,7 +183,7 @@ def _follow(
     left = arguments.number
     bounds = for_all(lambda queue: (resolve(client, queue, arguments.begin), client.max_offset(queue)), queues)
     note(f"following {plural(len(queues), 'queue')} of topic {arguments.topic}, Ctrl-C ends it")
-    # What there is comes in order of time; what comes later, as it comes.
+    # Stored messages come in order of time; new ones as they arrive.
     ranges = [
         Range(client, queue, begin, end, message_filter) for queue, (begin, end) in zip(queues, bounds, strict=True)
     ]
@@ -199,14 +208,14 @@ def _follow(
         rounds += 1
         if not arguments.queues and rounds % _DISCOVERY_ROUNDS == 0:
             for queue in _new_queues(client, arguments.topic, {reader.queue for reader in readers}):
-                note(f"queue {short(queue)} is new")
+                note(f"found new queue {short(queue)}")
                 readers.append(open_reader(queue, client.min_offset(queue)))
 
 
 def _new_queues(client: QueueClient, topic: str, known: set[MessageQueue]) -> list[MessageQueue]:
     try:
         return sorted(set(client.queues(topic)) - known)
-    except RmqioError:  # a broker that restarts is forgotten for a moment; the readers say when it does not come back
+    except RmqioError:  # a restarting broker is missing for a moment; the readers report one that does not come back
         return []
 
 
@@ -215,7 +224,7 @@ def _polled(reader: QueueReader) -> list[Item]:
         fetched = reader.poll()
     except OffsetOutOfRange as error:
         if error.minimum == error.maximum == 0 or error.wanted > error.maximum:
-            raise CommandFailed(f"queue {short(reader.queue)}: its topic was deleted, made anew or cut") from error
+            raise CommandFailed(f"queue {short(reader.queue)}: topic deleted, recreated or truncated") from error
         note(f"queue {short(reader.queue)}: offsets {error.wanted} to {error.minimum - 1} were deleted by retention")
         reader.seek(error.minimum)
         return []

@@ -1,15 +1,16 @@
-"""Setting a group's offsets: how, and whether it took.
+"""Sets a group's offsets, and checks the result.
 
 There are two ways, and each is wrong where the other is right:
 
-- A *commit* (request 15) is taken at once and leaves nothing behind. A broker checks nothing: a member that is online
-  commits what it has in memory a few seconds later, and that was it.
-- RocketMQ's *reset* (request 222) is kept by the broker until somebody pulls under the group; until then commits are
-  answered with success and ignored. A member is told at its next pull and goes on there. With nobody online it stays
-  pending, and a reader that pulls under a group of its own, as pipelines of rmqio do, cannot commit until it takes it.
+- A *commit* (request 15) takes effect at once and leaves no state behind. The broker checks nothing: a member that is
+  online commits its offsets from memory a few seconds later, and so undoes the change.
+- RocketMQ's *reset* (request 222) is kept by the broker until a client pulls under the group. Until then, the broker
+  answers commits with success and ignores them. A member learns of the reset at its next pull and resumes there. With
+  no member online, the reset stays pending: a reader that pulls under a group of its own, as pipelines of rmqio do,
+  cannot commit until it takes the reset.
 
-So: a commit while nobody is online, else a reset. A commit that a pending reset swallows becomes a reset, which
-replaces the one that pends.
+So we commit while no member is online, and reset otherwise. If a pending reset swallows a commit, we reset instead,
+which replaces the pending one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Method = Literal["commit", "reset"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One queue, and the offset that it is to have."""
+    """One queue and its new offset."""
 
     state: QueueState
     target: int
@@ -45,32 +46,32 @@ class Change:
 
     @property
     def by(self) -> int | None:
-        """How far forward (messages skipped) or, negative, back (messages again); None without an offset so far."""
+        """How far forward (messages skipped) or, if negative, back (messages repeated); None if there was no offset."""
         return None if self.state.committed is None else self.target - self.state.committed
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done."""
+    """What to do."""
 
     topic: str
     group: str
     method: Method
     members: Sequence[str] | None
-    """Client ids of who is online; None: not known."""
+    """Client ids of the members online; None: unknown."""
     changes: Sequence[Change]
 
 
 def choose_method(
     admin: Admin, wanted: Literal["auto", "commit", "reset"], group: str, topic: str
 ) -> tuple[Method, Sequence[str] | None]:
-    """How to set the offsets, and who is online. Raises `CommandFailed` when that decides and cannot be found out."""
+    """Return the method and the members online. Raises `CommandFailed` if these decide and are unknown."""
     try:
         members = admin.group_members(group, topic)
     except BrokerError as error:
         if wanted == "auto":
             raise CommandFailed(
-                f"whether members of group {group!r} are online cannot be found out ({error}); if there are none,"
+                f"cannot find out whether members of group {group!r} are online ({error}); if there are none,"
                 " use --method commit"
             ) from error
         return wanted, None
@@ -78,13 +79,13 @@ def choose_method(
         return ("reset" if members else "commit"), members
     if wanted == "commit" and members:
         note(
-            f"{plural(len(members), 'member')} of group {group!r} online will commit over it; --method reset tells them"
+            f"{plural(len(members), 'member')} of group {group!r} online will overwrite the commit; use --method reset"
         )
     return wanted, members
 
 
 def execute(plan: Plan, client: QueueClient, admin: Admin) -> set[Method]:
-    """Set the offsets that are not yet right; how. Raises `CommandFailed` saying which queues are done."""
+    """Set the offsets that differ, and return the methods used. Raises `CommandFailed`, which names the queues done."""
     done: list[str] = []
     used: set[Method] = set()
     for change in plan.changes:
@@ -94,8 +95,8 @@ def execute(plan: Plan, client: QueueClient, admin: Admin) -> set[Method]:
         try:
             used.add(_set(plan, queue, change.target, client, admin))
         except RmqioError as error:
-            so_far = f"; set before: {', '.join(done)}" if done else "; nothing has been changed"
-            raise CommandFailed(f"queue {short(queue)} not set: {error}{so_far}") from error
+            so_far = f"; already set: {', '.join(done)}" if done else "; nothing has been changed"
+            raise CommandFailed(f"cannot set the offset of queue {short(queue)}: {error}{so_far}") from error
         done.append(short(queue))
     return used
 
@@ -113,5 +114,5 @@ def _set(plan: Plan, queue: MessageQueue, offset: int, client: QueueClient, admi
 
 
 def verify(plan: Plan, client: QueueClient) -> list[int | None]:
-    """What the brokers say now, queue by queue."""
+    """Return the offsets that the brokers report now, queue by queue."""
     return [client.committed_offset(plan.group, change.state.queue) for change in plan.changes]

@@ -1,4 +1,4 @@
-"""`rmqio topics` and `rmqio describe`: what there is, and how full it is."""
+"""`rmqio topics` and `rmqio describe`: the topics, their queues, and a group's lag."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _TOPICS_MORE = """\
 examples:
   rmqio topics
   rmqio topics 'order*' -l
-  rmqio topics --all          retry, dead-letter and system topics too"""
+  rmqio topics --all          also retry, dead-letter and system topics"""
 
 _DESCRIBE_MORE = """\
-LAG is what the group has yet to read, LAG TIME how long the oldest of that has been waiting. Times are the broker's.
+LAG is the number of messages that the group has yet to read, LAG TIME how long the oldest of them has been waiting.
+Times are the broker's.
 
 examples:
   rmqio describe orders
@@ -31,19 +32,19 @@ examples:
 
 
 def add_commands(commands: Any) -> None:
-    """Both of them."""
+    """Add `topics` and `describe`."""
     topics = new_command(commands, "topics", _topics, "list the topics", more=_TOPICS_MORE)
-    topics.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names like this, e.g. 'order*'")
-    topics.add_argument("-l", "--long", action="store_true", help="with queues, brokers and messages")
-    topics.add_argument("--all", action="store_true", help="with retry, dead-letter and RocketMQ's own topics")
-    topics.add_argument("--json", action="store_true", help="one JSON document")
+    topics.add_argument("pattern", nargs="?", metavar="PATTERN", help="only matching names, e.g. 'order*'")
+    topics.add_argument("-l", "--long", action="store_true", help="also show queues, brokers and messages")
+    topics.add_argument("--all", action="store_true", help="include retry, dead-letter and RocketMQ's own topics")
+    topics.add_argument("--json", action="store_true", help="print one JSON document")
 
     describe = new_command(
         commands, "describe", _describe, "show a topic's queues, and how far behind a group is", more=_DESCRIBE_MORE
     )
     describe.add_argument("topic", metavar="TOPIC")
-    describe.add_argument("--group", metavar="GROUP", help="a consumer group: its offsets and its lag")
-    describe.add_argument("--json", action="store_true", help="one JSON document")
+    describe.add_argument("--group", metavar="GROUP", help="also show the offsets and the lag of this consumer group")
+    describe.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _topics(arguments: argparse.Namespace) -> int:
@@ -69,7 +70,7 @@ def _topic(client: QueueClient, name: str) -> dict[str, Any] | None:
     try:
         queues = client.queues(name)
         found = [client.max_offset(queue) - client.min_offset(queue) for queue in queues]
-    except TopicNotExist:  # deleted since it was listed, or made by a name server for itself
+    except TopicNotExist:  # deleted since it was listed, or a name server's own
         return None
     brokers = sorted({queue.broker for queue in queues})
     return {"topic": name, "queues": len(queues), "brokers": brokers, "messages": sum(found)}

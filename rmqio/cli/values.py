@@ -1,4 +1,4 @@
-"""The values that several commands take: times, positions, numbers, queues, properties."""
+"""Values that several commands take: times, positions, numbers, queues, properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or how
 
 
 def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
-    """Advice to put behind a message; empty when nothing is near."""
+    """Return advice to append to a message; empty if no name is close."""
     nearest = difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -29,7 +29,7 @@ def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
 
 
 class Position(NamedTuple):
-    """A place in a queue: by name, by store time, or by number."""
+    """A position in a queue: by name, by store time, or by offset."""
 
     kind: Literal["earliest", "latest", "time", "offset"]
     value: int = 0
@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
 
 def parse_time(text: str) -> int:
-    """Unix milliseconds of a time; see `TIME_HELP`."""
+    """Parse a time to Unix milliseconds; see `TIME_HELP`."""
     if text.isascii() and text.isdigit():
         return int(text)
     if ago := _AGO.fullmatch(text):
@@ -55,42 +55,42 @@ def parse_time(text: str) -> int:
 
 
 def parse_coming_time(text: str) -> int:
-    """As `parse_time`, but 10m is in ten minutes, and what is over is refused."""
+    """Like `parse_time`, but 10m means in ten minutes, and a past time is rejected."""
     now = int(time.time() * 1000)
     if ahead := _AGO.fullmatch(text):
         return now + int(ahead[1]) * _UNITS_S[ahead[2]] * 1000
     found = parse_time(text)
     if found <= now:
-        raise argparse.ArgumentTypeError(f"time {text!r} is over; 10m is in ten minutes")
+        raise argparse.ArgumentTypeError(f"time {text!r} is in the past; 10m means in ten minutes")
     return found
 
 
 def parse_from(text: str) -> Position:
-    """`earliest`, `latest` or a time, also as `timestamp:TIME`."""
+    """Parse `earliest`, `latest` or a time, also as `timestamp:TIME`."""
     if text in ("earliest", "latest"):
         return Position("earliest" if text == "earliest" else "latest")
     return Position("time", parse_time(text.removeprefix("timestamp:")))
 
 
 def parse_to(text: str) -> Position:
-    """As `parse_from`, but a bare number is an offset."""
+    """Like `parse_from`, but a bare number is an offset."""
     if text.isascii() and text.isdigit():
         return Position("offset", int(text))
     return parse_from(text)
 
 
 def parse_offset(text: str) -> int:
-    """An offset."""
+    """Parse an offset."""
     return _whole_number(text, "offset", 0)
 
 
 def parse_count(text: str) -> int:
-    """How many, at least one."""
+    """Parse a count of at least one."""
     return _whole_number(text, "number", 1)
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes or milliseconds; 0 is allowed."""
+    """Parse a number of bytes or milliseconds; 0 is allowed."""
     return _whole_number(text, "number", 0)
 
 
@@ -101,7 +101,7 @@ def _whole_number(text: str, what: str, least: int) -> int:
 
 
 class QueueName(NamedTuple):
-    """A queue as a command line names it: `BROKER:ID`, or `ID` where a topic is on one broker."""
+    """A queue as a command line names it: `BROKER:ID`, or `ID` if the topic is on one broker."""
 
     broker: str | None
     queue_id: int
@@ -111,7 +111,7 @@ class QueueName(NamedTuple):
 
 
 def parse_queue(text: str) -> QueueName:
-    """See `QueueName`."""
+    """Parse a `QueueName`."""
     broker, _, number = text.rpartition(":")
     if not (number.isascii() and number.isdigit()) or text.startswith(":"):
         raise argparse.ArgumentTypeError(f"queue {text!r} is not BROKER:ID, e.g. broker-a:3")
@@ -119,7 +119,7 @@ def parse_queue(text: str) -> QueueName:
 
 
 def parse_property(text: str) -> tuple[str, str]:
-    """`NAME=VALUE`."""
+    """Parse `NAME=VALUE`."""
     name, equals, value = text.partition("=")
     if not name or not equals or not value:
         raise argparse.ArgumentTypeError(f"property {text!r} is not NAME=VALUE")

@@ -1,6 +1,6 @@
-"""The remoting client: queues read by offset, messages sent, transactions, administration.
+"""The remoting client: reading queues by offset, sending messages, transactions, administration.
 
-Names resolve on first use (PEP 562): the transforms import the pure modules of this package, and no sockets with them.
+Names resolve on first use (PEP 562), so that transforms can import this package's pure modules without the sockets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Administration: topics created and deleted, groups reset. Apart from the clients, so that no pipeline has it."""
+"""Administration: creates and deletes topics, resets groups. Separate from the clients, so no pipeline holds it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 
 ROUTE_TIMEOUT_MS = 30_000
-"""Brokers tell name servers of a topic asynchronously; at the latest with their next registration."""
+"""Brokers report a topic to name servers asynchronously, at the latest with their next registration."""
 _GET_BROKER_CONFIG = 26
 _GET_CONSUMER_LIST_BY_GROUP = 38
 _QUERY_TOPIC_CONSUME_BY_WHO = 300
@@ -28,8 +28,8 @@ _ROUTE_POLL_S = 0.05
 class Admin:
     """Changes topics and groups on every broker of the cluster. Thread-safe. A context manager.
 
-    All methods raise `BrokerError` when a broker refuses and `TransportError` when one cannot be reached; what other
-    brokers have done by then stays done.
+    All methods raise `BrokerError` when a broker refuses and `TransportError` when one cannot be reached. Changes that
+    other brokers have already made are not undone.
     """
 
     def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
@@ -54,11 +54,11 @@ class Admin:
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Create a topic, or change it, on every master (of one cluster), and wait until the route shows it.
+        """Create or change a topic on every master (of one cluster), and wait until the route shows it.
 
-        `queues` are a broker's, readable and writable. `permission`: 4 read, 2 write, 6 both. `attributes` as RocketMQ
-        names them, `{"message.type": "DELAY"}`. Lowering `queues` hides messages that have not been read. Raises
-        `RequestTimeout` when the route does not show it within 30 s.
+        `queues` is the number of readable and writable queues on each broker. `permission`: 4 read, 2 write, 6 both.
+        `attributes` are named as in RocketMQ: `{"message.type": "DELAY"}`. Lowering `queues` hides messages that have
+        not been read. Raises `RequestTimeout` when the route does not show the topic within 30 s.
         """
         if queues < 1:
             raise LocalError(f"topic {topic!r}: queues is {queues}; it must be at least 1")
@@ -81,7 +81,7 @@ class Admin:
         self._wait_for_route(topic, is_there, f"topic {topic!r} with {queues} queues on {', '.join(sorted(names))}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its messages everywhere, and wait until it has no route. No effect if there is none."""
+        """Delete a topic and its messages everywhere, and wait until it has no route. No effect if there is none."""
         name = self._routes.wire_name(topic)
         for broker in self._masters(None):
             self._ask(broker, requests.delete_topic_in_broker(name), f"deletion of topic {topic!r} on {broker.broker}")
@@ -91,7 +91,7 @@ class Admin:
         self._wait_for_route(topic, lambda: False, f"deletion of topic {topic!r}", gone=True)
 
     def topic_config(self, topic: str) -> dict[str, dict[str, Any]]:
-        """The topic's configuration on each broker that has it, by broker name. Raises `TopicNotExist`."""
+        """Return the topic's configuration on each broker that has it, by broker name. Raises `TopicNotExist`."""
         command = Command(RequestCode.GET_TOPIC_CONFIG, {"topic": self._routes.wire_name(topic)})
         found = {}
         for name, broker in self._routes.route(topic, refresh=True).brokers.items():
@@ -103,7 +103,7 @@ class Admin:
         return found
 
     def all_topics(self) -> list[str]:
-        """Every topic, retry, dead-letter and RocketMQ's own included, sorted."""
+        """Return all topics, sorted, including retry, dead-letter and RocketMQ's own topics."""
 
         def ask() -> list[str]:
             answer = self._routes.ask(requests.get_topic_list(), "list of topics")
@@ -112,9 +112,9 @@ class Admin:
         return call_with_retries(ask, self._options, self._environment)
 
     def group_members(self, group: str, topic: str) -> list[str]:
-        """Client ids of the group's members that are online at the topic's brokers, sorted.
+        """Return the client ids of the group's members that are online at the topic's brokers, sorted.
 
-        Not among them is who reads under another group and only commits for this one, as pipelines of rmqio do.
+        Clients that read under another group and only commit for this one, as rmqio pipelines do, are not included.
         """
         command = Command(_GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._routes.wire_name(group)})
         found: set[str] = set()
@@ -122,16 +122,16 @@ class Admin:
             answer = self._request(self._master(broker, f"members of group {group!r}"), command)
             if answer.code == BrokerSystemError.number and "no consumer" in (
                 answer.remark or ""
-            ):  # its way to say: nobody
+            ):  # its way to say that there are none
                 continue
             requests.expect_success(answer, f"members of group {group!r} on {name}")
             found |= set(_strings(answer, "consumerIdList", f"members of group {group!r} on {name}"))
         return sorted(found)
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that have an offset in the topic, or a member online that reads it, sorted.
+        """Return the groups that have an offset in the topic, or an online member that reads it, sorted.
 
-        Asked this way because a question for a group itself makes brokers create it.
+        The topic is queried because a query for a group makes brokers create that group.
         """
         command = Command(_QUERY_TOPIC_CONSUME_BY_WHO, {"topic": self._routes.wire_name(topic)})
         found: set[str] = set()
@@ -141,10 +141,10 @@ class Admin:
         return sorted(self._routes.users_names(found))
 
     def reset_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """What an operator's reset does to one queue: the group's first pull is told the offset, once.
+        """Reset one queue as an operator's reset does: the group's first pull is given the offset, once.
 
-        Until then the group's commits are ignored. Raises `SubscriptionGroupNotExist` for a group that nobody used yet,
-        and `LocalError` for a broker that would reset all queues of the topic to their end instead.
+        Until then the group's commits are ignored. Raises `SubscriptionGroupNotExist` for a group that has never been
+        used, and `LocalError` for a broker that would reset all queues of the topic to their end instead.
         """
         broker = self._routes.route(queue.topic).brokers.get(queue.broker)
         if broker is None:
@@ -154,17 +154,17 @@ class Admin:
         self._ask(broker, command, f"reset of group {group!r} at {queue}")
 
     def _require_reset_of_one_queue(self, broker: BrokerData) -> None:
-        """Raises unless the broker keeps resets itself, as it does from 5.0 on unless told otherwise.
+        """Raise unless the broker keeps resets itself, which is the default since 5.0.
 
-        Others look at neither queue nor offset in the request, only at its time, and a time of -1 means the end.
+        Other brokers ignore the queue and the offset in the request and use only its time. A time of -1 means the end.
         """
         if broker.broker in self._resets_one_queue:
             return
         config = self._ask(broker, Command(_GET_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
         if b"useServerSideResetOffset=true" not in config.splitlines():
             raise LocalError(
-                f"broker {broker.broker!r} cannot reset one queue (useServerSideResetOffset is not true, or it is older"
-                " than 5.0): stop the group's members and commit the offset"
+                f"broker {broker.broker!r} cannot reset one queue (useServerSideResetOffset is not true, or it is"
+                " older than 5.0): stop the group's members and commit the offset instead"
             )
         self._resets_one_queue.add(broker.broker)
 
@@ -180,7 +180,7 @@ class Admin:
         masters = [b for b in brokers if b.master is not None and cluster in (None, b.cluster)]
         if not masters:
             where = f"cluster {cluster!r}" if cluster else "the cluster"
-            raise TransportError(f"name servers {'; '.join(self._options.name_servers)} know no master of {where}")
+            raise TransportError(f"no master of {where} known to name servers {'; '.join(self._options.name_servers)}")
         return masters
 
     def _ask(self, broker: BrokerData, command: Command, what: str) -> Command:
@@ -221,7 +221,7 @@ def _strings(answer: Command, field: str, what: str) -> list[str]:
     try:
         found = json.loads(answer.body)[field]
     except (ValueError, TypeError, KeyError) as error:
-        raise WireError(f"{what}: the answer is no JSON object with {field}") from error
+        raise WireError(f"{what}: the answer is not a JSON object with {field}") from error
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise WireError(f"{what}: {field} is not a list of strings")
     return found

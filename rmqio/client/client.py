@@ -1,4 +1,4 @@
-"""The queue client over sockets: implements `interfaces.QueueClient`."""
+"""The queue client over sockets; implements `interfaces.QueueClient`."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from rmqio.wire.command import Command
 class RemotingQueueClient:
     """Reads queues by offset over the remoting protocol. Thread-safe; a reader belongs to one thread.
 
-    Nothing is sent before the first use. After a fork the child connects anew; to pickle it, pickle a
-    `RemotingClientFactory`.
+    Nothing is sent before the first use. After a fork, the child opens its own connections. To pickle a client, pickle
+    a `RemotingClientFactory` instead.
     """
 
     def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
@@ -62,7 +62,7 @@ class RemotingQueueClient:
         self._routes = Routes(options, self._pool, self._environment)
         self._waiter = Waiter(self._environment)
         self._breaker = Breaker(options, self._pool, self._environment)
-        # No lock: another thread could hold it at a fork, and every step on this table is atomic.
+        # No lock: another thread could hold it during a fork. Every operation on this table is atomic.
         self._readers: weakref.WeakValueDictionary[int, PipelinedReader] = weakref.WeakValueDictionary()
         self._checked_filters: set[tuple[str, str]] = set()
         self._is_closed = False
@@ -71,7 +71,7 @@ class RemotingQueueClient:
         return f"<RemotingQueueClient {'closed' if self._is_closed else 'open'}, {self._routes!r}, {self._pool!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client holds sockets and does not pickle: pass a RemotingClientFactory and make it there")
+        raise TypeError("a client holds sockets and cannot be pickled: pass a RemotingClientFactory instead")
 
     # ---- topics -----------------------------------------------------------------------------------------------------
 
@@ -89,26 +89,26 @@ class RemotingQueueClient:
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """As `QueueClient.min_offset`; a replica's while there is no master."""
+        """As `QueueClient.min_offset`; from a replica while there is no master."""
         return self._offset(OffsetQuery(queue, "min")) or 0
 
     def max_offset(self, queue: MessageQueue, *, at_least: int = 0) -> int:
-        """As `QueueClient.max_offset`; a replica's while there is no master.
+        """As `QueueClient.max_offset`; from a replica while there is no master.
 
-        A replica may be behind, so that this end is smaller than one that was seen before. Who holds a position must
-        not go back to it: take the larger one, and read on when the end has passed it.
+        A replica can lag behind, so its end can be smaller than one seen before. A caller that holds a position must
+        not move back: keep the larger offset, and continue reading once the end has passed it.
         """
         return self._offset(OffsetQuery(queue, "max", at_least=at_least)) or 0
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """As `QueueClient.offset_for_time`; a replica's while there is no master: at most its end, see `max_offset`."""
+        """As `QueueClient.offset_for_time`; without a master from a replica: at most its end, see `max_offset`."""
         return self._offset(OffsetQuery(queue, "time", timestamp_ms)) or 0
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """As `QueueClient.committed_offset`; a replica's while there is no master.
+        """As `QueueClient.committed_offset`; from a replica while there is no master.
 
-        That one is up to 10 s old, so that messages may be read again, and that a replica knows none raises
-        `TransportError`: it may not have got it yet.
+        A replica's offset is up to 10 s old, so messages can be read again. A replica that knows no offset raises
+        `TransportError`, because it may not have received it yet.
         """
         return self._offset(OffsetQuery(queue, "committed", group=group))
 
@@ -126,7 +126,7 @@ class RemotingQueueClient:
                     get_topic_config(queue, self._routes), self._options.request_timeout_ms
                 )
                 check_topic_at_replica(config, queue)
-        # Deleted since we last saw the route? That, too, looks like an empty queue.
+        # Deleted since we last saw the route? That also looks like an empty queue.
         if offset == 0 and query.kind in ("max", "time"):
             known = self._routes.route(queue.topic, refresh=True).readable()
             if queue not in known:
@@ -136,8 +136,8 @@ class RemotingQueueClient:
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """As `QueueClient.commit_offset`. Raises `CommitIgnored` while an operator's reset is pending.
 
-        A group that the broker does not know yet is made known first. A negative offset is refused here: the broker
-        would take it and then say that the group has none.
+        A group that the broker does not know is registered first. A negative offset is refused here: the broker would
+        accept it and then report that the group has no offset.
         """
         check_commit(group, queue, offset)
         self._require(queue)
@@ -155,13 +155,13 @@ class RemotingQueueClient:
     def look_up(
         self, queries: Sequence[OffsetQuery], *, timeout_ms: int | None = None
     ) -> Sequence[int | RmqioError | None]:
-        """As `QueueClient.look_up`; the answers are those of the methods for single queues, replicas' among them."""
+        """As `QueueClient.look_up`; the answers, replicas' included, are those of the methods for single queues."""
         return self._look(timeout_ms).answers(queries)
 
     def commit_offsets(
         self, group: str, offsets: Mapping[MessageQueue, int], *, timeout_ms: int | None = None
     ) -> Mapping[MessageQueue, RmqioError]:
-        """As `QueueClient.commit_offsets`. Of a commit that was not answered in time the outcome is unknown."""
+        """As `QueueClient.commit_offsets`. The outcome of a commit that was not answered in time is unknown."""
         return self._look(timeout_ms).commit(group, offsets)
 
     def _look(self, timeout_ms: int | None) -> Look:
@@ -175,14 +175,14 @@ class RemotingQueueClient:
     def take_reset(self, group: str, queue: MessageQueue) -> int | None:
         self._require(queue)
         wire_group, wire_queue = self._routes.wire_name(group), self._routes.wire_queue(queue)
-        # Where the group stands: a reset is handed out whatever the offset asked for.
+        # The group's own offset: a pending reset is returned whatever offset is requested.
         offset = self.committed_offset(group, queue) or 0
         command = requests.pull(wire_group, wire_queue, offset, max_messages=1, message_filter=MessageFilter())
         answer, _ = self._ask(queue, command, f"reset of group {group!r}")
         return requests.parse_reset(answer)
 
     def _register_group(self, group: str, queue: MessageQueue) -> None:
-        with suppress(NotLeaderForQueue):  # a static topic has no such queue either, and says it in other words
+        with suppress(NotLeaderForQueue):  # a static topic has no such queue either, and reports it with another error
             command = register_group(group, self._routes.wire_queue(queue))
             self._ask(queue, command, f"registration of group {group!r}")
 
@@ -227,7 +227,7 @@ class RemotingQueueClient:
         self._readers.pop(id(reader), None)
 
     def _check_filter(self, queue: MessageQueue, message_filter: MessageFilter) -> None:
-        """Have the broker compile an SQL92 filter: a pull with one that does not compile delivers everything."""
+        """Have the broker compile an SQL92 filter: a pull with a filter that does not compile delivers everything."""
         key = (queue.broker, message_filter.expression)
         if key in self._checked_filters:
             return
@@ -243,7 +243,7 @@ class RemotingQueueClient:
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
     def _require(self, queue: MessageQueue) -> None:
-        # Asked for a topic or queue that it does not have, a broker answers offset 0 with success.
+        # For a topic or queue that it does not have, a broker answers offset 0 with success.
         if self._is_closed:
             raise LocalError("the client is closed")
         known: Sequence[MessageQueue] = ()
@@ -259,7 +259,7 @@ class RemotingQueueClient:
         raise missing or no_such_queue(queue, known)
 
     def _require_broker(self, queue: MessageQueue, missing: RmqioError | None) -> None:
-        """Raises `TransportError` for a queue whose broker is not there; what was missing is then a consequence."""
+        """Raise `TransportError` for a queue whose broker is missing; anything else missing is then a consequence."""
         brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
         if all(broker.broker != queue.broker for broker in brokers):
             raise unknown_broker(queue) from missing
@@ -267,12 +267,12 @@ class RemotingQueueClient:
     def _ask(
         self, queue: MessageQueue, command: Command, what: str, *, or_replica: bool = False
     ) -> tuple[Command, bool]:
-        """The broker's answer, whatever its code unless that is worth a retry, and whether a replica gave it."""
+        """Return the broker's answer, whatever its code unless it can be retried, and whether a replica gave it."""
 
         def attempt() -> tuple[Command, bool]:
             try:
                 address, is_replica = self._routes.asked(queue) if or_replica else (self._routes.master(*queue), False)
-            except TopicNotExist as unknown:  # it was there in `_require`: forgotten between two tries?
+            except TopicNotExist as unknown:  # `_require` found the topic: was it forgotten between two tries?
                 self._require_broker(queue, unknown)
                 raise
             answer = self._pool.connection(address).request(command, self._options.request_timeout_ms)

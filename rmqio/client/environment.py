@@ -1,4 +1,4 @@
-"""What a client takes from outside: how to connect, the time, and chance. Tests pass their own."""
+"""A client's dependencies on the outside: connecting, time and randomness. Tests pass their own."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Environment:
     Args:
       connect: opens a transport to `host:port`.
       clock: monotonic seconds.
-      sleep: waits for so many seconds.
-      random: a number in [0, 1). Not Python's shared generator: forked workers would all draw the same numbers.
+      sleep: waits for the given seconds.
+      random: returns a number in [0, 1). Not Python's shared generator: forked workers would all draw the same numbers.
       wall_clock: Unix time in seconds.
-      on_pushed: is given each request that a server pushes, with the server's address, by whichever thread reads the
-        socket; gives whether it takes it over. It must not block or raise. None: all are refused.
-      credentials: what each request is signed with. None: they are not signed.
+      on_pushed: called with the server's address and each request that the server pushes, in the thread that reads the
+        socket; returns whether it takes the request over. It must not block or raise. None: all are refused.
+      credentials: the credentials that sign each request. None: requests are not signed.
     """
 
     connect: Connect = connect_tcp

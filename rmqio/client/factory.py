@@ -1,4 +1,4 @@
-"""The picklable maker of clients: implements `interfaces.ClientFactory`."""
+"""The picklable factory of clients; implements `interfaces.ClientFactory`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rmqio.options import ClientOptions
 
 @dataclass(frozen=True, slots=True)
 class RemotingClientFactory:
-    """Makes clients that speak the remoting protocol, in the process that uses them. Equal options, equal factories."""
+    """Creates remoting clients in the process that uses them. Factories with equal options are equal."""
 
     options: ClientOptions
 
     def queue_client(self) -> QueueClient:
-        """A new client; nothing is connected before its first use."""
+        """Create a client; it connects on first use."""
         from rmqio.client.client import RemotingQueueClient
 
         return RemotingQueueClient(self.options)
 
     def producer(self, group: str) -> Producer:
-        """A new producer of a group; nothing is connected before its first use."""
+        """Create a producer of a group; it connects on first use."""
         from rmqio.client.sending.producer import RemotingProducer
 
         return RemotingProducer(self.options, group)

@@ -1,4 +1,4 @@
-"""The name under which a client appears at its brokers."""
+"""The name that identifies a client to its brokers."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rmqio.options import ClientOptions
 
 
 def client_id(options: ClientOptions, owner: object) -> str:
-    """Of one object in this process: another process is another client, also after a fork."""
+    """Return the id of one object in this process. Each process has its own ids, also after a fork."""
     return f"{options.client_id_prefix}{socket.gethostname()}@{os.getpid()}#{id(owner)}"

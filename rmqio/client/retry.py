@@ -1,4 +1,4 @@
-"""Trying again: driven by the flags of the errors, with exponential backoff and full jitter, bounded."""
+"""Bounded retries: driven by the errors' flags, with exponential backoff and full jitter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def backoff_ms(attempt: int, options: ClientOptions, random: Callable[[], float]) -> float:
-    """The pause before try `attempt` + 1 (from 0): a random part of an exponentially growing bound."""
+    """Return the pause before try `attempt` + 1 (from 0): a random part of an exponentially growing bound."""
     bound = min(options.retry_backoff_ms * 2.0 ** min(attempt, 30), options.retry_backoff_max_ms)
     return random() * bound
 
@@ -28,11 +28,11 @@ def call_with_retries(
     on_stale_route: Callable[[], None] | None = None,
     deadline_ms: float | None = None,
 ) -> T:
-    """The result of `attempt`, tried again while its error is `retriable`.
+    """Return the result of `attempt`, retrying while its error is `retriable`.
 
-    At most `options.max_retries` more tries, and none that would begin `deadline_ms` after the first; then the last
-    error is raised as it is. `on_stale_route` is called before a new try when the error says that the route may be old,
-    and an error that is only that (a topic that a broker does not know) gets one new try with a new route.
+    Retries at most `options.max_retries` times, and never later than `deadline_ms` after the first try. Then it raises
+    the last error unchanged. `on_stale_route` is called before a retry when the error says that the route may be old.
+    An error that is only that (a topic unknown to a broker) gets one retry with a new route.
     """
     begin = environment.clock()
     tries = 0

@@ -1,4 +1,4 @@
-"""Routes of topics, kept for a while, from whichever name server answers."""
+"""Cached routes of topics, from whichever name server answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SILENT_S = 5.0
 
 
 class Routes:
-    """Topic to route. Thread-safe. Topics are as users name them; the namespace is put on here and taken off again."""
+    """Maps topics to routes. Thread-safe. Topics have the user's names; the namespace is added and removed here."""
 
     def __init__(self, options: ClientOptions, pool: ConnectionPool, environment: Environment | None = None) -> None:
         self._options = options
@@ -30,16 +30,16 @@ class Routes:
         self._servers = list(options.name_servers)
         self._looking_up: dict[str, Call] = {}
         self._silent_until = float("-inf")
-        """Until when name servers that have not answered are not asked again about routes that we hold."""
+        """Until this time, name servers that did not answer are not queried again for routes that we hold."""
 
     def __repr__(self) -> str:
         return f"<Routes from {';'.join(self._servers)}, {len(self._known)} known>"
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """The topic's route, at most `options.route_refresh_ms` old; with `refresh` a new one.
+        """Return the topic's route, at most `options.route_refresh_ms` old; with `refresh` a new one.
 
-        An old one is better than none: when no name server can be reached and we hold one, that is given. Raises
-        `TopicNotExist`, `BrokerError` and `TransportError` (with the failures of all name servers).
+        Returns the route that we hold, however old, when no name server can be reached. Raises `TopicNotExist`,
+        `BrokerError` and `TransportError` (with the failures of all name servers).
         """
         held = self._known.get(topic)
         if held is None:
@@ -54,22 +54,22 @@ class Routes:
             self.invalidate(topic)
             raise
         except TransportError:
-            # Who holds many routes is not to wait for the same servers with each of them
+            # A client with many routes must not wait for the same servers once per route.
             self._silent_until = self._environment.clock() + _SILENT_S
             route = held[1]
         self.keep(topic, route)
         return route
 
     def invalidate(self, topic: str) -> None:
-        """Look this topic up again at the next use. The old route is kept for the case that no name server answers."""
+        """Look the topic up again at the next use. The old route is kept in case no name server answers."""
         held = self._known.get(topic)
         if held is not None:
             self._known[topic] = (float("-inf"), held[1])
 
     def master(self, topic: str, broker: str, queue_id: int = -1) -> str:
-        """The address of a broker's master. Raises as `route`, and `TransportError` while no master is known.
+        """Return the address of a broker's master. Raises as `route`, and `TransportError` while no master is known.
 
-        With a queue id: of the broker that has this queue of a static topic now.
+        With a queue id, the broker is the current owner of that queue of a static topic.
         """
         for refresh in (False, True):
             route = self.route(topic, refresh=refresh)
@@ -79,10 +79,10 @@ class Routes:
         raise TransportError(f"no name server knows a master of broker {broker!r} (topic {topic!r}); is it down?")
 
     def serving(self, route: TopicRoute, queue: MessageQueue, *, or_replica: bool) -> tuple[str, bool]:
-        """The address to ask about a queue by this route, and whether that is a replica's.
+        """Return the address to query about a queue by this route, and whether it is a replica's.
 
-        The master's; while there is none, with `or_replica` and where the options permit it, a replica's. Raises
-        `TransportError`.
+        The address is the master's. Without a master it is a replica's, given `or_replica` and if the options permit
+        it. Raises `TransportError`.
         """
         data = route.brokers.get(route.owner(queue.broker, queue.queue_id))
         if data is not None and data.master is not None:
@@ -94,21 +94,21 @@ class Routes:
         )
 
     def asked(self, queue: MessageQueue) -> tuple[str, bool]:
-        """As `serving`, with a replica, by a route that is looked up if need be. Raises as `route`, too."""
+        """As `serving`, including replicas, with a route that is looked up if necessary. Also raises as `route`."""
         try:
             return self.master(*queue), False
-        except TransportError:  # it has just been looked up
+        except TransportError:  # the route was looked up just now
             return self.serving(self.route(queue.topic), queue, or_replica=True)
 
     def held_address(self, topic: str, broker: str, queue_id: int = -1) -> str:
-        """Where to pull from by the route that we hold, however old: the master, or a replica while there is none.
+        """Return the address to pull from by the route that we hold: the master, or a replica while there is none.
 
-        Never blocks. Raises `TransportError` when we hold none.
+        The route can be old. Never blocks. Raises `TransportError` when we hold no route.
         """
         return self.held_broker(topic, broker, queue_id)[0]
 
     def held_broker(self, topic: str, broker: str, queue_id: int = -1, *, wanted_id: int = 0) -> tuple[str, int]:
-        """As `held_address`, with the broker's id, which is 0 of a master; that of the wanted id if there is one."""
+        """As `held_address`, with the broker's id (0: the master); prefers the broker with the wanted id."""
         held = self._known.get(topic)
         data = held[1].brokers.get(held[1].owner(broker, queue_id)) if held is not None else None
         if data is None or not data.addresses:
@@ -119,20 +119,20 @@ class Routes:
         return data.addresses[broker_id], broker_id
 
     def refresh_if_old(self, topic: str) -> None:
-        """`refresh_soon`, if the route that we hold is due to be looked up again."""
+        """Call `refresh_soon` if the route that we hold is due for a refresh."""
         if self.fresh(topic) is None:
             self.refresh_soon(topic)
 
     def owner_of(self, queue: MessageQueue) -> str:
-        """The name of the broker that has a queue by the route that we hold, however old: it never asks the network.
+        """Return the name of the broker that owns a queue by the route that we hold, without network access.
 
-        The one that the queue is named after, but for static topics.
+        The queue is named after its owner, except in static topics.
         """
         held = self._known.get(queue.topic)
         return queue.broker if held is None else held[1].owner(queue.broker, queue.queue_id)
 
     def refresh_soon(self, topic: str) -> None:
-        """Begin or go on with looking a route up, for who must not block: call it again to have the answer taken."""
+        """Begin or continue to look up a route without blocking: call it again to take the answer."""
         call = self._looking_up.pop(topic, None)
         server = self._servers[0]
         try:
@@ -147,17 +147,17 @@ class Routes:
                 return
             route = self.parse(topic, call.result(0))
         except RmqioError:
-            # It may be that a server has forgotten the topic because its only broker is down: the old route stays.
+            # A server may have forgotten the topic because its only broker is down: keep the old route.
             self._servers = [*self._servers[1:], self._servers[0]]
             return
         if route.queues:
             self.keep(topic, route)
 
     def ask(self, command: Command, what: str) -> Command:
-        """An answer of a name server: the last good one first, then the others in turn.
+        """Return a name server's answer: try the last good server first, then the others in turn.
 
-        A server's error is returned, not raised, but for SYSTEM_ERROR, which means that it is not ready. That a topic
-        does not exist is returned when no server knows it. Raises `TransportError` when none answers.
+        A server's error is returned, not raised, except SYSTEM_ERROR, which means that the server is not ready.
+        TopicNotExist is returned only when no server knows the topic. Raises `TransportError` when no server answers.
         """
         failures: list[str] = []
         last: RmqioError | None = None
@@ -171,11 +171,11 @@ class Routes:
                 continue
             if (
                 answer.code == BrokerSystemError.number
-            ):  # "name server not ready", right after its start: another may be
+            ):  # "name server not ready", right after its start: another one may be
                 last = broker_error(answer.code, answer.remark, what)
                 failures.append(f"{server}: {last}")
                 continue
-            if answer.code == TopicNotExist.number:  # after its start, too, until the topic's brokers have registered
+            if answer.code == TopicNotExist.number:  # also after its start, until the topic's brokers have registered
                 unknown = unknown or answer
                 continue
             self.prefer(server)
@@ -188,25 +188,25 @@ class Routes:
         name = self.wire_name(topic)
         return self.parse(topic, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
 
-    # ---- for who asks the name servers himself ----------------------------------------------------------------------
+    # ---- for callers that query name servers themselves -------------------------------------------------------------
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The name servers: the last one that answered first."""
+        """The name servers, starting with the last one that answered."""
         return tuple(self._servers)
 
     def held(self, topic: str) -> TopicRoute | None:
-        """The route that we hold, however old."""
+        """Return the route that we hold, however old."""
         held = self._known.get(topic)
         return None if held is None else held[1]
 
     def fresh(self, topic: str) -> TopicRoute | None:
-        """The route that we hold, unless it is to be looked up again."""
+        """Return the route that we hold, unless it is due for a refresh."""
         held = self._known.get(topic)
         return held[1] if held is not None and held[0] > self._environment.clock() else None
 
     def parse(self, topic: str, answer: Command) -> TopicRoute:
-        """A name server's answer as a route. Raises as `requests.parse_route`."""
+        """Return a name server's answer as a route. Raises as `requests.parse_route`."""
         return self._named(topic, requests.parse_route(self.wire_name(topic), answer))
 
     @staticmethod
@@ -214,11 +214,11 @@ class Routes:
         return route if route.topic == topic else replace(route, topic=topic)
 
     def keep(self, topic: str, route: TopicRoute) -> None:
-        """Hold a route that was just looked up, or that is to do for a while because no other is to be had."""
+        """Hold a route that was just looked up, or that has to serve for a while because no newer one is available."""
         self._known[topic] = (self._environment.clock() + self._options.route_refresh_ms / 1000, route)
 
     def wire_name(self, name: str) -> str:
-        """A topic or group as the brokers know it: `namespace%name`, `%RETRY%namespace%name`."""
+        """Return a topic or group name as brokers know it: `namespace%name`, `%RETRY%namespace%name`."""
         if not self._options.namespace:
             return name
         kind = next((prefix for prefix in _KINDS if name.startswith(prefix)), "")
@@ -226,17 +226,17 @@ class Routes:
         return name if name.startswith(prefix) else prefix + name.removeprefix(kind)
 
     def users_names(self, names: Iterable[str]) -> list[str]:
-        """Of names as the brokers know them those of our namespace, as users name them."""
+        """Return the names of our namespace, without it. `names` are as brokers know them."""
         if not self._options.namespace:
             return list(names)
         prefix = f"{self._options.namespace}%"
         return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
-        """A queue as its broker knows it."""
+        """Return a queue as its broker knows it."""
         return queue._replace(topic=self.wire_name(queue.topic)) if self._options.namespace else queue
 
     def prefer(self, server: str) -> None:
-        """Ask this name server first."""
+        """Query this name server first."""
         if self._servers[0] != server:
             self._servers = [server, *(other for other in self._servers if other != server)]

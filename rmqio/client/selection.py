@@ -1,4 +1,4 @@
-"""Which queue a message goes to, by the rules of Java's producers, so that both agree."""
+"""Chooses a message's queue by the rules of Java's producers, so that both choose the same one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Q = TypeVar("Q")
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`: 31-based over UTF-16 code units, in 32 bits, signed."""
+    """Return Java's `String.hashCode`: base 31 over UTF-16 code units, as a signed 32-bit integer."""
     value = 0
     if text.isascii():
         for byte in text.encode():
@@ -22,7 +22,7 @@ def java_string_hash(text: str) -> int:
 
 
 def queue_index_for_key(key: str, count: int) -> int:
-    """Where SelectMessageQueueByHash.java of 5.x puts a key: `abs(hashCode % count)`.
+    """Return the index that SelectMessageQueueByHash.java of 5.x gives a key: `abs(hashCode % count)`.
 
     Older versions took the absolute value first, which fails for a hash of -2^31 and agrees for all others.
     """
@@ -30,12 +30,12 @@ def queue_index_for_key(key: str, count: int) -> int:
 
 
 def queue_for_key(queues: Sequence[Q], key: str) -> Q:
-    """The queue of a sharding key among a topic's writable queues, which must be sorted as a route gives them."""
+    """Return the queue of a sharding key among a topic's writable queues, which must be in the route's sorted order."""
     return queues[queue_index_for_key(key, len(queues))]
 
 
 def interleaved(queues: Sequence[tuple[str, str, int]]) -> list[int]:
-    """Positions of the queues in an order that changes the broker at each step as long as it can."""
+    """Return the positions of the queues in an order that changes the broker at each step as long as possible."""
     turn: dict[str, int] = {}
     ranked: list[tuple[int, int]] = []
     for position, (_, broker, _) in enumerate(queues):

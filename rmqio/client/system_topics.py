@@ -1,4 +1,4 @@
-"""Which topics are RocketMQ's own (TopicValidator.java, MixAll.java, TopicConfigManager.java)."""
+"""Identifies RocketMQ's own topics (TopicValidator.java, MixAll.java, TopicConfigManager.java)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmqio.model import BrokerData
 
 _NAMES = frozenset(
     {
-        "TBW102",  # the template that new topics are made from
+        "TBW102",  # the template for new topics
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -21,7 +21,7 @@ _PREFIXES = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
 
 
 def users_topics(topics: Iterable[str], brokers: Iterable[BrokerData]) -> list[str]:
-    """The topics without RocketMQ's own, sorted. Each broker also makes topics named after itself and its cluster."""
+    """Return the topics without RocketMQ's own, sorted. Brokers also create topics named after them and the cluster."""
     own = set(_NAMES)
     for broker in brokers:
         own |= {broker.broker, broker.cluster, f"{broker.cluster}_REPLY_TOPIC"}

@@ -1,4 +1,4 @@
-"""Dead letters: the form of one, and how they are sent back. Needs no Beam."""
+"""Dead letters: their form, and how they are sent back. Does not need Beam."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from rmqio.wire.properties import validate_group
 
 _DESCRIPTION: Final = """\
 Read the dead letters of a topic and send their messages back to where they came from, or to another topic. Without
---back and --to it shows what letters there are, and sends nothing.
+--back and --to, it shows the letters and sends nothing.
 """
 
 _EPILOG: Final = """\
 TIME is Unix milliseconds, or ISO 8601 with a time zone.
 
-Delivery is at least once: a replay that was interrupted and is repeated sends the same messages with the same ids. With
---consumer_group it goes on where the last one ended; take one group for each choice of letters, since those that are
-not chosen count as done. Letters stay in their topic.
+Delivery is at least once: if you repeat an interrupted replay, it sends the same messages with the same ids. With
+--consumer_group, a replay continues where the last one ended. Use one group for each choice of letters, because letters
+that are not chosen count as done. Letters stay in their topic.
 
 exit status: 0 done, 1 failed, or something was not sent or is lost on the broker, 2 wrong usage, 130 interrupted
 example: python -m rmqio.replay --name_server=127.0.0.1:9876 --dead_letter_topic=dead --back --error=SerdeError
@@ -33,7 +33,7 @@ example: python -m rmqio.replay --name_server=127.0.0.1:9876 --dead_letter_topic
 
 
 class Arguments(NamedTuple):
-    """A command line, understood."""
+    """A parsed command line."""
 
     choice: Choice
     options: ClientOptions
@@ -58,31 +58,31 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
     )
-    add("--dead_letter_topic", required=True, metavar="TOPIC", help="topic with the letters")
+    add("--dead_letter_topic", required=True, metavar="TOPIC", help="the topic with the letters")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--back", action="store_true", help="send each to the topic that it came from")
-    where.add_argument("--to", metavar="TOPIC", help="send all to this topic; must exist")
+    where.add_argument("--back", action="store_true", help="send each message to the topic that it came from")
+    where.add_argument("--to", metavar="TOPIC", help="send all messages to this topic, which must exist")
     add("--dry_run", "--dry-run", action="store_true", help="with --back or --to: show what would be sent")
-    add("--error", type=_pattern, metavar="REGEX", help="only letters whose 'class: reason' has a match")
+    add("--error", type=_pattern, metavar="REGEX", help="only letters whose 'class: reason' matches")
     add(
         "--source_topic",
         action="append",
         default=[],
         metavar="TOPIC",
-        help="only letters that go back to this topic; may be repeated",
+        help="only letters that go back to this topic; repeatable",
     )
-    add("--limit", type=int, metavar="N", help="at most so many letters")
+    add("--limit", type=int, metavar="N", help="the maximum number of letters")
     add("--start", type=parse_start, metavar="WHERE", help="earliest, group, or timestamp:TIME; default: group with"
-        " --consumer_group (or the earliest, where it has no offset), else earliest")  # fmt: skip
-    add("--stop", type=parse_stop, metavar="WHERE", help="latest (default: what is there now) or timestamp:TIME")
-    add("--consumer_group", metavar="GROUP", help="go on where the last replay of this group ended, and commit to it")
+        " --consumer_group (earliest if the group has no offset), else earliest")  # fmt: skip
+    add("--stop", type=parse_stop, metavar="WHERE", help="latest (the default: the current end) or timestamp:TIME")
+    add("--consumer_group", metavar="GROUP", help="continue where this group's last replay ended, and commit to it")
     add("--json", action="store_true", help="print the result as JSON")
     security.add_arguments(parser)
     return parser
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """What a command line says. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+    """Parses a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
     parser = make_parser()
     found = parser.parse_args(argv)
     group = found.consumer_group
@@ -101,7 +101,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def parse_start(text: str) -> StartFrom:
-    """`earliest`, `group` or `timestamp:TIME`."""
+    """Parses `earliest`, `group` or `timestamp:TIME`."""
     kind, _, rest = text.partition(":")
     if kind == "timestamp" and rest:
         return StartFrom.timestamp(_parse_time(rest))
@@ -111,7 +111,7 @@ def parse_start(text: str) -> StartFrom:
 
 
 def parse_stop(text: str) -> StopAt:
-    """`latest` or `timestamp:TIME`."""
+    """Parses `latest` or `timestamp:TIME`."""
     kind, _, rest = text.partition(":")
     if kind == "timestamp" and rest:
         return StopAt.timestamp(_parse_time(rest))
@@ -138,4 +138,4 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None

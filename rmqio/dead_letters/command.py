@@ -1,4 +1,4 @@
-"""`python -m rmqio.replay`: the result on standard output, progress and errors on standard error."""
+"""`python -m rmqio.replay`: writes the result to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SAY_EVERY_S: Final = 5.0
 
 
 def main(argv: Sequence[str] | None = None, *, client_factory: ClientFactory | None = None) -> int:
-    """The exit status: 0 done, 1 failed, or letters were not sent or lost, 2 wrong usage, 130 interrupted.
+    """Returns the exit status: 0 done, 1 failed, or letters were not sent or lost, 2 wrong usage, 130 interrupted.
 
-    `client_factory`: another way to make clients, for tests.
+    `client_factory`: another way to create clients, for tests.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     group = arguments.consumer_group
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, *, client_factory: ClientFactory | N
     try:
         run.run(arguments.start, arguments.stop, group, _Teller())
     except RmqioError as error:
-        status, text = 1, " ".join(str(error).split())  # a broker's remark may have several lines
+        status, text = 1, " ".join(str(error).split())  # a broker's remark can have several lines
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     result = run.result
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, *, client_factory: ClientFactory | N
 
 
 class _Teller:
-    """Says now and then how far it is."""
+    """Reports the progress periodically."""
 
     def __init__(self) -> None:
         self._began = self._said = time.monotonic()

@@ -1,7 +1,7 @@
 """The form of a dead letter: a message whose properties say where it comes from, what failed, and how to undo it.
 
-`rmqio.transforms` writes letters, `rmqio.replay` reads them without Beam. One property a coordinate, since consoles
-show properties and SQL92 filters compare them: `RMQIO_TOPIC = 'orders' AND RMQIO_QUEUE_OFFSET > 100`.
+`rmqio.transforms` writes letters, and `rmqio.replay` reads them without Beam. Each coordinate is one property, because
+consoles show properties and SQL92 filters compare them: `RMQIO_TOPIC = 'orders' AND RMQIO_QUEUE_OFFSET > 100`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqio.wire.properties import MAX_PROPERTIES_BYTES, is_reserved, user_proper
 
 PREFIX: Final = "RMQIO_"
 USER_PREFIX: Final = "RMQIO_USER_"
-"""Stands for `RMQIO_` in names of the sender's own that begin so: its `RMQIO_TENANT` is `RMQIO_USER_TENANT`."""
+"""Replaces `RMQIO_` in the sender's own names: its `RMQIO_TENANT` becomes `RMQIO_USER_TENANT`."""
 
 TOPIC: Final = "RMQIO_TOPIC"
 BROKER: Final = "RMQIO_BROKER"
@@ -27,51 +27,51 @@ MESSAGE_ID: Final = "RMQIO_MESSAGE_ID"
 BORN_TIMESTAMP_MS: Final = "RMQIO_BORN_TIMESTAMP_MS"
 STORE_TIMESTAMP_MS: Final = "RMQIO_STORE_TIMESTAMP_MS"
 ORIGIN: Final = "RMQIO_ORIGIN"
-"""`topic/broker/queue/offset`, in one."""
+"""`topic/broker/queue/offset` in one text."""
 
 SINK_TOPIC: Final = "RMQIO_SINK_TOPIC"
-"""Of a letter from a write: the topic that the body, a message for it, could not be written to."""
+"""For a letter from a write: the topic that the message could not be written to."""
 SINK_MESSAGE_ID: Final = "RMQIO_SINK_MESSAGE_ID"
-"""The stable id that it would have had there."""
+"""The stable id that the message would have had there."""
 DELAY_LEVEL: Final = "RMQIO_DELAY_LEVEL"
 DELIVER_AT_MS: Final = "RMQIO_DELIVER_AT_MS"
-"""When it would have been delivered there."""
+"""When the message would have been delivered there."""
 
 ERROR: Final = "RMQIO_ERROR"
-"""`class: reason`, in one."""
+"""`class: reason` in one text."""
 ERROR_CLASS: Final = "RMQIO_ERROR_CLASS"
 ERROR_REASON: Final = "RMQIO_ERROR_REASON"
 
 BODY: Final = "RMQIO_BODY"
-"""What the letter's body is, where it is not the message's: one of the next three."""
+"""The content of the letter's body if it is not the message's body: one of the next three."""
 EMPTY: Final = "empty"
-"""The message had an empty body; a broker takes no such message by itself, so one zero byte stands for it."""
+"""The message had an empty body. A broker does not accept such a message, so the letter has one zero byte."""
 STORED: Final = "stored"
-"""The stored bytes of a message that is itself broken; at most the first 4 MiB of them."""
+"""The stored bytes of a corrupt message, or their first 4 MiB."""
 ELEMENT: Final = "element"
-"""An element that gave no message: bytes as they are, of others the beginning of their `repr`."""
+"""An element without a message: bytes as they are; for others, the beginning of their `repr`."""
 
 DROPPED_PROPERTIES: Final = "RMQIO_DROPPED_PROPERTIES"
-"""How many of the sender's properties are left out: they found no room, or are not text."""
+"""How many of the sender's properties are left out because they do not fit, or are not text."""
 DROPPED_KEYS: Final = "RMQIO_DROPPED_KEYS"
 DROPPED_TAGS: Final = "RMQIO_DROPPED_TAGS"
 DROPPED_SHARDING_KEY: Final = "RMQIO_DROPPED_SHARDING_KEY"
 
 _MAX_REASON: Final = 1_000
 _MAX_TEXT: Final = 300
-"""Characters of our other values."""
+"""Maximum number of characters of our other values."""
 _ROOM_FOR_ID: Final = 64
 _NATIVE_NAME: Final = 16
-"""About what RocketMQ's own names of tags, keys and sharding key take."""
+"""Approximate size of RocketMQ's own names of tags, keys and sharding key."""
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 class Failed(NamedTuple):
-    """What a letter is made of; texts are empty where nothing is known."""
+    """The content of a letter; texts are empty if unknown."""
 
     body: bytes
     error: str
-    """The error's class name."""
+    """The class name of the error."""
     reason: str
     origin: MessageQueue | None = None
     """The queue that the message was read from."""
@@ -83,9 +83,9 @@ class Failed(NamedTuple):
     keys: tuple[str, ...] = ()
     sharding_key: str = ""
     properties: tuple[tuple[str, str], ...] = ()
-    """The sender's own."""
+    """The sender's own properties."""
     kind: str = ""
-    """`STORED` or `ELEMENT` where the body is not the message's."""
+    """`STORED` or `ELEMENT` if the body is not the message's."""
     sink_topic: str = ""
     sink_message_id: str = ""
     delay_level: int | None = None
@@ -95,8 +95,8 @@ class Failed(NamedTuple):
 def make_letter(failed: Failed) -> Message:
     """The message for a dead-letter topic: as it was sent, with coordinates and reason as further properties.
 
-    It can always be sent, unless its body is larger than a broker takes: what would make it illegal (bytes that are no
-    text) or too large is left out, and counted in a property.
+    It can always be sent, unless its body is larger than a broker accepts: everything that would make it illegal (bytes
+    that are not text) or too large is left out, and counted in a property.
     """
     ours = _ours(failed)
     room = MAX_PROPERTIES_BYTES - _ROOM_FOR_ID - sum(_size(name, value) for name, value in ours.items())
@@ -155,7 +155,7 @@ def _ours(failed: Failed) -> dict[str, str]:
             BROKER: broker,
             QUEUE_ID: str(queue_id),
             QUEUE_OFFSET: str(failed.queue_offset),
-            # 0: a message that is itself broken does not tell
+            # 0: unknown for a corrupt message
             BORN_TIMESTAMP_MS: str(failed.born_timestamp_ms or ""),
             STORE_TIMESTAMP_MS: str(failed.store_timestamp_ms or ""),
         }
@@ -163,7 +163,7 @@ def _ours(failed: Failed) -> dict[str, str]:
 
 
 def _escaped(name: str) -> str:
-    """A name of the sender's that is none of ours; `_unescaped` undoes it."""
+    """A sender's name that cannot be one of ours; `_unescaped` is the inverse."""
     return USER_PREFIX + name.removeprefix(PREFIX) if name.startswith(PREFIX) else name
 
 
@@ -176,7 +176,7 @@ def _size(name: str, value: str) -> int:
 
 
 def _is_legal(text: str) -> bool:
-    """Whether a broker stores it as it is: what was no UTF-8 has become lone surrogates."""
+    """Whether a broker stores the text unchanged: bytes that were not UTF-8 are lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -185,17 +185,17 @@ def _is_legal(text: str) -> bool:
 
 
 def _legal(text: str) -> str:
-    """Legal, and as legible as can be."""
+    """A legal text that is as readable as possible."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\x01", " ").replace("\x02", " ")
 
 
 def letter_id(letter: Message) -> str:
-    """The unique id for a letter: of the same failure the same, so that a bundle that is run again makes duplicates
-    that can be recognised.
+    """The unique id of a letter. It is the same for the same failure, so that copies from a bundle that is run again
+    can be recognised.
 
-    It follows from where the message comes from. Where that is not known, from what failed: all of the letter but the
-    text of the error, which may differ from try to try. Equal messages that fail so have one id, though they are
-    several; `read_letter` therefore tells those apart by their places.
+    The id is derived from the origin of the message. If that is unknown, it is derived from the whole letter except the
+    text of the error, which can differ from try to try. Several equal messages that fail then have one id;
+    `read_letter` therefore distinguishes them by their places.
     """
     return identity(letter.properties) or _content_id(letter)
 
@@ -203,13 +203,13 @@ def letter_id(letter: Message) -> str:
 def _content_id(letter: Message) -> str:
     said = sorted(item for item in letter.properties.items() if item[0] not in (ERROR, ERROR_REASON))
     fields = letter.topic, letter.tags, letter.keys, letter.sharding_key, letter.delay_level, letter.deliver_at_ms, said
-    digest = hashlib.blake2b(ascii(fields).encode(), digest_size=16)  # ascii: no \x00, and legal whatever is in it
+    digest = hashlib.blake2b(ascii(fields).encode(), digest_size=16)  # ascii: no \x00, and legal for any content
     digest.update(b"\x00" + letter.body)
     return digest.hexdigest().upper()
 
 
 def identity(properties: Mapping[str, str]) -> str | None:
-    """32 hexadecimal digits that depend on where a letter comes from only; None: that is not known."""
+    """32 hexadecimal digits that depend only on the origin of a letter; None if that is unknown."""
     if ORIGIN not in properties and SINK_MESSAGE_ID not in properties:
         return None
     names = (ORIGIN, MESSAGE_ID, SINK_TOPIC, SINK_MESSAGE_ID)
@@ -222,36 +222,36 @@ def _digest(*parts: str) -> str:
 
 
 class DeadLetter(NamedTuple):
-    """A letter, read again."""
+    """A letter that has been read."""
 
     record: Record
     topic: str
-    """Where it would go back to: the topic that it was read from, or could not be written to; empty: not known."""
+    """The topic to send it back to: that it was read from, or could not be written to; empty: unknown."""
     error: str
-    """The error's class name."""
+    """The class name of the error."""
     reason: str
     message: Message | None
-    """As it was sent the first time; None when that is not known."""
+    """The message as it was sent the first time; None if unknown."""
     message_id: str
-    """For the message when it is sent back: the same each time. Letters of one failure have the same, if they have
-    coordinates; of others each has its own. Not the id of the first time, by which whoever drops duplicates knows it
-    already, unless it never got to its topic."""
+    """The id for sending the message back: the same each time. Letters of one failure have the same id if they have
+    coordinates; otherwise each has its own. It is not the id of the first time, which would make the message a
+    duplicate, unless the message never reached its topic."""
     why_not: str = ""
     """Why there is no message."""
     is_whole: bool = True
-    """Whether nothing had to be left out of the letter."""
+    """Whether the letter is complete: nothing had to be left out."""
 
 
 def read_letter(record: Record) -> DeadLetter:
-    """What a record of a dead-letter topic says; one that is no letter has no error, and is a message as it is."""
+    """The letter in a record of a dead-letter topic. A record that is not a letter is a message without an error."""
     properties = record.properties
-    said = properties if ERROR in properties else {}  # what is no letter may have properties named like ours
+    said = properties if ERROR in properties else {}  # other messages can have properties with our names
     error, _, reason = said.get(ERROR, "").partition(": ")
     error = said.get(ERROR_CLASS, error)
     topic = said.get(SINK_TOPIC) or said.get(TOPIC)
     if topic is None:
         topic = said.get(ORIGIN, "").rsplit("/", 3)[0]
-    # The id of a letter without coordinates may be that of an equal one: its place is its own.
+    # Equal letters without coordinates can have the same id, but each has its own place.
     place = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
     message_id = said.get(SINK_MESSAGE_ID) or _digest("replay", identity(said) or place)
     why_not = _why_not(said, error)
@@ -271,11 +271,11 @@ def _why_not(properties: Mapping[str, str], error: str) -> str:
     kind = properties.get(BODY)
     for name in (DELAY_LEVEL, DELIVER_AT_MS):
         if not _NUMBER.fullmatch(properties.get(name) or "0"):
-            return f"its {name} is {properties[name]!r}, which is no number"
+            return f"its {name} is {properties[name]!r}, which is not a number"
     if kind == STORED or (kind is None and error == "CorruptMessage"):
-        return "the stored message was itself broken; its body is not known"
+        return "the stored message was itself corrupt; its body is unknown"
     if kind == ELEMENT:
-        return "the element gave no message; the letter holds the element, or the beginning of its text"
+        return "the element had no message; the letter contains the element, or the beginning of its text"
     return "the message had an empty body, which no producer here sends" if kind == EMPTY else ""
 
 

@@ -1,4 +1,4 @@
-"""The letters of a dead-letter topic, from a start to an end that is fixed before, all queues in turn."""
+"""Reads the letters of a dead-letter topic from a start to an end that is fixed in advance, all queues in turn."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Part(NamedTuple):
 
     queue: MessageQueue
     begin: int
-    """The offset that it starts at, though there may be nothing."""
+    """The offset at which it starts, even if there is no message."""
     records: list[Record]
     corrupt: list[CorruptMessage]
     next_offset: int
     skipped: int
-    """Offsets that are lost on the broker, as `FetchedBatch.skipped`; some of them may lie behind `next_offset`."""
+    """Offsets that are lost on the broker, as in `FetchedBatch.skipped`; some may be after `next_offset`."""
 
 
 def ranges_of(
     client: QueueClient, topic: str, start: StartFrom, stop: StopAt, group: str | None
 ) -> dict[MessageQueue, range]:
-    """What is to be read of each queue; of what a group has not got to also what retention has deleted, to be told.
+    """The range to read of each queue. It includes offsets after the group's that retention has deleted, to count them.
 
-    Raises `OffsetOutOfRange` for a start behind the end.
+    Raises `OffsetOutOfRange` for a start after the end.
     """
     found = {}
     for queue in client.queues(topic):
@@ -41,7 +41,7 @@ def ranges_of(
         try:
             begin = start.resolve(queue, client, group=group)
         except OffsetOutOfRange as error:
-            if error.wanted > error.maximum:  # beyond the end: all would be sent again that a topic of this name has
+            if error.wanted > error.maximum:  # beyond the end: everything in the recreated topic would be sent again
                 raise
             begin = min(error.wanted, error.minimum)
         found[queue] = range(begin, max(begin, end))
@@ -49,9 +49,9 @@ def ranges_of(
 
 
 def read_ranges(client: QueueClient, ranges: Mapping[MessageQueue, range]) -> Iterator[Part]:
-    """Everything in the ranges; what retention has deleted is a part with `skipped` only.
+    """Reads everything in the ranges. Offsets that retention has deleted are a part with only `skipped`.
 
-    Raises `RmqioError`, after the retries that the client's options permit.
+    Raises `RmqioError` after the retries that the client's options permit.
     """
     readers = {
         queue: client.open_reader(queue, each.start, message_filter=MessageFilter())
@@ -81,7 +81,7 @@ def _next_part(reader: QueueReader, stop: int) -> Part | None:
     try:
         fetched = reader.poll()
     except OffsetOutOfRange as error:
-        if error.minimum <= begin:  # beyond the end: the topic was made anew, and nothing is ahead
+        if error.minimum <= begin:  # beyond the end: the topic was recreated, and nothing is ahead
             raise
         reader.seek(error.minimum)
         target = min(error.minimum, stop)

@@ -1,4 +1,4 @@
-"""`replay`: reads dead letters, sends their messages, commits what is done."""
+"""`replay`: reads dead letters, sends their messages, and commits offsets."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ _MAX_BATCH_BYTES: Final = 256 * 1024
 _MAX_IN_FLIGHT: Final = 4
 _ROUTE_REFRESH_MS: Final = 30_000
 _COMMIT_EVERY: Final = 5_000
-"""Letters, after which all are awaited and the group's offsets committed."""
+"""Number of letters after which the replay waits for all sends and commits the group's offsets."""
 _MAX_REMEMBERED: Final = 1_000_000
-"""Ids of letters by which copies are known; about 150 MB."""
+"""Number of letters' ids that are remembered to detect copies; about 150 MB."""
 
 Progress = Callable[[ReplayResult, int], None]
-"""Told what there is so far, and how many messages there are to read."""
+"""Called with the result so far, and the number of messages to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters, and where to.
+    """Which letters to send, and where to.
 
     Args:
-      to: a topic; None: each to where it came from.
+      to: a topic; None: each letter is sent to where it came from.
       error: searched in `class: reason`.
-      source_topics: those that letters go back to; empty: all.
-      limit: how many letters at most, broken ones included; None: all.
+      source_topics: the topics that letters go back to; empty: all.
+      limit: the maximum number of letters, including corrupt ones; None: all.
     """
 
     dead_letter_topic: str
@@ -65,7 +65,7 @@ class Choice:
             if topic is not None:
                 validate_topic(topic)
         if self.to == self.dead_letter_topic:
-            raise LocalError(f"to is {self.to!r}, the dead-letter topic itself")
+            raise LocalError(f"to is {self.to!r}, the dead-letter topic itself; give another topic")
         if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
             raise LocalError(f"limit is {self.limit!r}; it must be a whole number of at least 1")
 
@@ -91,33 +91,34 @@ def replay(
     progress: Progress | None = None,
     client_factory: ClientFactory | None = None,
 ) -> ReplayResult:
-    """Send the messages of dead letters again: as they were sent the first time, with an id that is always the same.
+    """Send the messages of dead letters again, as they were sent the first time, with an id that is always the same.
 
-    Reads what the topic holds when it begins. Body, tags, keys, sharding key and the sender's properties are those of
-    the message; what the letter tells of its failure is dropped. Several letters of one failure are sent once.
+    Reads what the topic holds at the start. Body, tags, keys, sharding key and the sender's properties are those of the
+    message; the letter's properties about the failure are dropped. Several letters of one failure are sent once.
 
     Args:
-      dead_letter_topic: written by `dead_letter_topic=` of the transforms, or by `WriteDeadLetters`.
+      dead_letter_topic: the topic of `dead_letter_topic=` of the transforms, or of `WriteDeadLetters`.
       name_server: `host:port`, several separated by semicolons; None: the environment variable NAMESRV_ADDR.
       security: credentials, TLS, and which addresses may be used.
-      to: send all to this topic; None: each to the topic it was read from, or could not be written to.
-      error: a regular expression, searched in `class: reason` of each letter; others are left alone.
-      source_topic: only letters that would go back to these.
-      limit: at most so many letters, those included that are broken or cannot be sent.
-      start: None: where `consumer_group` has got to, or else the earliest letter.
-      stop: None: the end as it is now.
-      consumer_group: remembers how far replays have got; one group a choice of letters, since what is not chosen
-        counts as done. Nothing is committed past a letter whose sending failed.
+      to: send all messages to this topic; None: each to the topic it was read from, or could not be written to.
+      error: a regular expression that is searched in `class: reason` of each letter; other letters are skipped.
+      source_topic: send only letters that go back to these topics.
+      limit: the maximum number of letters, including those that are corrupt or cannot be sent.
+      start: None: the offsets of `consumer_group`; without a group, the earliest letter.
+      stop: None: the current end.
+      consumer_group: remembers how far replays have got. Use one group for each choice of letters, because letters that
+        are not chosen count as done. Nothing is committed past a letter that could not be sent.
       dry_run: send and commit nothing.
-      progress: called now and then with the result so far and the number of messages to read.
-      client_factory: another way to make clients, for tests.
+      progress: called periodically with the result so far and the number of messages to read.
+      client_factory: another way to create clients, for tests.
 
-    Delivery: at least once. Offsets are committed when what is before them has been acknowledged; a replay that breaks
-    off is repeated from there, and what it sends again has the same ids. `DropDuplicates` behind a read drops it.
+    Delivery: at least once. An offset is committed when everything before it has been acknowledged. A replay that
+    breaks off can be repeated from there, and messages that it sends again have the same ids: a read with
+    `DropDuplicates` drops them.
 
-    Raises `LocalError` for what does not fit together, `BrokerError` and `TransportError` after the client's retries. A
-    letter that can never be sent (a missing topic, no body) raises nothing: it is counted as `not_sent`; and what the
-    broker has lost before it was read is counted as `lost`, and logged.
+    Raises `LocalError` if arguments do not fit together, `BrokerError` and `TransportError` after the client's retries.
+    A letter that can never be sent (a missing topic, no body) does not raise an error: it is counted as `not_sent`.
+    Letters that the broker has lost before they were read are counted as `lost`, and logged.
     """
     if isinstance(source_topic, str):
         source_topic = (source_topic,)
@@ -128,7 +129,7 @@ def replay(
     if start is None:
         start = StartFrom.group_offsets(reset="earliest") if consumer_group else StartFrom.earliest()
     if start.needs_group and consumer_group is None:
-        raise LocalError("starting at a group's offsets needs consumer_group")
+        raise LocalError("a start at a group's offsets needs consumer_group")
     if client_factory is None:
         from rmqio.client.factory import RemotingClientFactory
 
@@ -139,20 +140,20 @@ def replay(
 
 
 def client_options(name_server: str | tuple[str, ...] | list[str] | None, security: Security) -> ClientOptions:
-    """How a replay reaches the cluster. Raises `LocalError`."""
+    """The client options of a replay. Raises `LocalError`."""
     return ClientOptions(
         parse_name_server(name_server),
         security=security,
-        # A body that came compressed may be larger than what is taken; compressed again it may pass.
+        # A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted.
         compress_over_bytes=MAX_MESSAGE_BYTES + 1,
     )
 
 
 class Replay:
-    """One replay; `result` is right at every moment, also when `run` has raised.
+    """One replay. `result` is correct at any time, also after `run` has raised.
 
     Args:
-      group: whose offsets are committed.
+      group: the group whose offsets are committed.
     """
 
     def __init__(self, choice: Choice, factory: ClientFactory, *, group: str | None, is_dry_run: bool) -> None:
@@ -163,20 +164,20 @@ class Replay:
         self._is_dry_run = is_dry_run
         self._seen: dict[tuple[str, str], None] = {}
         self._positions: dict[MessageQueue, int] = {}
-        """How far each queue has been dealt with; committed when what was sent is acknowledged."""
+        """How far each queue has been processed; committed when all sends are acknowledged."""
         self._held: dict[MessageQueue, int] = {}
-        """The first letter of each queue whose sending failed."""
+        """The first letter of each queue that could not be sent."""
         self._uncommitted = 0
         self._gathering: BatchAccumulator | None = None
 
     def run(self, start: StartFrom, stop: StopAt, start_group: str | None, progress: Progress | None) -> None:
-        """`start_group`: whose offsets `start` means."""
+        """Run the replay. `start_group`: the group whose offsets `start` uses."""
         client = self._factory.queue_client()
         producer: Producer | None = None
         try:
             ranges = ranges_of(client, self._choice.dead_letter_topic, start, stop, start_group)
             if self._group is not None:
-                for queue in ranges:  # a reset is where it starts; while it pends, a broker ignores commits
+                for queue in ranges:  # the replay starts at a reset; while it pends, a broker ignores commits
                     client.take_reset(self._group, queue)
             total = sum(map(len, ranges.values()))
             if not self._is_dry_run:
@@ -212,7 +213,7 @@ class Replay:
         return BatchAccumulator(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
 
     def _take_part(self, part: Part) -> bool:
-        """Whether the limit is reached; the position is then behind the last letter that was taken."""
+        """Process a part. Returns whether the limit is reached; the position is then after the last letter taken."""
         letters: list[Record | CorruptMessage] = [*part.records, *part.corrupt]
         if part.corrupt:
             letters.sort(key=_queue_offset)
@@ -222,7 +223,7 @@ class Replay:
                 break
             end = letter.queue_offset + 1
             if isinstance(letter, CorruptMessage):
-                end = letter.next_offset or end  # a batch that is stored as one message takes several
+                end = letter.next_offset or end  # a batch that is stored as one message has several offsets
                 self._uncommitted += 1
                 self.result.note_corrupt(letter)
             else:
@@ -240,7 +241,7 @@ class Replay:
         return self._choice.limit is not None and self.result.letters >= self._choice.limit
 
     def _note_lost(self, part: Part, position: int, missing: int) -> None:
-        """`missing`: offsets before the position at which there was nothing; the reader knows how many are lost."""
+        """Count lost offsets. `missing`: offsets before the position without a message; some of them are lost."""
         lost = min(part.skipped, missing)
         if lost > 0:
             self.result.lost += lost
@@ -260,9 +261,9 @@ class Replay:
         if letter.message is None:
             self.result.note_problem(letter, letter.why_not)
         elif not topic:
-            self.result.note_problem(letter, "nothing says where it came from; give to")
+            self.result.note_problem(letter, "it does not say where it came from; set `to`")
         elif topic == self._choice.dead_letter_topic:
-            self.result.note_problem(letter, "it came from the dead-letter topic itself; give to")
+            self.result.note_problem(letter, "it came from the dead-letter topic itself; set `to`")
         elif self._is_copy(topic, letter.message_id):
             row.duplicates += 1
         elif self._gathering is None:
@@ -282,7 +283,7 @@ class Replay:
         return False
 
     def _settle(self, client: QueueClient) -> None:
-        """Wait until all that is on its way is acknowledged, then commit."""
+        """Wait until everything in flight is acknowledged, then commit."""
         self._uncommitted = 0
         if self._gathering is not None:
             self._gathering.finish()
@@ -296,14 +297,14 @@ class Replay:
     def sent(
         self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
     ) -> None:
-        """A batch was stored; `origins` are its letters."""
+        """Count a stored batch; `origins` are its letters."""
         for letter in origins:
             row = self.result.row_of(letter)
             row.sent += 1
             row.incomplete += not letter.is_whole
 
     def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
-        """One letter's message can never be sent."""
+        """Record that a letter's message can never be sent."""
         record = origin.record
         self._held[record.queue] = min(record.queue_offset, self._held.get(record.queue, record.queue_offset))
         self.result.note_problem(origin, str(error))

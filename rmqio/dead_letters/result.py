@@ -1,4 +1,4 @@
-"""What a replay has found and done, by topic and error; as a table, and as JSON."""
+"""The result of a replay, by topic and error: as a table, and as JSON."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ class ReplayRow:
     """The letters of one topic and one error."""
 
     topic: str
-    """Where they go back to; empty: they do not say."""
+    """The topic that they go back to; empty: unknown."""
     error: str
-    """The error's class name."""
+    """The class name of the error."""
     reason: str
-    """Of the first of them."""
+    """The reason of the first of them."""
     letters: int = 0
     sent: int = 0
-    """Acknowledged by the broker. In a dry run: what would be sent."""
+    """Messages that the broker acknowledged. In a dry run: messages that would be sent."""
     duplicates: int = 0
-    """Letters of the same failure as one before; not sent again."""
+    """Letters of the same failure as an earlier one; not sent again."""
     not_sent: int = 0
     incomplete: int = 0
-    """Of those sent: the letter lacks something that the message had, as properties that found no room."""
+    """Sent messages whose letter lacks something that the message had, e.g. properties that did not fit."""
 
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of a replay.
+    """The result of a replay.
 
     `problems`: the first letters that were not sent, by their place in the dead-letter topic, and why.
     """
 
     dead_letter_topic: str
     to: str | None
-    """None: each to where it came from."""
+    """None: each letter is sent to its own topic."""
     is_dry_run: bool
     rows: list[ReplayRow] = field(default_factory=list)
     """In the order of their first letters."""
     read: int = 0
-    """Messages read of the dead-letter topic; those that are not chosen are in no row."""
+    """Messages read from the dead-letter topic; those that are not chosen are in no row."""
     lost: int = 0
-    """Offsets of the dead-letter topic that retention has deleted, or whose file is gone, before they were read."""
+    """Offsets of the dead-letter topic that were deleted by retention, or whose file is gone, before they were read."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -65,15 +65,15 @@ class ReplayResult:
         return sum(row.not_sent for row in self.rows)
 
     def row_of(self, letter: DeadLetter) -> ReplayRow:
-        """The row that counts a letter; made when it is the first."""
+        """The row that counts a letter; created for the first one."""
         return self._row(letter.topic, letter.error, letter.reason)
 
     def note_problem(self, letter: DeadLetter, why: str) -> None:
-        """One letter was not sent."""
+        """Record that a letter was not sent."""
         self._note(self.row_of(letter), f"{letter.record.queue}, offset {letter.record.queue_offset}: {why}")
 
     def note_corrupt(self, error: CorruptMessage) -> None:
-        """One letter is itself broken; what it says is not known, so it counts as chosen."""
+        """Record a corrupt letter. Its content is unknown, so it counts as chosen."""
         self.read += 1
         row = self._row("", type(error).__name__, error.reason)
         row.letters += 1
@@ -92,11 +92,11 @@ class ReplayResult:
             self.problems.append(problem)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: all of it, and the sums."""
+        """The whole result and the sums, for JSON."""
         return asdict(self) | {"letters": self.letters, "sent": self.sent, "not_sent": self.not_sent}
 
     def table(self) -> str:
-        """For people: a line for each topic and error, the sum, and what was not sent."""
+        """A readable table: a line for each topic and error, the sum, and the problems."""
         sent = "would send" if self.is_dry_run else "sent"
         lines: list[tuple[str, ...]] = [("topic", "error", "letters", sent, "duplicates", "not sent", "first reason")]
         for row in sorted(self.rows, key=lambda row: (row.topic, -row.letters)):
@@ -110,7 +110,7 @@ class ReplayResult:
             texts.append(f"not sent: {self.not_sent - len(self.problems)} more")
         incomplete = sum(row.incomplete for row in self.rows)
         if incomplete:
-            texts.append(f"{incomplete} of those lack what found no room in the letter (RMQIO_DROPPED_...)")
+            texts.append(f"{incomplete} of those lack parts that did not fit into the letter (RMQIO_DROPPED_...)")
         if self.lost:
             texts.append(
                 f"lost: {self.lost} offsets of {self.dead_letter_topic}, deleted on the broker before they were read"

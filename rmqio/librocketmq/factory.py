@@ -1,4 +1,4 @@
-"""The picklable maker of producers over librocketmq: implements `interfaces.ClientFactory`."""
+"""The picklable factory of producers over librocketmq; implements `interfaces.ClientFactory`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import ClientOptions
 
 _FIXED: Final = {
-    "connect_timeout_ms": "the library's is 3,000 ms",
-    "heartbeat_ms": "the library's is 30,000 ms (WriteOptions: broker_heartbeat_interval_ms)",
+    "connect_timeout_ms": "the library always uses 3,000 ms",
+    "heartbeat_ms": "the library always uses 30,000 ms (WriteOptions: broker_heartbeat_interval_ms)",
     "vip_channel": "the library has no such setting",
-    "create_topics": "the library would choose other queues than the topic gets; make the topic before",
+    "create_topics": "the library would choose other queues than the topic gets; create the topic first",
 }
-"""Options that are taken as they are by default only."""
+"""Options that are accepted only with their default value, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibrocketmqClientFactory:
-    """Makes producers over librocketmq, in the process that uses them, and remoting clients, which read.
+    """Creates producers over librocketmq in the process that uses them, and remoting clients, which read.
 
-    Equal options, equal factories. Raises `LocalError` for options that the library cannot honour; whether there is a
-    library is found out by `producer`, where it is needed.
+    Factories with equal options are equal. Raises `LocalError` for options that the library does not support. Whether
+    the library is available is checked in `producer`, where it is needed.
     """
 
     options: ClientOptions
@@ -44,15 +44,15 @@ class LibrocketmqClientFactory:
             _refuse("Security.allowed_addresses", "the library connects to the addresses of the route")
 
     def queue_client(self) -> QueueClient:
-        """A new remoting client: the library cannot search offsets. Nothing is connected before its first use."""
+        """Create a remoting client, because the library cannot search offsets. It connects on first use."""
         from rmqio.client.client import RemotingQueueClient
 
         return RemotingQueueClient(self.options)
 
     def producer(self, group: str) -> Producer:
-        """A new producer of a group; nothing is connected before its first use.
+        """Create a producer of a group; it connects on first use.
 
-        Raises `LocalError` when there is no library, none that fits, or none that this process can use.
+        Raises `LocalError` when the library is missing, does not fit, or cannot be used in this process.
         """
         from rmqio.librocketmq.producer import LibrocketmqProducer
 
@@ -60,4 +60,4 @@ class LibrocketmqClientFactory:
 
 
 def _refuse(what: str, why: str) -> None:
-    raise LocalError(f"backend 'librocketmq' cannot honour {what}: {why}. Leave it out, or use backend='remoting'")
+    raise LocalError(f"backend 'librocketmq' does not support {what}: {why}. Omit it, or use backend='remoting'")

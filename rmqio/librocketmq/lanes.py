@@ -19,25 +19,27 @@ _NEVER: Final = 2**31 - 1
 
 _names = itertools.count()
 _started_in: int | None = None
-"""The process whose threads the library has started."""
+"""The process in which the library has started its threads."""
 
 
 def check_process() -> None:
-    """Raises `LocalError` in a fork of a process in which the library has run: its threads are gone, its locks may be
-    held for ever, and it would give out its parent's ids.
+    """Raise `LocalError` in a fork of a process in which the library has run.
+
+    The library's threads are gone there, its locks may be held forever, and it would reuse its parent's ids.
     """
     if _started_in not in (None, os.getpid()):
         raise LocalError(
-            f"backend 'librocketmq': the library runs in process {_started_in}, of which process {os.getpid()} is a "
-            "fork, where it cannot be used; start the process with another method ('spawn'), or fork before the first "
+            f"backend 'librocketmq': the library runs in process {_started_in}, and cannot be used in its fork "
+            f"{os.getpid()}; start the process with another method ('spawn'), or fork before the first "
             "message is sent"
         )
 
 
 class Lane:
-    """One producer of the library, with threads and connections of its own.
+    """One producer of the library, with its own threads and connections.
 
-    Not shared by threads: a send that finds another one connecting fails at once, and ids are made without a lock.
+    Threads do not share it: a send that finds another one connecting fails at once, and ids are generated without a
+    lock.
 
     Raises `TransportError` when it does not start.
     """
@@ -49,9 +51,9 @@ class Lane:
         c = library.c
         self._producer: int = c.CreateProducer(group.encode())
         if not self._producer:
-            raise TransportError("librocketmq gives no producer")
+            raise TransportError("librocketmq could not create a producer")
         self._set("SetProducerLogLevel", _LOG_ERRORS)  # first: the default writes a file at once
-        # By default all producers of a process share their connections, and a group can be there once only.
+        # By default all producers of a process share their connections, and each group can exist only once.
         self._set("SetProducerInstanceName", f"rmqio-{os.getpid()}-{next(_names)}".encode())
         self._set("SetProducerNameServerAddress", ";".join(options.name_servers).encode())
         self._set("SetProducerSendMsgTimeout", options.request_timeout_ms)
@@ -69,10 +71,10 @@ class Lane:
     def send(
         self, topic: bytes, body: bytes, properties: Sequence[tuple[bytes, bytes]], index: int, count: int
     ) -> tuple[int, int] | str | None:
-        """Send a message to the queue at `index` of `count`, and wait; the status, and the offset in the queue.
+        """Send a message to the queue at `index` of `count` and wait; return the status and the offset in the queue.
 
-        Text: the library's, of why it failed; the outcome is unknown. None: the library knows another number of
-        queues; nothing was stored.
+        A string is the library's reason for a failure; the outcome is unknown. None: the library knows another number
+        of queues; nothing was stored.
         """
         c = self._library.c
         message = c.CreateMessage(topic)
@@ -89,7 +91,7 @@ class Lane:
             c.DestroyMessage(message)
 
     def close(self) -> None:
-        """End its threads and connections. The object itself stays: newer libraries crash when they free it."""
+        """Stop its threads and connections. The object itself remains: newer libraries crash when they free it."""
         self._library.c.ShutdownProducer(self._producer)
 
     def _set(self, function: str, *values: object) -> None:
@@ -99,11 +101,11 @@ class Lane:
 
 
 class Lanes:
-    """Lanes for threads that send, made when all are in use. Thread-safe.
+    """Lanes for sending threads, created when all are in use. Thread-safe.
 
     Args:
-      make: makes one.
-      limit: the most at once; who comes then waits.
+      make: creates a lane.
+      limit: the maximum number of lanes; further threads wait.
     """
 
     def __init__(self, make: Callable[[], Lane], limit: int) -> None:
@@ -116,7 +118,7 @@ class Lanes:
 
     @contextmanager
     def lane(self) -> Iterator[Lane]:
-        """One for as long as the `with` block. Raises what making one raises, and `LocalError` after `close`."""
+        """Yield a lane for the `with` block. Raises the errors of creating one, and `LocalError` after `close`."""
         lane = self._take()
         try:
             yield lane
@@ -126,7 +128,7 @@ class Lanes:
                 self._changed.notify_all()
 
     def renew(self) -> None:
-        """Close those that are not in use: new ones look routes up again, which old ones do each 30 s."""
+        """Close unused lanes: new ones look up routes again, which old ones do only every 30 s."""
         while True:
             with self._changed:
                 if not self._free:
@@ -137,7 +139,7 @@ class Lanes:
             lane.close()
 
     def close(self) -> None:
-        """Wait for those in use, each at most for the time of a send, and close all. Idempotent."""
+        """Wait for lanes in use, each for at most the time of a send, and close all. Idempotent."""
         with self._changed:
             self._is_closed = True
             self._changed.wait_for(lambda: len(self._free) == self._count)

@@ -1,4 +1,4 @@
-"""The C functions of librocketmq, from whichever `rocketmq` module is installed; or why there are none."""
+"""The C functions of librocketmq, from the installed `rocketmq` module, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 
 INSTALL: Final = (
-    "install rocketmq==0.4.4, whose wheel for Linux on x86_64 brings the library; or rocketmq-client-python with a "
-    "librocketmq of your own"
+    "install rocketmq==0.4.4, whose wheel for Linux on x86_64 bundles the library; or rocketmq-client-python and "
+    "your own librocketmq"
 )
 _OTHER_MODULE: Final = (
-    "Both distributions have the module `rocketmq`, and so has rocketmq-python-client, which is another client: only "
+    "Both distributions contain the module `rocketmq`, and so does rocketmq-python-client, a different client: only "
     "one of them can be installed"
 )
 
 
 class SentTo(ctypes.Structure):
-    """CSendResult. The library does not tell the queue."""
+    """CSendResult. The library does not report the queue."""
 
     _fields_ = (("status", c_int), ("message_id", c_char * 256), ("offset", c_longlong))
 
@@ -54,19 +54,19 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "SendMessageOrderly": (c_int, c_void_p, c_void_p, _SELECT, c_void_p, c_int, ctypes.POINTER(SentTo)),
     "GetLatestErrorMessage": (c_char_p,),
 }
-"""Name to result and arguments. Declared here, since neither module declares all, on a handle of our own."""
+"""Maps names to result and arguments. Declared here on our own handle, because neither module declares all of them."""
 
 _NO_TOPIC: Final = b"%%the-route-has-changed%%"
-"""No broker has a topic of this name, so that a message for it is refused."""
+"""No broker has a topic with this name, so a message to it is refused."""
 
 
 class Library:
-    """The functions, as attributes of `c`. A call of one gives the GIL away and blocks.
+    """The functions, as attributes of `c`. A call releases the GIL and blocks.
 
     Args:
       path: of the shared library, or its name.
 
-    Raises `LocalError` naming the functions that it lacks, `OSError` when it is none.
+    Raises `LocalError` naming missing functions, and `OSError` when it is not a library.
     """
 
     def __init__(self, path: str) -> None:
@@ -74,7 +74,7 @@ class Library:
         self.c = ctypes.CDLL(path)
         missing = missing_functions(self.c, list(_FUNCTIONS))
         if missing:
-            raise LocalError(f"librocketmq at {path} lacks functions that are needed here: {', '.join(missing)}")
+            raise LocalError(f"librocketmq at {path} lacks required functions: {', '.join(missing)}")
         for name, (result, *arguments) in _FUNCTIONS.items():
             function = getattr(self.c, name)
             function.restype, function.argtypes = result, arguments
@@ -82,9 +82,9 @@ class Library:
         self._select = _SELECT(self._choose)  # kept: the library calls it
 
     def send(self, producer: int, message: int, index: int, count: int, into: SentTo) -> int | None:
-        """Send a message to the queue at `index` of the `count` that the topic has; the status code, 0: stored.
+        """Send a message to the queue at `index` of the topic's `count` queues; return the status code, 0: stored.
 
-        None: the library knows another number of queues, so the index may mean another queue; nothing was stored.
+        None: the library knows another number of queues, so the index can mean another queue; nothing was stored.
         """
         self._local.has_changed = False
         place = count << 32 | index + 1  # the library refuses a null
@@ -92,12 +92,12 @@ class Library:
         return None if self._local.has_changed else status
 
     def error_text(self) -> str:
-        """The library's words for this thread's last failure."""
+        """Return the library's message for this thread's last failure."""
         text = (self.c.GetLatestErrorMessage() or b"").decode("utf-8", "replace")
         return text.removeprefix("msg: ").partition(",error:")[0].strip(" ,") or "no reason"
 
     def _choose(self, count: int, message: int, place: int) -> int:
-        """Called by the library, in the thread that sends. It would crash on an index that is not in its list."""
+        """Choose the queue; called by the library in the sending thread. An index outside its list would crash it."""
         expected, index = place >> 32, (place & 0xFFFFFFFF) - 1
         if count == expected:
             return index
@@ -107,7 +107,7 @@ class Library:
 
 
 def missing_functions(library: ctypes.CDLL, names: Sequence[str]) -> list[str]:
-    """Those that the library lacks."""
+    """Return the names that the library lacks."""
     return [name for name in names if not hasattr(library, name)]
 
 
@@ -116,7 +116,7 @@ _lock = threading.Lock()
 
 
 def load() -> Library:
-    """The library of the installed module; the same each time. Raises `LocalError`, which says what to install."""
+    """Return the library of the installed module, always the same. Raises `LocalError`, which says what to install."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -125,7 +125,7 @@ def load() -> Library:
 
 
 def _find() -> str:
-    """Where the library is, by the module, which also decides whether the two fit together."""
+    """Return the library's location according to the module, which also decides whether the two fit together."""
     try:
         ffi: Any = importlib.import_module("rocketmq.ffi")
         return str(ffi.dll._name)
@@ -133,7 +133,7 @@ def _find() -> str:
         if error.name == "rocketmq":
             raise LocalError(f"backend 'librocketmq': the module `rocketmq` is not installed; {INSTALL}") from error
         raise LocalError(
-            f"backend 'librocketmq': the module `rocketmq` of {_distribution()} is another client's ({error}). "
+            f"backend 'librocketmq': the module `rocketmq` of {_distribution()} belongs to another client ({error}). "
             f"{_OTHER_MODULE}; {INSTALL}"
         ) from error
     except AttributeError as error:
@@ -146,7 +146,7 @@ def _find() -> str:
 
 
 def _unfit(error: AttributeError) -> str:
-    """The module has declared functions that the library does not have: which ones."""
+    """Return which functions the module declared that the library does not have."""
     spec = importlib.util.find_spec("rocketmq.ffi")
     assert spec is not None  # it was found, and failed
     assert spec.origin is not None
@@ -159,13 +159,13 @@ def _unfit(error: AttributeError) -> str:
         return f"backend 'librocketmq': {_distribution()} cannot be imported: {error}"
     return (
         f"backend 'librocketmq': {_distribution()} needs {len(missing)} functions that the library at {path} lacks: "
-        f"{', '.join(missing)}. So does the library inside rocketmq 0.4.4, which works with the module of that "
-        f"distribution only; {INSTALL}. {_OTHER_MODULE}"
+        f"{', '.join(missing)}. The library inside rocketmq 0.4.4 lacks them too; it works only with that "
+        f"distribution's module; {INSTALL}. {_OTHER_MODULE}"
     )
 
 
 def _distribution() -> str:
-    """Who brought the module `rocketmq`."""
+    """Return the distribution that installed the module `rocketmq`."""
     names = importlib.metadata.packages_distributions().get("rocketmq", [])
     versions = (f"{name} {importlib.metadata.version(name)}" for name in dict.fromkeys(names))
     return " and ".join(versions) or "the module `rocketmq`"

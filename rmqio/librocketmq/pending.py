@@ -1,4 +1,4 @@
-"""Messages that a thread sends, one by one."""
+"""Messages that a thread sends one by one."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from rmqio.model import MessageQueue, SendResult
 
 
 class PendingMessages:
-    """`interfaces.PendingSend`; also what `InFlight` asks of those that it keeps.
+    """`interfaces.PendingSend`; also has the attributes that `InFlight` needs.
 
     Args:
-      queue: where to.
-      message_count: how many.
-      send: sends them, in a thread of its own.
+      queue: the target queue.
+      message_count: the number of messages.
+      send: sends them, in a separate thread.
     """
 
     def __init__(self, queue: MessageQueue, message_count: int, send: Callable[[], list[SendResult]]) -> None:
         self.queue = queue
         self.message_count = message_count
         self.is_retrieved = False
-        """Whether `result` has told the outcome to anybody."""
+        """Whether `result` has reported the outcome to anybody."""
         self._send = send
         self._outcome: list[SendResult] | BaseException | None = None
         self._settled = threading.Event()
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin, unless it has failed already."""
+        """Start, unless it has already failed."""
         if not self.is_settled:
-            # A daemon: others are waited for at the end of a process before anybody can tell them to stop.
+            # A daemon: other threads are joined at the end of a process before anybody can tell them to stop.
             threading.Thread(target=self._run, name=f"librocketmq to {self.queue}", daemon=True).start()
 
     def _run(self) -> None:
@@ -42,14 +42,14 @@ class PendingMessages:
             self._finish(error)
 
     def _finish(self, outcome: list[SendResult] | BaseException) -> None:
-        """The first outcome counts."""
+        """Set the outcome; the first one counts."""
         with self._lock:
             if self._outcome is None:
                 self._outcome = outcome
         self._settled.set()
 
     def fail_like(self, predecessor: PendingMessages | None) -> None:
-        """Fail with the error of another, if there is one, unsent."""
+        """Fail with the predecessor's error, if any, without sending."""
         if predecessor is not None and predecessor.error is not None:
             self._finish(predecessor.error)
 
@@ -68,7 +68,7 @@ class PendingMessages:
         return self._outcome if isinstance(self._outcome, RmqioError) else None
 
     def settle(self, deadline: float | None = None) -> None:
-        """Wait for the outcome, no longer than until `deadline` on the monotonic clock: then it is `RequestTimeout`.
+        """Wait for the outcome, but not beyond `deadline` on the monotonic clock: then it is `RequestTimeout`.
 
         Raises nothing.
         """

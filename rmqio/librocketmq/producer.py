@@ -40,9 +40,9 @@ _STATUS: Final = (
 """By the library's number."""
 
 _ID: Final = b"~\x02UNIQ_KEY"
-"""The name of the property that becomes the id. Under UNIQ_KEY itself the library puts an id of its own, one of 256 in
-each millisecond. It writes properties in the order of their names, with a 2 between them, so by this name a second
-UNIQ_KEY comes behind its own, and of two of a name a broker (5.5.0, 4.9.7) keeps the last. What is before the 2 is no
+"""The name of the property that becomes the id. Under UNIQ_KEY itself, the library puts its own id, one of 256 in each
+millisecond. It writes properties in the order of their names, separated by a 2. With this name, a second UNIQ_KEY comes
+after its own, and of two with the same name a broker (5.5.0, 4.9.7) keeps the last. The part before the 2 is not a
 property, and is dropped.
 """
 
@@ -53,17 +53,17 @@ Prepared = tuple[bytes, list[tuple[bytes, bytes]], str]
 class LibrocketmqProducer:
     """Sends messages one by one through librocketmq. Thread-safe. Connects on first use.
 
-    At least once: a try that fails is repeated with the same unique id, as often as `options.max_retries` says, and may
-    be stored twice. The library does not tell why it failed: all its failures are `TransportError`, also those in which
-    a broker refused, and those in which it stored the message and could not confirm its safety (SendStatus).
+    Delivery is at least once: a failed try is repeated with the same unique id, up to `options.max_retries` times, and
+    the message can be stored twice. The library does not report why it failed: all its failures are `TransportError`,
+    also when a broker refused, and when the message was stored but its safety was not confirmed (SendStatus).
 
-    Not for a fork of the process that has used it, which is refused.
+    It is refused in a fork of a process that has used it.
 
     Args:
-      options: see `ClientOptions`; what the library cannot honour is refused by the factory.
+      options: see `ClientOptions`; the factory refuses options that the library does not support.
       group: the producer group.
 
-    Raises `LocalError` when there is no library, none that fits, or none that this process can use.
+    Raises `LocalError` when the library is missing, does not fit, or cannot be used in this process.
     """
 
     def __init__(self, options: ClientOptions, group: str) -> None:
@@ -72,8 +72,8 @@ class LibrocketmqProducer:
         source = options.security.source
         if source is not None and source.get().security_token is not None:
             raise LocalError(
-                "backend 'librocketmq' cannot honour temporary credentials (a security token): the library has no "
-                "place for the token. Use backend='remoting'"
+                "backend 'librocketmq' does not support temporary credentials (a security token): the library cannot "
+                "send the token. Use backend='remoting'"
             )
         self._options = options
         self._environment = Environment()
@@ -96,8 +96,10 @@ class LibrocketmqProducer:
         return f"<LibrocketmqProducer {self._group!r} {state}, {len(self._in_flight)} in flight>"
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The topic's writable queues, sorted. Raises `TopicNotExist`, `LocalError` for topics that the library gets
-        wrong: static ones, and those with an order configuration.
+        """Return the topic's writable queues, sorted.
+
+        Raises `TopicNotExist`, and `LocalError` for topics that the library handles wrongly: static topics, and topics
+        with an order configuration.
         """
         self._check_open()
         validate_topic(self._routes.wire_name(topic))
@@ -112,8 +114,8 @@ class LibrocketmqProducer:
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
         """Send one message and wait; see `interfaces.Producer.send`.
 
-        Ctrl-C waits for the try that is on its way. Raises `LocalError` for what no broker takes, `TopicNotExist`, and
-        `TransportError` for all that the library fails at, after retries.
+        Ctrl-C waits for the current try. Raises `LocalError` for a message that no broker accepts, `TopicNotExist`, and
+        `TransportError` for all failures of the library, after retries.
         """
         topic = message.topic if queue is None else queue.topic
         if topic is None:
@@ -126,7 +128,7 @@ class LibrocketmqProducer:
             key = message.sharding_key
             queue = self._choice.in_turn(topic) if key is None else self._choice.for_key(topic, key)
         elif queue not in queues:
-            raise LocalError(f"{queue} is none of the {len(queues)} queues that can be written to")
+            raise LocalError(f"{queue} is not one of the topic's {len(queues)} writable queues")
         return self._send(prepared, queue, may_move=may_move)
 
     def send_batch(
@@ -136,10 +138,10 @@ class LibrocketmqProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Raises `LocalError`: what the library sends as a batch is acknowledged, and stored as one message."""
+        """Raise `LocalError`: what the library sends as a batch is acknowledged, but stored as one message."""
         raise LocalError(
             "backend 'librocketmq' cannot send a batch as one request: a broker takes the library's batch for one "
-            "message, with all of it as its body. Use submit, which sends one by one, or backend='remoting'"
+            "message with all of it as its body. Use submit, which sends one by one, or backend='remoting'"
         )
 
     def submit(
@@ -150,10 +152,10 @@ class LibrocketmqProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """Start sending messages to one queue, one by one, in their order; see `interfaces.Producer.submit`.
+        """Start sending messages to one queue, one by one and in order; see `interfaces.Producer.submit`.
 
-        They are not one request: when it fails, those before the failure are stored, and none behind it. Without
-        `ordered`, a retry may move to a queue on another broker, as the results then say.
+        They are not one request: after a failure, the messages before it are stored, and none after it. Without
+        `ordered`, a retry can move to a queue on another broker; the results then name it.
         """
         self._check_open()
         ids = self._ids.take(len(messages)) if message_ids is None else list(message_ids)
@@ -163,14 +165,14 @@ class LibrocketmqProducer:
         for message, message_id in zip(messages, ids, strict=True):
             self._check_topic(message, queue.topic)
             if not batchable(message):
-                raise LocalError("a delayed message cannot be among others: use send")
+                raise LocalError("a delayed message cannot be submitted with others: use send")
             prepared.append(_prepare(message, message_id))
 
         def send() -> list[SendResult]:
             return [self._send(one, queue, may_move=not ordered) for one in prepared]
 
         pending = PendingMessages(queue, len(prepared), send)
-        kept = cast("PendingRequest", pending)  # it has all that is asked of one
+        kept = cast("PendingRequest", pending)  # it has the attributes that are needed
         self._in_flight.admit(kept, ordered=ordered)
         try:
             pending.start()
@@ -192,7 +194,7 @@ class LibrocketmqProducer:
             if was_open:
                 self._in_flight.drain(self._environment.clock() + self._options.request_timeout_ms / 1000)
                 self._is_closed = True
-        self._lanes.close()  # waits for what the library is about, which ends in time. Again, if that was interrupted
+        self._lanes.close()  # waits for the library's calls, which end in time; repeated if it was interrupted
         self._pool.close()
         _open.discard(self)
         if was_open:
@@ -205,12 +207,12 @@ class LibrocketmqProducer:
         if lost:
             count = sum(pending.message_count for pending in lost)
             _LOGGER.error(
-                "producer %r closes with %d messages not sent, in %d batches whose result nobody asked for; first: %s",
+                "producer %r closes with %d messages not sent, in %d batches whose result nobody retrieved; first: %s",
                 self._group, count, len(lost), lost[0].error,
             )  # fmt: skip
 
     def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """As `queues`; those of before, when a name server has forgotten the topic: are its brokers down?"""
+        """As `queues`; returns the previous ones if a name server has forgotten the topic: are its brokers down?"""
         try:
             return self.queues(topic)
         except TopicNotExist:
@@ -243,10 +245,10 @@ class LibrocketmqProducer:
             outcome = lane.send(topic, body, properties, queues.index(queue), len(queues))
         if outcome is None:
             self._lanes.renew()
-            raise TransportError(f"{queue}: librocketmq has another route than the name server now; not sent")
+            raise TransportError(f"{queue}: librocketmq has another route than the name server; nothing was sent")
         if isinstance(outcome, str):
             raise TransportError(
-                f"send to {queue} by librocketmq fails: {outcome!r}, which it says whatever the reason is. What "
+                f"send to {queue} by librocketmq fails: {outcome!r}, which it reports whatever the reason. What "
                 "happened, or what the broker answered, is in its log in $HOME/logs/rocketmq-cpp"
             )
         status, offset = outcome
@@ -256,24 +258,24 @@ class LibrocketmqProducer:
         try:
             return Lane(self._library, self._options, self._group)
         except LocalError as error:
-            # No message's fault, as what says so would be taken: there are no credentials at the moment.
+            # Credentials are missing now. That is no message's fault; a `LocalError` would count as one.
             raise TransportError(f"librocketmq cannot be started: {error}") from error
 
     def _check_topic(self, message: Message, topic: str) -> None:
         if message.topic not in (None, topic):
-            raise LocalError(f"message is for topic {message.topic!r}, and is sent to {topic!r}")
+            raise LocalError(f"the message is for topic {message.topic!r}, but is sent to {topic!r}")
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise LocalError("this producer is closed")
         if self._pid != os.getpid():
             raise LocalError(
-                f"backend 'librocketmq': this producer belongs to process {self._pid}, and cannot be used in a fork"
+                f"backend 'librocketmq': this producer belongs to process {self._pid}, and cannot be used in its fork"
             )
 
 
 def _prepare(message: Message, message_id: str) -> Prepared:
-    """Raises `LocalError` for what no broker takes, or the library would change."""
+    """Encode a message. Raises `LocalError` for one that no broker accepts, or that the library would change."""
     body = message.body
     if not isinstance(body, bytes):
         raise LocalError(f"message body must be bytes, not {type(body).__name__}")
@@ -283,7 +285,7 @@ def _prepare(message: Message, message_id: str) -> Prepared:
         raise LocalError(f"message body has {len(body)} bytes; the broker's maximum is {MAX_MESSAGE_BYTES}")
     encoded = encode_properties(message, message_id=message_id)
     if b"\0" in encoded:
-        raise LocalError("a message property holds the character 0, at which backend 'librocketmq' would cut it")
+        raise LocalError("a message property contains the character 0, at which backend 'librocketmq' would cut it")
     properties: list[tuple[bytes, bytes]] = []
     for item in encoded.split(b"\x02")[:-1]:
         name, _, value = item.partition(b"\x01")
@@ -296,6 +298,6 @@ _open: weakref.WeakSet[LibrocketmqProducer] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """A process whose library still runs would hang at its end."""
+    """Close all producers: a process whose library still runs would hang at its end."""
     for producer in list(_open):
         producer.close()

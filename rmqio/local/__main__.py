@@ -1,6 +1,6 @@
-"""`python -m rmqio.local`: a RocketMQ name server and broker until Ctrl-C.
+"""`python -m rmqio.local`: runs a RocketMQ name server and broker until Ctrl-C.
 
-The name server's address is the one line on standard output, for scripts; all else goes to standard error.
+Standard output has one line, the name server's address, for scripts; everything else goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _POLL_S = 0.5
 
 
 class _Interrupted(BaseException):
-    """A signal that asks us to stop; not an Exception, so that nothing on the way swallows it."""
+    """A signal to stop. Not an Exception, so that no code in between swallows it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM. Exit status: 0 when stopped so, 128 + signal if it was not up yet, 1 on failure."""
+    """Run until SIGINT or SIGTERM. Exit status: 0 when stopped this way, 128 + signal if not up yet, 1 on failure."""
     given = _parser().parse_args(arguments)
     stop = threading.Event()
     up = False
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough: the second would break the orderly end
+        signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the orderly stop
         if not up:
             raise _Interrupted(number)
         stop.set()
@@ -82,18 +82,18 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_topic,
         metavar="NAME[:QUEUES]",
-        help="create this topic, with 4 queues unless said otherwise; may be repeated",
+        help="create this topic, with 4 queues by default; can be repeated",
     )
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep topics and messages there (default: a temporary folder)"
     )
     parser.add_argument("--port", type=int, help="the name server's port (default: a free one)")
-    parser.add_argument("--broker-port", type=int, metavar="PORT", help="the broker's; it takes PORT - 2 as well")
+    parser.add_argument("--broker-port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
     parser.add_argument(
-        "--heap", type=int, default=1024, metavar="MB", help="largest heap of the broker (default: 1024)"
+        "--heap", type=int, default=1024, metavar="MB", help="maximum heap size of the broker (default: 1024)"
     )
     parser.add_argument("--name", default="broker-a", help="the broker's name (default: broker-a)")
-    parser.add_argument("--tls", action="store_true", help="also speak TLS, with a self-signed certificate")
+    parser.add_argument("--tls", action="store_true", help="also accept TLS, with a self-signed certificate")
     for option, server in (("--broker-config", "broker"), ("--name-server-config", "name server")):
         parser.add_argument(
             option,
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="KEY=VALUE",
             help=f"a property of RocketMQ's {server}, for example "
             + ("autoCreateTopicEnable=true" if server == "broker" else "scanNotActiveBrokerInterval=5000")
-            + "; may be repeated",
+            + "; can be repeated",
         )
     return parser
 
@@ -124,7 +124,7 @@ def _property(text: str) -> tuple[str, str]:
 
 def _require_running(rocketmq: LocalRocketMQ) -> None:
     if rocketmq.pid("broker") is None or rocketmq.pid("name_server") is None:
-        raise LocalBrokerError(f"a process has ended by itself: {rocketmq!r}\n{rocketmq.logs()}")
+        raise LocalBrokerError(f"a process ended unexpectedly: {rocketmq!r}\n{rocketmq.logs()}")
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,7 @@
-"""A blocking remoting client of one request, for health checks and topic administration of the local broker.
+"""A blocking remoting client for single requests: health checks and topic administration of the local broker.
 
-It stands apart from `rmqio.client` on purpose: what starts the broker must not depend on what is tested against it.
+It is deliberately independent of `rmqio.client`: the code that starts the broker must not depend on the code under
+test.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _opaque = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One response: its code, the server's remark and the body."""
+    """A response: its code, the server's remark and the body."""
 
     code: int
     remark: str
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. Some answers have broker ids as integer keys, which is not JSON: mended here."""
+        """Return the body as JSON. Some answers have integer keys (broker ids), which is invalid JSON: fixed here."""
         return json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', self.body) or b"{}")
 
 
@@ -54,10 +55,10 @@ def call(
     credentials: tuple[str, str] | None = None,
     timeout_s: float = 3.0,
 ) -> Answer:
-    """Send one request over a connection of its own and wait for its answer.
+    """Send one request over a new connection and wait for its answer.
 
-    Raises OSError when the peer cannot be reached, closes the connection or does not answer in `timeout_s` (a stopped
-    process accepts connections, but never answers), and ValueError when it does not speak the protocol.
+    Raises OSError when the peer cannot be reached, closes the connection or does not answer within `timeout_s` (a
+    stopped process accepts connections but never answers), and ValueError when it does not speak the protocol.
     """
     opaque = next(_opaque)
     ext = dict(fields or {})
@@ -80,7 +81,7 @@ def call(
         connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
         while True:
             answer, body = _read_frame(connection, deadline)
-            # The server sends requests of its own on our socket, and their opaque may equal ours: look at the flag.
+            # A server also sends its own requests on our socket, and their opaque can equal ours: check the flag.
             if answer["flag"] & 1 and answer["opaque"] == opaque:
                 return Answer(answer["code"], answer.get("remark") or "", body)
 
@@ -97,7 +98,7 @@ def _read_frame(connection: socket.socket, deadline: float) -> tuple[dict[str, A
 def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
-        # Never 0: that would make the socket non-blocking.
+        # Never 0: this would make the socket non-blocking.
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
         chunk = connection.recv(size - len(data))
         if not chunk:

@@ -1,7 +1,7 @@
-"""What a checked-in lock says: which Maven artefacts, and which bytes exactly.
+"""A checked-in lock: lists Maven artefacts and their exact content.
 
-A lock is JSON: {"name": ..., "roots": [...], "artefacts": [{"coordinates": ..., "sha256": ..., "size": ...}]}, where
-coordinates are group:artifact:version[:packaging[:classifier]] and the packaging is jar unless given.
+A lock is JSON: {"name": ..., "roots": [...], "artefacts": [{"coordinates": ..., "sha256": ..., "size": ...}]}. The
+coordinates are group:artifact:version[:packaging[:classifier]]; the default packaging is jar.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class Coordinates:
 
     @classmethod
     def parse(cls, text: str) -> Coordinates:
-        """From group:artifact:version[:packaging[:classifier]]; raises LocalBrokerError if it is anything else."""
+        """Parse group:artifact:version[:packaging[:classifier]]. Raises LocalBrokerError for anything else."""
         parts = text.split(":")
-        # The parts become a path: nothing that could climb out of the cache folder.
+        # The parts become a path: none of them may leave the cache folder.
         if not 3 <= len(parts) <= 5 or any(not _PART.fullmatch(part) or ".." in part for part in parts):
             raise LocalBrokerError(f"not group:artifact:version[:packaging[:classifier]]: {text!r}")
         return cls(*parts)
 
     @property
     def filename(self) -> str:
-        """The file's name, as Maven builds it."""
+        """The file name in Maven's format."""
         classifier = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{classifier}.{self.packaging}"
 
     @property
     def path(self) -> str:
-        """The path below a repository's address or folder, with slashes."""
+        """The path relative to a repository's address or folder, with slashes."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.filename}"
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file and the only content that is accepted for it."""
+    """A file and its only accepted content."""
 
     coordinates: Coordinates
     sha256: str
@@ -80,12 +80,12 @@ class Lock:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of all files."""
         return sum(artefact.size for artefact in self.artefacts)
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock file. Raises LocalBrokerError naming the file and the entry that is wrong."""
+    """Read a lock file. Raises LocalBrokerError naming the file and the faulty entry."""
     try:
         content = json.loads(path.read_bytes())
         return Lock(
@@ -94,13 +94,13 @@ def read_lock(path: Path) -> Lock:
             artefacts=tuple(_artefact(entry) for entry in content["artefacts"]),
         )
     except OSError as error:
-        raise LocalBrokerError(f"the lock file {path} cannot be read: {error.strerror}") from error
+        raise LocalBrokerError(f"cannot read the lock file {path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, LocalBrokerError) as error:
-        raise LocalBrokerError(f"the lock file {path} is broken: {error!r}; resolve it anew") from error
+        raise LocalBrokerError(f"the lock file {path} is invalid: {error!r}; resolve it again") from error
 
 
 def dump_lock(lock: Lock) -> str:
-    """A lock as the text of its file: one artefact a line, so that a change reads well in a diff."""
+    """Return a lock as the text of its file: one artefact per line, for readable diffs."""
     lines = [
         json.dumps({"coordinates": str(entry.coordinates), "sha256": entry.sha256, "size": entry.size})
         for entry in lock.artefacts
@@ -110,7 +110,7 @@ def dump_lock(lock: Lock) -> str:
 
 
 def is_verified(artefact: Artefact, path: Path) -> bool:
-    """Whether `path` holds exactly what the lock names; False if it cannot be read."""
+    """Return whether `path` holds exactly the content in the lock; False if it cannot be read."""
     with contextlib.suppress(OSError):
         if path.stat().st_size == artefact.size:
             with path.open("rb") as file:

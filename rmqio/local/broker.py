@@ -27,24 +27,24 @@ _PORT_ATTEMPTS: Final = 5
 
 
 class LocalRocketMQ:
-    """A RocketMQ 5.5.0 name server and broker, running on this machine for as long as the `with` block.
+    """A RocketMQ 5.5.0 name server and broker, running on this machine for the duration of the `with` block.
 
-    They listen on the loopback interface only, on free ports unless given (the broker also on `broker_port - 2`); the
-    broker's HA port, which RocketMQ would bind to all interfaces, is not opened. When this process ends, by SIGKILL
-    too, they are killed. Several instances run side by side; one instance belongs to one thread at a time.
+    They listen only on the loopback interface, on free ports unless given (the broker also on `broker_port - 2`). The
+    broker's HA port, which RocketMQ would bind to all interfaces, is not opened. When this process ends, even by
+    SIGKILL, they are killed. Several instances can run side by side; one instance belongs to one thread at a time.
 
-    `broker_config` and `name_server_config` are RocketMQ's own properties and win over our defaults. Beware that
-    RocketMQ ignores unknown ones silently. Defaults of ours that differ from RocketMQ's: topics are not created by
-    sending to them (`autoCreateTopicEnable=False`), SQL92 filters are on, TLS is off unless `tls` (then with a
-    self-signed certificate, beside plain text). `tls_config` is a file of RocketMQ's properties of TLS
-    (`tls.server.certPath` and so on), for TLS with certificates of yours, beside plain text.
-    `data_dir` keeps topics and messages for the next instance; without it a temporary folder is removed at the end.
-    `broker_heap_mb` is the heap's maximum. `java_options` are further options of the broker's JVM.
+    `broker_config` and `name_server_config` are RocketMQ's own properties and override our defaults. RocketMQ silently
+    ignores unknown properties. Our defaults differ from RocketMQ's as follows: sending to a topic does not create it
+    (`autoCreateTopicEnable=False`), SQL92 filters are on, and TLS is off unless `tls` is set (then with a self-signed
+    certificate, in addition to plain text). `tls_config` is a file of RocketMQ's TLS properties (`tls.server.certPath`
+    etc.), for TLS with your own certificates, in addition to plain text.
+    `data_dir` keeps topics and messages for the next instance; without it, a temporary folder is removed at the end.
+    `broker_heap_mb` is the maximum heap size. `java_options` are additional options of the broker's JVM.
     `credentials` (access key, secret key) sign `create_topic`, for a broker with access control.
-    `start_timeout_s` bounds each wait for a start, downloads not included.
+    `start_timeout_s` limits each wait for a start, without downloads.
 
-    The first start downloads 98 MB, see `rmqio.local.fetch`. Errors: LocalError for bad arguments, LocalBrokerError
-    when Java, the artefacts, a port or the broker itself are the matter.
+    The first start downloads 98 MB, see `rmqio.local.fetch`. Raises LocalError for invalid arguments, and
+    LocalBrokerError for problems with Java, the artefacts, a port or the broker itself.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class LocalRocketMQ:
         return self._parts(part)[0].pid
 
     def logs(self) -> str:
-        """The end of the logs of both."""
+        """The end of both logs."""
         return "\n".join(process.tail() for process in self._parts("all"))
 
     def start(self) -> None:
-        """Fetch what is missing, start both, and return when both answer and the broker is registered.
+        """Fetch missing files, start both processes, and return when both answer and the broker is registered.
 
-        On any failure nothing is left running. Raises LocalBrokerError if started already.
+        After a failure nothing is left running. Raises LocalBrokerError if already started.
         """
         if self._installation is not None:
             raise LocalBrokerError(f"already started: {self!r}")
@@ -136,7 +136,7 @@ class LocalRocketMQ:
                     process.start()
                 self._wait_until_up("starting")
             except BaseException as error:
-                # Somebody else took a free port between our look and Java's bind: take others, if the choice is ours.
+                # Another process took a free port before Java bound it: choose other ports, if we are free to.
                 lost = isinstance(error, LocalBrokerError) and "BindException" in str(error)
                 self._stop(graceful=False)
                 if not lost or None not in self._ports or attempt == _PORT_ATTEMPTS - 1:
@@ -147,31 +147,32 @@ class LocalRocketMQ:
     def stop(self) -> None:
         """Stop both and, if the data folder is temporary, remove it. Idempotent.
 
-        With a `data_dir` the broker is asked to end (about ten seconds), so that consumer offsets are written down.
+        With a `data_dir` the broker is asked to stop (about ten seconds), so that it saves consumer offsets.
         """
-        if self._owner == os.getpid():  # a forked child has the object, but the processes are not its to stop
+        if self._owner == os.getpid():  # a forked child has the object, but must not stop the parent's processes
             self._stop(graceful=self._given_dir is not None)
 
     def kill(self, part: Part = "broker") -> None:
-        """SIGKILL, as a crash would: nothing is flushed, connections break. `restart` brings it back."""
+        """Send SIGKILL, like a crash: nothing is flushed, connections break. `restart` starts it again."""
         for process in self._parts(part):
             process.kill()
 
     def pause(self, part: Part = "broker") -> None:
-        """SIGSTOP, as a machine that hangs: connections stay open and nobody answers."""
+        """Send SIGSTOP, like a hanging machine: connections stay open and nothing answers."""
         for process in self._parts(part):
             process.pause()
 
     def resume(self, part: Part = "broker") -> None:
-        """SIGCONT after `pause`."""
+        """Send SIGCONT after `pause`."""
         for process in self._parts(part):
             process.resume()
 
     def restart(self, part: Part = "broker") -> None:
         """Start `part` again on the same ports and data folder, and return when both answer.
 
-        What still runs is asked to end first (the broker takes about ten seconds: `kill` it before if its manner of
-        ending does not matter). A name server that comes back knows no broker until that registers again, within 10 s.
+        A part that is still running is asked to stop first (the broker takes about ten seconds: `kill` it first if a
+        clean stop does not matter). A restarted name server knows no broker until the broker registers again, within 10
+        s.
         """
         here = self._here
         for process in self._parts(part):
@@ -193,7 +194,7 @@ class LocalRocketMQ:
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, or change the one of that name, and return when the name server's route shows it.
+        """Create or change a topic, and return when the name server's route shows it.
 
         `perm` is RocketMQ's: 4 read, 2 write, 6 both. `attributes` are the topic's, for example
         {"message.type": "DELAY"} or {"queue.type": "BatchCQ"}. Raises LocalBrokerError if the broker refuses.
@@ -216,7 +217,7 @@ class LocalRocketMQ:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages, and return when it has no route. No effect if there is none."""
+        """Delete a topic and its messages, and return when it has no route. No effect if there is none."""
         fields = {"topic": name}
         self._admin(self.broker, probe.DELETE_TOPIC_IN_BROKER, fields, f"delete topic {name!r}")
         self._admin(self.name_server, probe.DELETE_TOPIC_IN_NAMESRV, fields, f"delete topic {name!r}")
@@ -232,7 +233,7 @@ class LocalRocketMQ:
         here = self._here
         parts = {"name_server": [here.name_server], "broker": [here.broker], "all": [here.name_server, here.broker]}
         if part not in parts:
-            raise LocalError(f"part={part!r}: it is 'broker', 'name_server' or 'all'")
+            raise LocalError(f"part={part!r}: it must be 'broker', 'name_server' or 'all'")
         return parts[part]
 
     def _install(self) -> None:

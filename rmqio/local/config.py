@@ -12,7 +12,7 @@ from rmqio.local.ports import LOOPBACK
 
 CLUSTER: Final = "DefaultCluster"
 
-# What LocalRocketMQ itself relies on; each has an argument of its own where it can be chosen at all.
+# Properties that LocalRocketMQ relies on; those that users can choose have an argument.
 _RESERVED: Final = {
     "brokerName": "name=",
     "brokerClusterName": "nothing, it is fixed",
@@ -27,7 +27,7 @@ Config = Mapping[str, Value]
 
 
 def broker_properties(*, name: str, name_server: str, port: int, ha_port: int, store: Path, extra: Config) -> Config:
-    """The broker's properties: ours, then the user's `extra`, which win except for what we rely on.
+    """Return the broker's properties: our defaults, overridden by the user's `extra`, except for reserved ones.
 
     Raises LocalError if `extra` names a reserved property.
     """
@@ -39,25 +39,25 @@ def broker_properties(*, name: str, name_server: str, port: int, ha_port: int, s
         "flushDiskType": "ASYNC_FLUSH",
         "namesrvAddr": name_server,
         "listenPort": port,
-        "haListenPort": ha_port,  # of no effect unless the user asks for the original HA service
+        "haListenPort": ha_port,  # no effect unless the user requests the original HA service
         "bindAddress": LOOPBACK,
         "brokerIP1": LOOPBACK,
         "brokerIP2": LOOPBACK,
         "storePathRootDir": str(store),
-        # A topic that is misspelt is an error here, as on brokers that are run with care, and not a new topic.
+        # A misspelt topic is an error here, as on carefully run brokers, and not a new topic.
         "autoCreateTopicEnable": False,
         "enablePropertyFilter": True,  # SQL92 filters
-        "timerWheelEnable": True,  # messages delivered at a time of their own
-        # A name server that was restarted knows no broker until the broker registers again; 10 s is the least it takes.
+        "timerWheelEnable": True,  # messages with an arbitrary delivery time
+        # After its restart a name server knows no broker until the broker registers again; 10 s is the minimum.
         "registerNameServerPeriod": 10_000,
-        # Delete old files as late as the broker allows. (It refuses writes above 90 %, which nothing can raise.)
+        # Delete old files as late as the broker allows. (It refuses writes above 90 %, and no setting raises that.)
         "diskMaxUsedSpaceRatio": 95,
     }
     return _merged(ours, extra, "broker_config")
 
 
 def name_server_properties(*, port: int, home: Path, extra: Config) -> Config:
-    """The name server's properties; `extra` as for the broker."""
+    """Return the name server's properties; `extra` as for the broker."""
     ours: dict[str, Value] = {
         "listenPort": port,
         "bindAddress": LOOPBACK,
@@ -68,21 +68,21 @@ def name_server_properties(*, port: int, home: Path, extra: Config) -> Config:
 
 
 def uses_ha(extra: Config) -> bool:
-    """Whether the user's broker properties ask for replication, for which the HA port must be opened after all."""
+    """Return whether the user's broker properties request replication, which requires the HA port."""
     return any(key in extra for key in ("haListenPort", "enableControllerMode", "enableDLegerCommitLog")) or (
         extra.get("brokerRole") == "SLAVE"
     )
 
 
 def to_properties(config: Config) -> str:
-    """A Java properties file: Latin-1, with everything else and all that has a meaning there escaped."""
+    """Return a Java properties file in Latin-1; other characters and special ones are escaped."""
     return "".join(f"{_escape(key)}={_escape(_text(value))}\n" for key, value in config.items())
 
 
 def logback_xml(file: Path) -> str:
-    """Logging for one process: one file of at most 3 x 20 MB, written at once so that a crash leaves its reason.
+    """Return the logging configuration of one process: at most 3 x 20 MB, unbuffered so that it survives a crash.
 
-    RocketMQ's own configuration has thirty appenders and prints 300 lines about them when it starts.
+    RocketMQ's own configuration has thirty appenders and prints 300 lines about them at the start.
     """
     name = quoteattr(str(file))[1:-1]
     return f"""<configuration>

@@ -1,4 +1,4 @@
-"""One file from a Maven repository: resumed where it broke off, verified, and put in place in one step."""
+"""Downloads a file from a Maven repository: resumes where it stopped, verifies, and puts it in place atomically."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ATTEMPTS: Final = 4
 _FIRST_PAUSE_S: Final = 0.5
 _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, and between two pieces
 _CHUNK: Final = 128 * 1024
-# Overload and the like; and 416, after which the part is dropped.
+# Overload and the like; after a 416 the part file is dropped.
 _TRY_AGAIN: Final = frozenset({408, 416, 425, 429, 500, 502, 503, 504})
 
 
 class Stopped(Exception):
-    """The download was given up because another one failed."""
+    """The download was cancelled because another one failed."""
 
 
 class _Broken(Exception):
-    """This attempt failed, another one may succeed. `drop`: what was fetched so far is of no use."""
+    """This attempt failed; another one may succeed. `drop`: the bytes fetched so far are unusable."""
 
     def __init__(self, reason: str, *, drop: bool = False) -> None:
         super().__init__(reason)
@@ -41,9 +41,9 @@ class _Broken(Exception):
 
 
 class Downloader:
-    """Downloads from one repository into one cache; `download` may be called from several threads.
+    """Downloads from one repository into one cache; several threads can call `download`.
 
-    `progress` is told of bytes as they come in, and of negative numbers when some have to be fetched again.
+    `progress` receives the bytes as they arrive, and negative numbers when bytes have to be fetched again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Downloader:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
         self._session.headers.update(dict(repository.headers))
-        # Jars are compressed already, and a transparent encoding would make ranges and sizes lie.
+        # Jars are already compressed, and a transparent encoding would falsify ranges and sizes.
         self._session.headers["Accept-Encoding"] = "identity"
         if repository.credentials:
             self._session.auth = repository.credentials
@@ -76,9 +76,9 @@ class Downloader:
         self._session.close()
 
     def download(self, artefact: Artefact) -> Path:
-        """The file's path in the cache, complete and verified. Raises LocalBrokerError, or Stopped."""
+        """Return the file's path in the cache, complete and verified. Raises LocalBrokerError, or Stopped."""
         target = self._cache / artefact.coordinates.path
-        # The name holds the checksum: a part of other content is never continued.
+        # The name contains the checksum, so a part of different content is never continued.
         part = target.with_name(f"{target.name}.{artefact.sha256[:16]}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,13 +92,13 @@ class Downloader:
                     os.replace(part, target)
         except OSError as error:
             raise LocalBrokerError(
-                f"{target} cannot be written ({error.strerror or error}): free some space, "
-                "or let RMQIO_CACHE name another folder"
+                f"cannot write {target} ({error.strerror or error}): free some space, "
+                "or set RMQIO_CACHE to another folder"
             ) from error
         return target
 
     def _complete(self, file: io.BufferedRandom, artefact: Artefact) -> None:
-        """Fetch into `file` what it lacks, and verify the whole."""
+        """Fetch the missing bytes of `file` and verify all of it."""
         failure = ""
         for attempt in range(_ATTEMPTS):
             if self._stop.wait(self._first_pause_s * 2 ** (attempt - 1) if attempt else 0):
@@ -121,8 +121,8 @@ class Downloader:
                 file.truncate(0)
         raise LocalBrokerError(
             f"{artefact.coordinates} could not be fetched from {self._repository} in {_ATTEMPTS} attempts: {failure}. "
-            f"Is there a network? Behind a firewall, name your mirror in {REPOSITORY_VARIABLE} or in Maven's "
-            "settings.xml. What was fetched is kept; the next start goes on from there"
+            f"Is there a network? Behind a firewall, set {REPOSITORY_VARIABLE} to your mirror or configure it in "
+            "Maven's settings.xml. The part already fetched is kept; the next start resumes from there"
         )
 
     def _append(self, file: io.BufferedRandom, artefact: Artefact, start: int) -> None:
@@ -136,18 +136,18 @@ class Downloader:
             file.write(chunk)  # the file is in append mode
             self._progress(len(chunk))
             if file.seek(0, os.SEEK_END) > artefact.size:
-                break  # no need for more of what is wrong already
+                break  # the content is already wrong, so stop here
         file.flush()
 
     def _pieces(self, artefact: Artefact, start: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the file, each with the offset where the first belongs: `start`, or 0 without range support."""
+        """Yield pieces of the file with their offset: the first is at `start`, or 0 without range support."""
         url = f"{self._repository.url}/{artefact.coordinates.path}"
         if url.startswith("file:"):
             try:
                 yield 0, Path(unquote(urlsplit(url).path)).read_bytes()
             except OSError as error:
                 raise LocalBrokerError(
-                    f"{artefact.coordinates} cannot be read from {self._repository}: {error.strerror}"
+                    f"{artefact.coordinates} could not be read from {self._repository}: {error.strerror}"
                 ) from error
             return
         headers = {"Range": f"bytes={start}-"} if start else {}
@@ -162,13 +162,13 @@ class Downloader:
             raise _Broken(f"HTTP status {status}", drop=status == requests.codes.requested_range_not_satisfiable)
         if status in (401, 403, 407):
             raise LocalBrokerError(
-                f"{self._repository} refuses {artefact.coordinates} with HTTP status {status}: give its credentials as "
-                f"<server> in Maven's settings.xml, or in {REPOSITORY_VARIABLE} as user:password@"
+                f"{self._repository} refused {artefact.coordinates} with HTTP status {status}: put its credentials "
+                f"into a <server> in Maven's settings.xml, or into {REPOSITORY_VARIABLE} as user:password@"
             )
         if status not in (200, 206):
             raise LocalBrokerError(
-                f"{self._repository} has no {artefact.coordinates} (HTTP status {status} for "
-                f"{artefact.coordinates.path}): name a complete Maven repository in {REPOSITORY_VARIABLE}"
+                f"{self._repository} does not have {artefact.coordinates} (HTTP status {status} for "
+                f"{artefact.coordinates.path}): set {REPOSITORY_VARIABLE} to a complete Maven repository"
             )
 
     def _verify(self, file: io.BufferedRandom, artefact: Artefact, *, resumed: bool) -> None:
@@ -179,23 +179,23 @@ class Downloader:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         if size == artefact.size and digest == artefact.sha256:
             return
-        if resumed:  # what an earlier run left may be at fault: the whole file anew decides
-            raise _Broken(f"the continued file has SHA-256 {digest}", drop=True)
+        if resumed:  # the remains of an earlier run may be at fault: fetch the whole file again
+            raise _Broken(f"the resumed file has SHA-256 {digest}", drop=True)
         file.truncate(0)
         raise WrongContentError(
-            f"{artefact.coordinates} from {self._repository} is not the file that the lock names: wanted SHA-256 "
-            f"{artefact.sha256} and {artefact.size} bytes, got {digest} and {size} or more. It was thrown away. The "
-            f"repository has other content, or it is changed on the way: use another one ({REPOSITORY_VARIABLE})"
+            f"{artefact.coordinates} from {self._repository} is not the file that the lock names: expected SHA-256 "
+            f"{artefact.sha256} and {artefact.size} bytes, got {digest} and {size} or more. It was discarded. The "
+            f"repository has different content, or it is changed on the way: use another one ({REPOSITORY_VARIABLE})"
         )
 
 
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[io.BufferedRandom]:
-    """The part file, open and locked against other processes and threads; waits for its turn."""
+    """Open the part file, locked against other processes and threads; waits for its turn."""
     while True:
         with open(part, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # The one before us may have renamed or removed the file that we had opened: then it is no longer the part.
+            # The previous owner may have renamed or removed the file that we opened: it is then no longer the part.
             try:
                 current = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
             except FileNotFoundError:

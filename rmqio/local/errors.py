@@ -1,4 +1,4 @@
-"""What can go wrong with the broker on this machine, and with artefacts that are fetched by a lock."""
+"""Errors of the local broker and of artefacts that are fetched by a lock."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from rmqio.errors import RmqioError
 
 
 class LocalBrokerError(RmqioError):
-    """The local broker cannot be fetched, started or used. The message says what, where and what to do about it."""
+    """The local broker cannot be fetched, started or used. The message says what failed, where, and what to do."""
 
 
 class WrongContentError(LocalBrokerError):
-    """A repository sent another file than the lock names. Not a reason to take an unverified one from elsewhere."""
+    """A repository sent another file than the lock names. That never justifies an unverified file from elsewhere."""

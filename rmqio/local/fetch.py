@@ -1,4 +1,4 @@
-"""Fetch what a lock names into the user's cache: in parallel, resumable, and no byte that the lock did not name."""
+"""Fetches the files of a lock into the user's cache: in parallel, resumable, and only content that the lock names."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PARALLEL: Final = 8
 
 
 def cache_dir() -> Path:
-    """The folder of downloads: RMQIO_CACHE, else the user's cache folder on this system."""
+    """Return the download folder: RMQIO_CACHE, else the user's cache folder on this system."""
     given = os.environ.get(CACHE_VARIABLE)
     return Path(given) if given else platformdirs.user_cache_path("rmqio")
 
 
 def fetch(lock: Lock, *, cache: Path | None = None, repository: Repository | None = None) -> list[Path]:
-    """The verified files of `lock` in its order, downloading what is missing.
+    """Return the verified files of `lock` in its order, downloading missing ones.
 
-    A file is taken from our cache or from Maven's local repository if its size and SHA-256 are the lock's; every file
-    is hashed on every call, so a damaged one is fetched again rather than run. Safe in several processes at once. What
-    a broken-off download has left is continued. Raises LocalBrokerError naming the file, the repository and a remedy.
+    A file is taken from our cache or from Maven's local repository if its size and SHA-256 match the lock. Every file
+    is hashed on every call, so a damaged file is fetched again and never run. Several processes can call it at once. An
+    interrupted download is resumed. Raises LocalBrokerError naming the file, the repository and a remedy.
     """
     cache = cache_dir() / "maven" if cache is None else cache
     folders = (cache, local_repository())
@@ -49,7 +49,7 @@ def _present(artefact: Artefact, folders: Sequence[Path]) -> Path | None:
 
 
 def _download(lock: Lock, missing: Sequence[Artefact], cache: Path, repository: Repository) -> None:
-    # Both are slow to import (0.2 s), and nearly always everything is there already.
+    # Both are slow to import (0.2 s), and nearly always all files are present.
     from tqdm import tqdm
 
     from rmqio.local.download import Downloader, Stopped
@@ -57,7 +57,7 @@ def _download(lock: Lock, missing: Sequence[Artefact], cache: Path, repository: 
     size = sum(artefact.size for artefact in missing)
     print(f"{lock.name}: fetching {len(missing)} files ({size / 1e6:.0f} MB) from {repository}", file=sys.stderr)
     stop = threading.Event()
-    # tqdm is quiet where nobody watches (disable=None: not a terminal), for example in a log of a build server.
+    # tqdm is silent without a terminal (disable=None), for example in a build server's log.
     with (
         tqdm(total=size, unit="B", unit_scale=True, disable=None, leave=False, file=sys.stderr) as bar,
         Downloader(repository, cache, stop=stop, progress=bar.update, connections=_PARALLEL) as downloader,
@@ -72,6 +72,6 @@ def _download(lock: Lock, missing: Sequence[Artefact], cache: Path, repository: 
         except Stopped as error:
             raise LocalBrokerError("the download was stopped") from error
         finally:
-            stop.set()  # after the first failure, or Ctrl-C: the rest must not go on behind our back
+            stop.set()  # after the first failure, or Ctrl-C: the other downloads must not continue in the background
             pool.shutdown(cancel_futures=True)
-    print(f"{lock.name}: fetched and verified, kept in {cache}", file=sys.stderr)
+    print(f"{lock.name}: fetched and verified, stored in {cache}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The folder with a broker's data: made, large enough, and used by one broker only."""
+"""The folder with a broker's data: exists, is large enough, and is used by only one broker."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from typing import Final
 
 from rmqio.local.errors import LocalBrokerError
 
-# Above this the broker refuses every write with code 14; no setting raises it (CleanCommitLogService caps them at 0.9).
+# Above this the broker refuses all writes with code 14; no setting raises it (CleanCommitLogService caps it at 0.9).
 _DISK_LIMIT: Final = 0.90
 
 
 def temporary_folder() -> Path:
-    """A new folder, for the caller to remove."""
+    """Create a new folder, which the caller removes."""
     return Path(tempfile.mkdtemp(prefix="rmqio-local-"))
 
 
 def made_folder(folder: Path) -> Path:
-    """`folder`, made if it does not exist. Raises LocalBrokerError if it cannot be."""
+    """Return `folder`, creating it if necessary. Raises LocalBrokerError on failure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LocalBrokerError(f"the data folder {folder} cannot be made: {error.strerror}") from error
+        raise LocalBrokerError(f"cannot create the data folder {folder}: {error.strerror}") from error
     return folder
 
 
 @contextlib.contextmanager
 def locked(data_dir: Path) -> Iterator[int]:
-    """A descriptor with the only lock on the folder, for the watchdog to hold: two brokers would ruin one store."""
+    """Yield a descriptor with an exclusive lock on the folder, for the watchdog: two brokers would ruin the store."""
     descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield descriptor
     except BlockingIOError as error:
         raise LocalBrokerError(
-            f"the data folder {data_dir} is in use by another LocalRocketMQ: stop that one, or choose another folder"
+            f"the data folder {data_dir} is in use by another LocalRocketMQ: stop it, or choose another folder"
         ) from error
     finally:
         os.close(descriptor)

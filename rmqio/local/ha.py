@@ -53,7 +53,7 @@ _JAVA_8: Final = 52
 
 
 class _ConstantPool:
-    """The constants of a class file (JVMS 4.4), each entered once; methods return the index."""
+    """The constants of a class file (JVMS 4.4), each stored once; methods return the index."""
 
     def __init__(self) -> None:
         self._entries: list[bytes] = []
@@ -87,7 +87,7 @@ class _ConstantPool:
 
 
 def closed_class() -> bytes:
-    """The bytes of ClosedHAService.class."""
+    """Return the bytes of ClosedHAService.class."""
     pool = _ConstantPool()
     start = b""
     for name, kind in (
@@ -100,7 +100,7 @@ def closed_class() -> bytes:
 
 
 def loopback_class() -> bytes:
-    """The bytes of LoopbackHAService.class."""
+    """Return the bytes of LoopbackHAService.class."""
     pool = _ConstantPool()
     reflected, address = "java/lang/reflect/Field", "java/net/InetSocketAddress"
     config, store = f"{_STORE}/config/MessageStoreConfig", f"{_STORE}/DefaultMessageStore"
@@ -127,9 +127,9 @@ def loopback_class() -> bytes:
 
 
 def write_ha_service(classes: Path, *, has_port: bool = False) -> None:
-    """Put a class and the file that names it below `classes`, a folder to stand first on the class path.
+    """Write a class and the file that names it below `classes`, a folder that comes first on the class path.
 
-    `has_port`: the broker has replicas, or is one.
+    `has_port`: whether the broker has replicas or is one.
     """
     name, made = (LOOPBACK_CLASS, loopback_class()) if has_port else (CLOSED_CLASS, closed_class())
     for file, content in ((f"{name}.class", made), (SERVICE_FILE, name.replace("/", ".").encode() + b"\n")):

@@ -39,12 +39,12 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 LOCK_VARIABLE: Final = "RMQIO_LOCAL_LOCK"
-"""A lock of another RocketMQ version, for tests. Versions before 5.0 bind all interfaces, whatever is configured."""
+"""The lock of another RocketMQ version, for tests. Versions before 5.0 bind all interfaces, whatever is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user chose, apart from places and ports."""
+    """The user's choices, except for paths and ports."""
 
     name: str
     broker_config: Config
@@ -60,12 +60,12 @@ class Settings:
         if self.broker_heap_mb < _SMALLEST_HEAP_MB:
             raise LocalError(f"broker_heap_mb={self.broker_heap_mb}: the broker needs at least {_SMALLEST_HEAP_MB}")
         if self.tls_config is not None and not self.tls_config.is_file():
-            raise LocalError(f"tls_config={str(self.tls_config)!r}: there is no such file")
+            raise LocalError(f"tls_config={str(self.tls_config)!r}: no such file")
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Two processes, ready to be started, and where they are."""
+    """Two processes, ready to start, and their paths."""
 
     data_dir: Path
     name_server: JavaProcess
@@ -77,7 +77,7 @@ class Installation:
 def install(
     settings: Settings, data_dir: Path, watchdog: Watchdog, name_server_port: int, broker_port: int
 ) -> Installation:
-    """Write the files of both. LocalError: a reserved property; LocalBrokerError: no Java, or no artefacts."""
+    """Write the files of both. Raises LocalError: a reserved property; LocalBrokerError: no Java, or no artefacts."""
     name_server_dir, broker_dir = data_dir / "name_server", data_dir / "broker"
     ours = name_server_properties(port=name_server_port, home=name_server_dir, extra=settings.name_server_config)
     brokers = broker_properties(
@@ -100,21 +100,21 @@ def install(
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Java, and RocketMQ's class path."""
+    """Java and RocketMQ's class path."""
 
     java: Java
     jars: Sequence[Path]
 
 
 def find_programs() -> Programs:
-    """What is on this machine, or fetched. Raises LocalBrokerError."""
+    """Return the installed or downloaded programs. Raises LocalBrokerError."""
     return Programs(find_java(), fetch(read_lock(Path(os.environ.get(LOCK_VARIABLE) or ROCKETMQ_LOCK))))
 
 
 def name_server_process(
     settings: Settings, programs: Programs, folder: Path, watchdog: Watchdog, config: Config
 ) -> JavaProcess:
-    """A name server with these properties, its files written to `folder`, not started."""
+    """Return an unstarted name server with these properties; writes its files to `folder`."""
     options = java_options(programs.java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False) + _tls_options(settings)
     command = _command(programs, options, folder, _NAME_SERVER_MAIN, config)
     return JavaProcess("name server", folder, watchdog, command)
@@ -123,7 +123,7 @@ def name_server_process(
 def broker_process(
     settings: Settings, programs: Programs, folder: Path, watchdog: Watchdog, config: Config
 ) -> JavaProcess:
-    """A broker with these properties, its files written to `folder`, not started."""
+    """Return an unstarted broker with these properties; writes its files to `folder`."""
     options = java_options(programs.java, heap_mb=settings.broker_heap_mb, throughput=True) + _tls_options(settings)
     command = _command(programs, [*options, *settings.java_options], folder, _BROKER_MAIN, config)
     write_ha_service(folder / "classes", has_port=uses_ha(settings.broker_config))
@@ -131,7 +131,7 @@ def broker_process(
 
 
 def _tls_options(settings: Settings) -> list[str]:
-    # Else RocketMQ looks at /etc/rocketmq/tls.properties, which is not ours.
+    # Otherwise RocketMQ reads /etc/rocketmq/tls.properties, which is not ours.
     config = settings.tls_config or "none"
     mode = "permissive" if settings.tls or settings.tls_config else "disabled"
     return [f"-Dtls.server.mode={mode}", f"-Dtls.config.file={config}"]
@@ -139,7 +139,7 @@ def _tls_options(settings: Settings) -> list[str]:
 
 def _command(programs: Programs, options: Sequence[str], folder: Path, main_class: str, config: Config) -> list[str]:
     classes, tmp, conf = folder / "classes", folder / "tmp", folder / "conf.properties"
-    # What an earlier run left: libraries that Java unpacked and a SIGKILL did not let it remove, an HA service.
+    # Remains of an earlier run: libraries that Java unpacked before a SIGKILL, an HA service.
     for old in (classes, tmp):
         shutil.rmtree(old, ignore_errors=True)
         old.mkdir(parents=True)
@@ -153,7 +153,7 @@ def _command(programs: Programs, options: Sequence[str], folder: Path, main_clas
         str(programs.java.executable),
         *options,
         f"-Djava.io.tmpdir={tmp}",
-        f"-Duser.home={folder}",  # where RocketMQ and its libraries put what no property moves
+        f"-Duser.home={folder}",  # where RocketMQ and its libraries write files whose place no property changes
         f"-Drocketmq.home.dir={folder}",
         "-cp",
         os.pathsep.join(str(path) for path in (classes, *programs.jars)),

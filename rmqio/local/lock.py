@@ -28,9 +28,9 @@ _LISTED: Final = re.compile(r"^\s*((?:[^\s:]+:){5,6})(/[^:]+?)(?:\s+--\s.*)?$")
 
 
 def resolve(name: str, roots: Sequence[str]) -> Lock:
-    """The lock of everything that `roots` need at run time.
+    """Return the lock of everything that `roots` need at run time.
 
-    Raises LocalBrokerError if `mvn` is missing or does not resolve them; needs the network unless Maven has them.
+    Raises LocalBrokerError if `mvn` is missing or cannot resolve them. Requires a network unless Maven has all files.
     """
     maven = shutil.which("mvn")
     if maven is None:
@@ -53,7 +53,7 @@ def resolve(name: str, roots: Sequence[str]) -> Lock:
             raise LocalBrokerError(
                 f"mvn could not resolve {', '.join(roots)}:\n{(result.stdout + result.stderr)[-2000:]}"
             )
-        # Sorted, because Maven lists in the order of a hash table and a new lock should differ only where it differs.
+        # Sorted, because Maven lists in hash order and a new lock should differ only in its content.
         artefacts = tuple(
             sorted(_listed(listing.read_text(encoding="utf-8")), key=lambda entry: str(entry.coordinates))
         )
@@ -90,7 +90,7 @@ def _listed(listing: str) -> Iterator[Artefact]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: resolve, then write NAME.lock.json beside this module or to --output."""
+    """Resolve the coordinates and write NAME.lock.json beside this module, or to --output."""
     parser = argparse.ArgumentParser(
         prog="python -m rmqio.local.lock", description="Resolve Maven coordinates into a lock."
     )

@@ -1,4 +1,4 @@
-"""Where artefacts come from: the user's Maven mirror if there is one, else the repository that Beam uses."""
+"""Chooses the source of artefacts: the user's Maven mirror if there is one, else the repository that Beam uses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ REPOSITORY_VARIABLE: Final = "RMQIO_MAVEN_REPOSITORY"
 SETTINGS_VARIABLE: Final = "RMQIO_MAVEN_SETTINGS"
 
 _CENTRAL: Final = "central"
-"""The id that Maven gives its default repository, and that a mirror's <mirrorOf> is matched with."""
+"""The id of Maven's default repository, which a mirror's <mirrorOf> is matched against."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository and how to be let in. `origin` says, for messages, who named it."""
+    """A Maven repository and its credentials. `origin` says in messages where it was configured."""
 
     url: str
     origin: str
@@ -36,7 +36,7 @@ class Repository:
 
 
 def find_repository(environ: Mapping[str, str] | None = None) -> Repository:
-    """The repository to fetch from: RMQIO_MAVEN_REPOSITORY, the mirror in Maven's settings, or Beam's default.
+    """Return the repository to fetch from: RMQIO_MAVEN_REPOSITORY, the mirror in Maven's settings, or Beam's default.
 
     Raises LocalBrokerError if the settings cannot be read or their mirror cannot be used.
     """
@@ -45,7 +45,7 @@ def find_repository(environ: Mapping[str, str] | None = None) -> Repository:
         return _with_credentials_apart(url, f"from {REPOSITORY_VARIABLE}")
     settings = [(path, _parse(path, environ)) for path in _settings_files(environ)]
     mirrors = [(path, mirror) for path, root in settings for mirror in root.findall("mirrors/mirror")]
-    # As Maven does: a mirror of exactly "central" wins over patterns, then the first in order, the user's file first.
+    # As in Maven: a mirror of exactly "central" wins over patterns, then the first in order, the user's file first.
     for matches in (lambda pattern: pattern == _CENTRAL, mirrors_central):
         for path, mirror in mirrors:
             if matches(_text(mirror, "mirrorOf")):
@@ -54,7 +54,7 @@ def find_repository(environ: Mapping[str, str] | None = None) -> Repository:
 
 
 def local_repository(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of Maven's own downloads on this machine, which may not exist."""
+    """Return the folder of Maven's own downloads on this machine, which may not exist."""
     environ = os.environ if environ is None else environ
     for path in _settings_files(environ):
         if folder := _text(_parse(path, environ), "localRepository"):
@@ -63,14 +63,14 @@ def local_repository(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def mirrors_central(pattern: str) -> bool:
-    """Whether a <mirrorOf> pattern covers Maven's default repository, which is external and spoken to by https."""
+    """Return whether a <mirrorOf> pattern covers Maven's default repository, which is external and uses https."""
     covered = False
     for part in (part.strip() for part in pattern.split(",")):
         if part == f"!{_CENTRAL}":
             return False
         if part == _CENTRAL:
             return True
-        # "external:http:*" means repositories that are spoken to by plain http, so it never covers this one.
+        # "external:http:*" means repositories with plain http, so it never covers this one.
         covered = covered or part in ("*", "external:*")
     return covered
 
@@ -79,7 +79,7 @@ def _mirror(path: Path, mirror: ElementTree.Element, settings: list[ElementTree.
     name, url = _text(mirror, "id"), _text(mirror, "url")
     origin = f"mirror {name!r} of {path}"
     if _text(mirror, "blocked") == "true" or not url:
-        raise LocalBrokerError(f"{origin} blocks Maven's default repository; name another one in {REPOSITORY_VARIABLE}")
+        raise LocalBrokerError(f"{origin} blocks Maven's default repository; set {REPOSITORY_VARIABLE} to another one")
     repository = _with_credentials_apart(url, origin)
     for server in (server for root in settings for server in root.findall("servers/server")):
         if _text(server, "id") != name:
@@ -99,7 +99,7 @@ def _mirror(path: Path, mirror: ElementTree.Element, settings: list[ElementTree.
 
 
 def _with_credentials_apart(url: str, origin: str) -> Repository:
-    """So that a password in an address is never printed."""
+    """Move credentials out of the URL, so that a password in an address is never printed."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     if parts.scheme not in ("http", "https", "file"):
@@ -110,11 +110,11 @@ def _with_credentials_apart(url: str, origin: str) -> Repository:
 
 
 def _settings_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The settings that Maven itself would read, the dominant one first."""
+    """Yield the settings files that Maven would read, the dominant one first."""
     if given := environ.get(SETTINGS_VARIABLE):
         path = Path(given)
         if not path.is_file():
-            raise LocalBrokerError(f"{SETTINGS_VARIABLE} names {path}, which is not a file")
+            raise LocalBrokerError(f"{SETTINGS_VARIABLE} is set to {path}, which is not a file")
         yield path
     elif (user := _home(environ) / ".m2" / "settings.xml").is_file():
         yield user
@@ -133,7 +133,7 @@ def _parse(path: Path, environ: Mapping[str, str]) -> ElementTree.Element:
     try:
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError) as error:
-        raise LocalBrokerError(f"Maven's settings {path} cannot be read: {error}") from error
+        raise LocalBrokerError(f"cannot read Maven's settings {path}: {error}") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]  # with or without the namespace of settings-1.0.0.xsd
         element.text = _interpolate(element.text or "", environ).strip()

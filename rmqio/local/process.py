@@ -1,4 +1,4 @@
-"""One Java process of ours: its command, its log, and the signals that fault tests need."""
+"""A Java process: its command, its log, and the signals that fault tests need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXCEPTION: Final = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b", re.
 
 
 class JavaProcess:
-    """Starts, signals and reaps one JVM; can be started again after it ended. Its files are in `folder`."""
+    """Starts, signals and reaps one JVM, which can be restarted after it ended. Its files are in `folder`."""
 
     def __init__(self, title: str, folder: Path, watchdog: Watchdog, command: Sequence[str]) -> None:
         self.title = title
@@ -37,7 +37,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs; None before, and once it has ended."""
+        """The process id while it runs; None before the start and after the end."""
         if self._process is None:
             return None
         if self._process.poll() is not None:
@@ -48,14 +48,14 @@ class JavaProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it. Raises LocalBrokerError if it runs already or the command cannot be executed."""
+        """Start it. Raises LocalBrokerError if it is already running or the command cannot be executed."""
         if self.pid is not None:
-            raise LocalBrokerError(f"the {self.title} is running already (pid {self.pid})")
+            raise LocalBrokerError(f"the {self.title} is already running (pid {self.pid})")
         self._output_before = self.output.stat().st_size if self.output.is_file() else 0
         self._process = self._watchdog.spawn(self._command, cwd=self._folder, output=self.output)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its port and its connections, and answers nothing from when this returns."""
+        """Send SIGSTOP: once this returns, it keeps its port and connections, but answers nothing."""
         self._signal(signal.SIGSTOP)
         self._paused = True
         deadline = time.monotonic() + _STOPS_IN_S
@@ -63,19 +63,19 @@ class JavaProcess:
             time.sleep(0.005)
 
     def resume(self) -> None:
-        """SIGCONT; no effect unless paused."""
+        """Send SIGCONT. No effect unless paused."""
         self._signal(signal.SIGCONT)
         self._paused = False
 
     def kill(self) -> None:
-        """SIGKILL, paused or not, and wait until it is gone. No effect if it is not running."""
+        """Send SIGKILL, paused or not, and wait until it is gone. No effect if it is not running."""
         if self.pid is not None and self._process is not None:
             self._process.kill()
             self._process.wait()
             assert self.pid is None  # reaped and forgotten
 
     def terminate(self, timeout_s: float) -> None:
-        """SIGTERM, so that it writes down what it has in memory; SIGKILL if that takes longer than `timeout_s`."""
+        """Send SIGTERM, so that it saves its state; SIGKILL if that takes longer than `timeout_s`."""
         if self.pid is not None and self._process is not None:
             self.resume()
             self._process.terminate()
@@ -84,17 +84,17 @@ class JavaProcess:
             self.kill()
 
     def has_failed(self) -> bool:
-        """Whether it ended, or printed an exception since its start, which it does only when it is about to end."""
+        """Return whether it ended, or printed an exception since its start, which it does only when about to end."""
         return self.pid is None or _EXCEPTION.search(self._text(self.output, self._output_before)) is not None
 
     def tail(self) -> str:
-        """The end of what it logged and printed, for an error message. Stack frames are left out."""
+        """Return the end of its log and output, for an error message. Stack frames are omitted."""
         parts = []
         for path in (self.log, self.output):
             lines = [line for line in self._text(path).splitlines() if not line.startswith(("\tat ", "\t... "))]
             if lines:
-                parts.append("\n".join([f"--- the end of {path}:", *lines[-_TAIL_LINES:]]))
-        return "\n".join(parts) or "(it left no log)"
+                parts.append("\n".join([f"--- end of {path}:", *lines[-_TAIL_LINES:]]))
+        return "\n".join(parts) or "(no log)"
 
     @staticmethod
     def _text(path: Path, start: int = 0) -> str:
@@ -107,7 +107,7 @@ class JavaProcess:
 
 
 def _is_stopped(pid: int | None) -> bool:
-    """Whether all threads of a process stand still, which takes a moment on a busy machine; True where none can say."""
+    """Return whether all threads are stopped, which takes a moment on a busy machine; True where this is unknown."""
     try:
         states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:  # a thread has just ended
@@ -116,10 +116,10 @@ def _is_stopped(pid: int | None) -> bool:
 
 
 def java_options(java: Java, *, heap_mb: int, throughput: bool) -> list[str]:
-    """Options of the JVM: a bounded heap, and access to what RocketMQ and its libraries open by reflection.
+    """Return JVM options: a bounded heap, and reflective access for RocketMQ and its libraries.
 
     `throughput` is for the broker: the collector of RocketMQ's own start scripts and full compilation. The name server
-    answers a request now and then, and is better off small and quickly up.
+    answers few requests, so it should be small and start quickly.
     """
     options = [f"-Xmx{heap_mb}m", "-XX:-OmitStackTraceInFastThrow", "-Dfile.encoding=UTF-8"]
     options += ["-XX:+UseG1GC"] if throughput else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -132,7 +132,7 @@ def java_options(java: Java, *, heap_mb: int, throughput: bool) -> list[str]:
             ),
         ]
     if java.major >= 22:
-        options.append("--enable-native-access=ALL-UNNAMED")  # RocksDB and Netty; a warning without
+        options.append("--enable-native-access=ALL-UNNAMED")  # RocksDB and Netty; otherwise there is a warning
     if java.major >= 23:
-        options.append("--sun-misc-unsafe-memory-access=allow")  # Netty and Guava; a warning without
+        options.append("--sun-misc-unsafe-memory-access=allow")  # Netty and Guava; otherwise there is a warning
     return options

@@ -1,6 +1,6 @@
-"""The pytest fixture `rocketmq`: one broker for the whole session, started when the first test asks for it.
+"""The pytest fixture `rocketmq`: one broker for the whole session, started for the first test that requests it.
 
-pytest loads this module in every session of every project that has rmqio installed, so it imports nothing of ours
+pytest loads this module in every session of every project that has rmqio installed, so it imports nothing from rmqio
 before a test needs it.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def rocketmq() -> Iterator[LocalRocketMQ]:
-    """A started `LocalRocketMQ`, shared by the session: give every test a topic of its own, and do not kill it."""
+    """A started `LocalRocketMQ`, shared by the session: give every test its own topic, and do not kill the broker."""
     from rmqio.local import LocalRocketMQ
 
     with LocalRocketMQ() as broker:

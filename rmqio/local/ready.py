@@ -1,4 +1,4 @@
-"""When is a local name server or broker up? When it answers in its own protocol, not when its port is open."""
+"""Checks whether a local name server or broker is up: it answers in its own protocol, not just an open port."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ Check = Callable[[], str | None]
 
 
 def wait_until(check: Check, processes: Sequence[JavaProcess], *, what: str, timeout_s: float) -> None:
-    """Poll `check` until it is content. Raises LocalBrokerError, with the end of the logs, if one of `processes` fails
-    meanwhile or the time is over.
+    """Poll `check` until it returns None.
+
+    Raises LocalBrokerError, with the end of the logs, if one of `processes` fails meanwhile or the time is over.
     """
     deadline = time.monotonic() + timeout_s
-    # A broker whose port is taken says so at once, and then spends more than a minute on ending: do not wait for that.
+    # A broker whose port is taken reports it at once, but needs more than a minute to end: do not wait for that.
     given_up: dict[str, float] = {}
     while (missing := check()) is not None:
         now = time.monotonic()
@@ -38,7 +39,7 @@ def wait_until(check: Check, processes: Sequence[JavaProcess], *, what: str, tim
 
 
 def name_server_check(name_server: str) -> str | None:
-    """The name server answers a route request; any answer will do, since there may be no topic yet."""
+    """Check that the name server answers a route request; any answer is enough, since there may be no topic yet."""
     try:
         probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, _route_fields("TBW102"), timeout_s=_CALL_TIMEOUT_S)
     except (OSError, ValueError) as error:
@@ -47,7 +48,7 @@ def name_server_check(name_server: str) -> str | None:
 
 
 def broker_check(name_server: str, name: str, broker: str) -> str | None:
-    """The broker answers on its port, and the name server lists it under `name` with that address."""
+    """Check that the broker answers on its port, and that the name server lists it under `name` with that address."""
     try:
         answer = probe.call(name_server, probe.GET_BROKER_CLUSTER_INFO, timeout_s=_CALL_TIMEOUT_S)
         cluster = answer.json() if answer.code == probe.SUCCESS else {}
@@ -57,7 +58,7 @@ def broker_check(name_server: str, name: str, broker: str) -> str | None:
     if name not in cluster.get("clusterAddrTable", {}).get(CLUSTER, []) or broker not in listed.values():
         return f"the broker {name} has not registered at the name server {name_server}"
     try:
-        # Any answer will do: with access control on, it is a refusal.
+        # Any answer is enough: with access control, it is a refusal.
         probe.call(broker, probe.GET_TOPIC_CONFIG, {"topic": "SELF_TEST_TOPIC"}, timeout_s=_CALL_TIMEOUT_S)
     except (OSError, ValueError) as error:
         return f"the broker at {broker} does not answer ({error})"
@@ -65,14 +66,14 @@ def broker_check(name_server: str, name: str, broker: str) -> str | None:
 
 
 def route(name_server: str, topic: str) -> dict[str, Any] | None:
-    """The topic's route at the name server, or None if it has none. Raises OSError or ValueError as `probe.call`."""
+    """Return the topic's route at the name server, or None. Raises OSError or ValueError as `probe.call`."""
     fields = _route_fields(topic)
     answer = probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, fields, timeout_s=_CALL_TIMEOUT_S)
     return dict(answer.json()) if answer.code == probe.SUCCESS else None
 
 
 def route_check(name_server: str, topic: str, broker_name: str, *, queues: int) -> str | None:
-    """The name server's route gives the topic `queues` queues on the broker."""
+    """Check that the name server's route shows `queues` queues of the topic on the broker."""
     try:
         found = route(name_server, topic) or {}
     except (OSError, ValueError) as error:
@@ -84,7 +85,7 @@ def route_check(name_server: str, topic: str, broker_name: str, *, queues: int) 
 
 
 def no_route_check(name_server: str, topic: str) -> str | None:
-    """The name server knows no route of the topic."""
+    """Check that the name server has no route of the topic."""
     try:
         return None if route(name_server, topic) is None else f"topic {topic!r} still has a route"
     except (OSError, ValueError) as error:
@@ -92,5 +93,5 @@ def no_route_check(name_server: str, topic: str) -> str | None:
 
 
 def _route_fields(topic: str) -> dict[str, str]:
-    # Without this field a name server writes integer keys, which is not JSON.
+    # Without this field a name server writes integer keys, which is invalid JSON.
     return {"topic": topic, "acceptStandardJsonOnly": "true"}

@@ -1,8 +1,8 @@
-"""Nothing outlives us: a watchdog process that kills what we started when we die, by whatever signal.
+"""A watchdog process that kills the processes started here when this process dies, whatever the signal.
 
-The watchdog is a `/bin/sh` that reads a pipe whose write end we hold. The kernel closes that end when we die, SIGKILL
-included, on Linux and on macOS alike; the watchdog then sees end of file, kills the processes that it was told of and
-removes the temporary folder. (PR_SET_PDEATHSIG is Linux only and fires when the *thread* that forked ends.)
+The watchdog is a `/bin/sh` that reads a pipe whose write end we hold. The kernel closes that end when we die, even by
+SIGKILL, on both Linux and macOS. The watchdog then sees end of file, kills the registered processes and removes the
+temporary folder. (PR_SET_PDEATHSIG is Linux only and fires when the *thread* that forked ends.)
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 # Lines are "+pid" and "-pid". A pid is forgotten as soon as its process was reaped, because the number is reused.
-# Each process leads a group of its own, which is killed with it: what a Java program has started must not outlive it.
-# The wait before rm lets the killed processes vanish, or they could write into the folder that is being removed.
+# Each process leads its own group, which is killed with it: children of a Java program must not outlive it.
+# The wait before rm lets the killed processes vanish; otherwise they could write into the folder being removed.
 _SCRIPT: Final = """
 trap '' INT TERM HUP QUIT
 pids=' '
@@ -36,21 +36,21 @@ done
 [ -z "$1" ] || rm -rf -- "$1"
 """
 
-# The process registers itself before it becomes the real program, so no moment exists at which we could die with a
-# child that the watchdog does not know. Its standard input is the pipe until then, and never afterwards.
+# The process registers itself before it becomes the real program, so that we cannot die while the watchdog does not
+# know a child. Its standard input is the pipe until then, and never afterwards.
 _REGISTER_AND_RUN: Final = 'echo "+$$" >&0; exec "$@" </dev/null'
 
 _live: weakref.WeakSet[Watchdog] = weakref.WeakSet()
 
 
 class Watchdog:
-    """Starts processes that end when this process ends. Not inherited by forks: a child of ours is not their owner."""
+    """Starts processes that end when this process ends. Not inherited by forks: a child does not own them."""
 
     def __init__(self, temporary_dir: Path | None = None, *, hold: int | None = None) -> None:
-        """`temporary_dir` is removed in the end. `hold` is a file descriptor that the watchdog inherits: a lock on that
-        file lasts until everything is killed, whatever becomes of us, if the caller closes its own copy.
+        """`temporary_dir` is removed in the end. `hold` is a file descriptor that the watchdog inherits: if the caller
+        closes its own copy, a lock on that file lasts until everything is killed, whatever happens to us.
         """
-        read_end, self._pipe = os.pipe()  # both close-on-exec: what we or Beam execute later must not hold them
+        read_end, self._pipe = os.pipe()  # both close-on-exec: programs executed later by us or Beam must not hold them
         try:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _SCRIPT, "rmqio-watchdog", str(temporary_dir or "")],
@@ -59,7 +59,7 @@ class Watchdog:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 pass_fds=() if hold is None else (hold,),
-                start_new_session=True,  # the terminal's Ctrl-C is for us, not for it
+                start_new_session=True,  # the terminal's Ctrl-C must reach only us
             )
         except BaseException:
             os.close(self._pipe)
@@ -71,7 +71,7 @@ class Watchdog:
     def spawn(
         self, command: Sequence[str], *, cwd: Path, output: Path, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start `command` in a session of its own, with both outputs appended to the file `output`."""
+        """Start `command` in a new session, with both outputs appended to the file `output`."""
         with output.open("ab") as sink:
             return subprocess.Popen(
                 ["/bin/sh", "-c", _REGISTER_AND_RUN, "sh", *command],
@@ -84,12 +84,12 @@ class Watchdog:
             )
 
     def forget(self, pid: int) -> None:
-        """Call once the process `pid` has been reaped, so that its number can be reused by another process."""
-        with contextlib.suppress(OSError):  # a watchdog that somebody killed has nothing to forget
+        """Note that the process `pid` has been reaped, so that another process can reuse its number."""
+        with contextlib.suppress(OSError):  # a killed watchdog has nothing to forget
             os.write(self._pipe, b"-%d\n" % pid)
 
     def close(self) -> None:
-        """End the watchdog, which kills what it still knows and removes the temporary folder. Idempotent."""
+        """Stop the watchdog, which kills the processes it still knows and removes the temporary folder. Idempotent."""
         if self._pipe >= 0:
             pipe, self._pipe = self._pipe, -1
             os.close(pipe)

@@ -1,7 +1,7 @@
 """RocketMQ for plain PySpark: the format `rocketmq` of read, readStream, write and writeStream.
 
-Spark finds the format by itself where rmqio is installed (by `pyspark_rocketmq`); `register` is for where it does not.
-Names resolve on first use (PEP 562): PySpark's daemon imports `chatter`, and nothing of Spark with it.
+Spark finds the format by itself if rmqio is installed (through `pyspark_rocketmq`); otherwise, call `register`.
+Names resolve on first use (PEP 562): PySpark's daemon imports `chatter`, and no Spark module with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["RocketMQDataSource", "register"]
 
 
 def register(session: SparkSession) -> None:
-    """Makes the format `rocketmq` known to a session. Harmless where it is known."""
+    """Registers the format `rocketmq` with a session. Harmless if it is already registered."""
     from rmqio.pyspark.source import RocketMQDataSource
 
     session.dataSource.register(RocketMQDataSource)

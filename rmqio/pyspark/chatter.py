@@ -1,4 +1,4 @@
-"""Keeps PySpark's processes from telling the user's terminal what is of no interest there: that Spark has gone."""
+"""Keeps PySpark's processes from printing tracebacks on the user's terminal that only say that Spark has gone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _GONE: Final = (BrokenPipeError, ConnectionResetError)
 
 
 def quiet() -> None:
-    """In a process of PySpark's own: no traceback where Spark has only closed the line.
+    """Suppresses, in a process of PySpark, the traceback that follows when Spark closes the connection.
 
-    It does so with a worker that was idle for a minute, and the daemon prints what the worker then fails with: those
-    that plan a data source are used at a query's start only, so each query would show some tracebacks a minute later.
-    And it does so with the process that plans a stream, when the query ends.
+    Spark closes the connection to a worker that was idle for a minute, and the daemon prints the worker's error.
+    Workers that plan a data source are used only when a query starts, so each query would print some tracebacks a
+    minute later. Spark also closes the connection to the process that plans a stream when the query ends.
     """
     main: Any = sys.modules.get("__main__")
     name = getattr(getattr(main, "__spec__", None), "name", None)
@@ -29,7 +29,7 @@ def quiet() -> None:
 
 
 def told(print_exc: Callable[[], None] = traceback.print_exc) -> None:
-    """`traceback.print_exc`, but for what only says that Spark has gone."""
+    """Calls `traceback.print_exc`, except for errors that only say that Spark has gone."""
     if not isinstance(sys.exc_info()[1], _GONE):
         print_exc()
 

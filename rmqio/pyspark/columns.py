@@ -1,4 +1,4 @@
-"""The columns of a message, and records as Arrow batches with those that are asked for."""
+"""The columns of a message, and Arrow batches of records with the requested columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 
 
 def _text(value: str | None) -> str | None:
-    """What is not UTF-8, which a record keeps as surrogates, shows as U+FFFD: Arrow and Spark hold Unicode only."""
+    """Replaces what is not UTF-8, which a record keeps as surrogates, by U+FFFD: Arrow and Spark hold Unicode only."""
     if value is None or value.isascii():
         return value
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -62,13 +62,13 @@ COLUMNS: Final[dict[str, tuple[DataType, pa.DataType, _Get]]] = {
     "commitLogOffset": (LongType(), pa.int64(), attrgetter("commit_log_offset")),
     "preparedTransactionOffset": (LongType(), pa.int64(), attrgetter("prepared_transaction_offset")),
 }
-"""Of Spark, of Arrow, and of a record. The names are those of Apache's rocketmq-spark where it has the column."""
+"""Spark type, Arrow type and getter of each column. Names are those of Apache's rocketmq-spark if it has the column."""
 
 SOURCE_SCHEMA: Final = StructType([StructField(name, kind) for name, (kind, _, _) in COLUMNS.items()])
 
 
 def checked_names(schema: StructType, values: Values | None = None) -> tuple[str, ...]:
-    """The columns of a schema that a user gave, to read only those. Raises `LocalError` for others, or other types."""
+    """Returns the columns of a user's schema, the only ones to read. Raises `LocalError` for other columns or types."""
     types = {name: kind for name, (kind, _, _) in COLUMNS.items()} | ({COLUMN: values.type} if values else {})
     for field in schema.fields:
         if field.name not in types:
@@ -84,7 +84,7 @@ def checked_names(schema: StructType, values: Values | None = None) -> tuple[str
 
 
 def to_batch(records: Sequence[Record], names: Sequence[str], values: Values | None = None) -> pa.RecordBatch:
-    """Records as rows with the columns `names`. Raises `SerdeError` if `values` does."""
+    """Returns records as rows with the columns `names`. Raises `SerdeError` if `values` does."""
     fields, arrays = [], []
     for name in names:
         if name == COLUMN and values is not None:
@@ -94,6 +94,6 @@ def to_batch(records: Sequence[Record], names: Sequence[str], values: Values | N
         _, kind, get = COLUMNS[name]
         fields.append(pa.field(name, kind))
         arrays.append(pa.array(list(map(get, records)), kind))
-    if not arrays:  # of an empty schema
+    if not arrays:  # the schema is empty
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

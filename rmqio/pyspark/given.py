@@ -1,4 +1,4 @@
-"""Options as Spark hands them over: texts, under names in lower case. Checked here, one by one."""
+"""Options as Spark passes them: texts, under names in lower case. They are checked here, one by one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
 from rmqio.pyspark.secured import refuse_secrets, security_of
 
 OUTAGE_MS: Final = 60_000
-"""For how long a broker that does not answer is waited for, where nothing is said."""
+"""How long to wait for a broker that does not answer, by default."""
 
 
 def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> dict[str, str]:
-    """The options under their own names. Raises `LocalError` for one that is not there."""
+    """Returns the options under their own names. Raises `LocalError` for an unknown one."""
     refuse_secrets(options)
     names_by_lower = {name.lower(): name for name in names}
     given = {}
@@ -25,14 +25,14 @@ def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> d
         name = names_by_lower.get(key.lower())
         if name is None:
             near = difflib.get_close_matches(key.lower(), names_by_lower, n=1)
-            hint = f"; did you mean {names_by_lower[near[0]]}?" if near else f"; there are {', '.join(names)}"
+            hint = f"; did you mean {names_by_lower[near[0]]}?" if near else f"; the options are {', '.join(names)}"
             raise LocalError(f"there is no option {key!r} of the format rocketmq{when}{hint}")
         given[name] = value
     return given
 
 
 def number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """A whole number, if it is given. Raises `LocalError`."""
+    """Returns a whole number, or None if it is not given. Raises `LocalError`."""
     if name not in given:
         return None
     value = given[name]
@@ -42,7 +42,7 @@ def number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None
 
 
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """Raises `LocalError` for anything but true and false."""
+    """Returns a boolean. Raises `LocalError` for anything but true and false."""
     value = given.get(name, str(default)).strip().lower()
     if value not in ("true", "false"):
         raise LocalError(f"{name} is {given[name]!r}; it must be true or false")
@@ -50,7 +50,7 @@ def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
-    """The first of `allowed` is the default. Raises `LocalError` for what is not among them."""
+    """Returns one of `allowed`, the first by default. Raises `LocalError` for any other value."""
     value = given.get(name, allowed[0]).strip().lower()
     if value not in allowed:
         raise LocalError(f"{name} is {given[name]!r}; it must be one of {', '.join(allowed)}")
@@ -58,19 +58,19 @@ def choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
 
 
 def json_object(given: Mapping[str, str], name: str, example: str) -> dict[str, Any]:
-    """Raises `LocalError`, which shows the example."""
+    """Returns a JSON object. Raises `LocalError`, which shows the example."""
     try:
         found = json.loads(given[name])
     except ValueError as error:
         what = f"{name} is {given[name]!r:.200}"
-        raise LocalError(f"{what}, which is no JSON ({error}); it looks like {example}") from error
+        raise LocalError(f"{what}, which is not JSON ({error}); it must look like {example}") from error
     if not isinstance(found, dict):
         raise LocalError(f"{name} is {given[name]!r:.200}; it must look like {example}")
     return found
 
 
 def factory(given: Mapping[str, str], **more: Any) -> RemotingClientFactory:
-    """Makes clients of the cluster that the options name. Raises `LocalError`.
+    """Returns a factory of clients for the cluster that the options name. Raises `LocalError`.
 
     Args:
       more: further fields of `ClientOptions`.
@@ -90,5 +90,5 @@ def _name_server() -> tuple[str, ...]:
         return parse_name_server(None)
     except LocalError as error:
         raise LocalError(
-            f"set the option nameServer to host:port, or the environment's {NAME_SERVER_VARIABLE}"
+            f"set the option nameServer to host:port, or the environment variable {NAME_SERVER_VARIABLE}"
         ) from error

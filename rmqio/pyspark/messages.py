@@ -1,4 +1,4 @@
-"""From rows to messages: the columns that may be written, and Arrow batches as messages with their topics and ids."""
+"""Converts rows to messages: the columns that can be written, and Arrow batches as messages with topics and ids."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WRITE_COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
     "delayTimeLevel": (_is_number, "int or bigint"),
     "deliveryTimeMs": (_is_number, "int or bigint"),
 }
-"""Which types a column may have, and those in words. Names as in reading where it has the column."""
+"""A check of a column's type, and the accepted types in words. Names are those of reads if these have the column."""
 
 _BY_LOWER: Final = {name.lower(): name for name in WRITE_COLUMNS}
 _NO_PROPERTIES: Final = Message(b"x").properties
@@ -53,13 +53,13 @@ _NO_KEYS: Final[tuple[str, ...]] = ()
 
 
 class RowRefused(RmqioError):
-    """A row that can never be sent. Its task fails, and comes to the same end however often it is tried."""
+    """A row that can never be sent. Its task fails, however often it is retried."""
 
 
 def checked_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns of a DataFrame to write, under their names in `WRITE_COLUMNS`, whose case does not matter.
+    """Returns the columns of a DataFrame to write, under their names in `WRITE_COLUMNS`, regardless of case.
 
-    Raises `LocalError` for one that is unknown, doubled or of another type, and where body or topic are missing.
+    Raises `LocalError` for an unknown or duplicate column, for a wrong type, and if body or topic is missing.
     """
     names: list[str] = []
     for field in schema.fields:
@@ -78,17 +78,17 @@ def checked_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     if "body" not in names:
         raise LocalError("there is no column body, which every message must have")
     if "topic" not in names and topic is None:
-        raise LocalError("it is not said where to: give the option topic, or a column topic")
+        raise LocalError("there is no topic to write to: give the option topic, or a column topic")
     return tuple(names)
 
 
 class RowMessageMaker:
-    """Makes messages of rows, column by column.
+    """Converts rows to messages, column by column.
 
     Args:
-      names: of the columns, in the order in which they come.
-      topic: of all messages; None: the column says.
-      drops_reserved: whether reserved names among the properties are left out (else sending refuses them).
+      names: the names of the columns, in their order.
+      topic: the topic of all messages; None: the column topic names it.
+      drops_reserved: whether to drop properties with reserved names (otherwise, sending rejects them).
     """
 
     def __init__(self, names: Sequence[str], topic: str | None, *, drops_reserved: bool) -> None:
@@ -97,7 +97,7 @@ class RowMessageMaker:
         self._drops_reserved = drops_reserved
 
     def make(self, batch: pa.RecordBatch) -> Iterator[tuple[Message, str, str | None]]:
-        """Message, topic and id (None: a random one) of each row. What is null in body or topic is None."""
+        """Returns message, topic and id (None: a random one) of each row. A null body or topic becomes None."""
         given = dict(zip(self._names, batch.columns, strict=True))
 
         def values(name: str) -> Iterable[Any]:
@@ -113,10 +113,10 @@ class RowMessageMaker:
             values("delayTimeLevel"),
             values("deliveryTimeMs"),
         )
-        # What Message's constructor does, without its keyword handling: this is once a row
+        # Does what Message's constructor does, without its keyword handling, since this runs once per row
         messages = map(tuple.__new__, repeat(Message), fields)
         topics = values("topic") if self._topic is None else repeat(self._topic)
-        return zip(messages, topics, values("messageId"), strict=False)  # endless where there is no column
+        return zip(messages, topics, values("messageId"), strict=False)  # endless if there is no column
 
     def _properties(self, column: pa.Array) -> Iterator[Any]:
         for pairs in column.to_pylist():

@@ -1,4 +1,4 @@
-"""Options of the format `rocketmq`, from text to checked values. Named as in Spark's Kafka source where it has them."""
+"""Options of the format `rocketmq`, from text to checked values. Names follow Spark's Kafka source if it has them."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ QueueNumbers = dict[MessageQueue, int]
 
 @dataclass(frozen=True)
 class Start:
-    """Where reading a queue begins, and whether it may begin elsewhere when that is gone."""
+    """Where reading a queue begins, and whether it may begin elsewhere if that offset is gone."""
 
     strategy: StartFrom
     named: tuple[tuple[MessageQueue, int], ...]
-    """Offsets of some queues, `EARLIEST` and `LATEST` among them. They go before the strategy."""
+    """Offsets of some queues, possibly `EARLIEST` or `LATEST`. They take precedence over the strategy."""
     group: str | None
     after_end: Literal["latest", "fail"]
     fail_on_data_loss: bool
 
     def check(self, queues: Collection[MessageQueue]) -> None:
-        """Raises `LocalError` when an offset is given for a queue that is not read."""
+        """Raises `LocalError` if an offset is given for a queue that is not read."""
         check_named([queue for queue, _ in self.named], queues, "startingOffsets")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
-        """The first offset to read. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
+        """Returns the first offset. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
         policy: Literal["fail", "earliest"] = "fail" if self.fail_on_data_loss else "earliest"
         named = dict(self.named).get(queue)
         if named == EARLIEST:
@@ -88,7 +88,7 @@ class Start:
                 on_timestamp_after_end=self.after_end,
                 late=late,
             )
-        except StartOffsetError as error:  # it speaks of the Beam read's argument
+        except StartOffsetError as error:  # it names the argument of the Beam read
             told = str(error).replace("on_timestamp_after_end='latest'", "startingOffsetsByTimestampStrategy=latest")
             raise StartOffsetError(told) from error
 
@@ -101,11 +101,11 @@ class Stop:
     named: tuple[tuple[MessageQueue, int], ...]
 
     def check(self, queues: Collection[MessageQueue]) -> None:
-        """Raises `LocalError` when an offset is given for a queue that is not read."""
+        """Raises `LocalError` if an offset is given for a queue that is not read."""
         check_named([queue for queue, _ in self.named], queues, "endingOffsets")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup) -> int:
-        """The first offset not to read. Raises `LocalError` for one that the queue has not reached."""
+        """Returns the first offset not to read. Raises `LocalError` for one that the queue has not reached."""
         end = lookup.max_offset(queue)
         if self.timestamp_ms is not None:
             return min(end, lookup.offset_for_time(queue, self.timestamp_ms))
@@ -119,7 +119,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """All that a reader is told. Picklable."""
+    """All settings of a reader. Picklable."""
 
     subscription: Subscription
     factory: RemotingClientFactory
@@ -133,11 +133,11 @@ class ReadSettings:
     outage_timeout_s: float
     push_filters: bool
     values: Values | None = None
-    """What makes the column `value`; None: it is not read."""
+    """Decodes the column `value`; None: it is not read."""
 
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
-    """Checks the options of a read. Raises `LocalError`, which says what is wrong with which option."""
+    """Checks the options of a read. Raises `LocalError`, which names the option and says what is wrong."""
     given = known(options, _NAMES)
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         if name in given:
@@ -177,12 +177,12 @@ def _check_names(given: Mapping[str, str], subscription: Subscription) -> None:
 def _subscription(given: Mapping[str, str]) -> Subscription:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(ways) != 1:
-        what = f"{' and '.join(ways)} are given" if ways else "none is"
+        what = f"{' and '.join(ways)} are given" if ways else "none is given"
         raise LocalError(f"say what to read with one of subscribe, subscribePattern and assign; {what}")
     if "subscribe" in given:
         topics = [topic.strip() for topic in given["subscribe"].split(",") if topic.strip()]
         if not topics:
-            raise LocalError("subscribe is empty; it must be a topic, or several with commas")
+            raise LocalError("subscribe is empty; it must be a topic, or several separated by commas")
         return Subscription.of(topics)
     if "subscribePattern" in given:
         return Subscription.of(_pattern(given["subscribePattern"]))
@@ -202,7 +202,7 @@ def _pattern(text: str) -> Any:
     try:
         return re.compile(text)
     except re.error as error:
-        raise LocalError(f"subscribePattern is {text!r}, which is no regular expression: {error}") from error
+        raise LocalError(f"subscribePattern is {text!r}, which is not a regular expression: {error}") from error
 
 
 def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
@@ -214,7 +214,7 @@ def _factory(given: Mapping[str, str]) -> RemotingClientFactory:
 
 def _filter(given: Mapping[str, str]) -> MessageFilter:
     if "tags" in given and "sqlFilter" in given:
-        raise LocalError("tags and sqlFilter are both given; a broker takes one of them")
+        raise LocalError("tags and sqlFilter are both given; a broker accepts only one of them")
     if "sqlFilter" in given:
         return MessageFilter(given["sqlFilter"], sql=True)
     return MessageFilter(given.get("tags", "*"))
@@ -229,9 +229,9 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
         ("startingOffsetsByTimestampStrategy", "startingTimestamp", "startingTimestamp" in given),
     ):
         if name in given and not is_there:
-            raise LocalError(f"{name} says nothing without {needed}")
+            raise LocalError(f"{name} has no effect without {needed}")
     reset = choice(given, "groupOffsetsReset", "latest", "earliest", "error")
-    if "startingTimestamp" in given:  # goes before startingOffsets, as in Spark's Kafka source
+    if "startingTimestamp" in given:  # takes precedence over startingOffsets, as in Spark's Kafka source
         strategy = StartFrom.timestamp(number(given, "startingTimestamp", least=0) or 0)
         after_end = choice(given, "startingOffsetsByTimestampStrategy", "error", "latest")
         return Start(strategy, (), group, "fail" if after_end == "error" else "latest", fail)
@@ -242,10 +242,10 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
     elif text.lower() == "group":
         strategy = StartFrom.group_offsets(reset)
         if not group:
-            raise LocalError("startingOffsets is 'group'; that needs the option consumerGroup")
+            raise LocalError("startingOffsets is 'group', which needs the option consumerGroup")
     else:
         named = _offsets(given, "startingOffsets")
-        # Queues that are not named go on where the group is, or begin as if nothing were said
+        # Queues that are not named resume at the group's offsets, or begin at the default
         if group:
             strategy = StartFrom.group_offsets(reset)
         else:
@@ -255,7 +255,7 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
 
 def _stop(given: Mapping[str, str]) -> Stop:
     if "endingTimestamp" in given and "endingOffsets" in given:
-        raise LocalError("endingTimestamp and endingOffsets are both given: say with one of them where to end")
+        raise LocalError("endingTimestamp and endingOffsets are both given; give only one of them")
     if "endingTimestamp" in given:
         return Stop(number(given, "endingTimestamp", least=0), ())
     if given.get("endingOffsets", "latest").strip().lower() == "latest":
@@ -266,13 +266,13 @@ def _stop(given: Mapping[str, str]) -> Stop:
 def _offsets(given: Mapping[str, str], name: str) -> QueueNumbers:
     words = "earliest, latest, group" if name == "startingOffsets" else "latest"
     example = words + ' or {"topic": {"broker": {"0": 17, "1": -2}}} (-2: earliest, -1: latest)'
-    # What a query's progress shows as its offset has more in it, in parentheses, which is of that query only
+    # The offset in a query's progress has more in it, under names in parentheses, which concerns that query only
     found = {topic: each for topic, each in json_object(given, name, example).items() if not topic.startswith("(")}
     return queue_numbers(found, f"{name} is {given[name]!r:.200}; it must be {example}")
 
 
 def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:
-    """Numbers by queue, from topic to broker to queue to number. Raises `LocalError(complaint)`."""
+    """Returns numbers by queue, given by topic, broker and queue id. Raises `LocalError(complaint)`."""
     numbers: QueueNumbers = {}
     for topic, brokers in found.items():
         for broker, queues in brokers.items() if isinstance(brokers, dict) else [("", None)]:

@@ -1,4 +1,4 @@
-"""How far a stream has read: what Spark keeps of it in its checkpoint, as JSON."""
+"""How far a stream has read, as Spark keeps it in its checkpoint: JSON."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _FIRST: Final = "(first)"
 _BEGAN: Final = "(began)"
 _WAITING: Final = "(waiting)"
 _MARKS: Final = (_NEW, _FIRST, _BEGAN, _WAITING)
-"""Beside topics, none of which has such a name."""
+"""Names beside those of topics; no topic can have such a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading goes on in each queue, and what is needed to say so of queues that are found later."""
+    """Where reading resumes in each queue, and what decides that for queues that are found later."""
 
     numbers: QueueNumbers
     began_ms: int | None = None
-    """When the stream began, Unix milliseconds; None: with an older version."""
+    """When the stream began, in Unix milliseconds; None: the checkpoint is of an older version."""
     waiting: frozenset[MessageQueue] = frozenset()
-    """Queues that were there then, and whose broker has not answered since."""
+    """Queues that existed then, and whose broker has not answered since."""
     is_new: bool = False
     """Whether the stream begins here."""
     first: QueueNumbers | None = None
-    """At the end of the first micro-batch: where that began. Spark asks anew for the beginning until it is done."""
+    """At the end of the first micro-batch: where it began. Spark asks for the beginning again until it is done."""
 
     @classmethod
     def of(cls, offsets: Mapping[str, Any]) -> Position:
-        """From Spark's JSON. Raises `LocalError` for what is not of this format."""
+        """Reads Spark's JSON. Raises `LocalError` for JSON that is not of this format."""
         complaint = f"the checkpoint's offsets {offsets} are not of the format rocketmq"
 
         def numbers(found: Mapping[str, Any]) -> QueueNumbers:
@@ -48,7 +48,7 @@ class Position:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Returns the JSON that Spark keeps."""
         found = as_json(self.numbers)
         if self.began_ms is not None:
             found[_BEGAN] = self.began_ms
@@ -62,7 +62,7 @@ class Position:
 
 
 def as_json(numbers: Mapping[MessageQueue, int]) -> dict[str, Any]:
-    """From topic to broker to queue to offset, as startingOffsets takes it."""
+    """Returns offsets by topic, broker and queue id, as startingOffsets takes them."""
     found: dict[str, Any] = {}
     for queue, number in sorted(numbers.items()):
         found.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = number

@@ -1,4 +1,4 @@
-"""Filters of a query that need not wait until everything has been read: what a batch read makes of them."""
+"""Filter pushdown: how a batch read uses the filters of a query to read less."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _OF_QUEUE: Final[dict[str, tuple[type, Callable[[MessageQueue], object]]]] = {
     "queueId": (int, lambda queue: queue.queue_id),
 }
 _MARGIN_MS: Final = 1_000
-"""Read beyond the times that are asked for: a broker's clock may have been set back a little between two messages."""
+"""Read beyond the requested times: a broker's clock may have been set back a little between two messages."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What pushed filters leave of a read. Picklable."""
+    """The part of a read that pushed filters leave. Picklable."""
 
     queues: tuple[tuple[str, frozenset[object]], ...] = ()
-    """Column and values; all must hold."""
+    """Columns and their accepted values; all must match."""
     begin: int = 0
     end: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    """Unix milliseconds of storing, exclusive."""
+    """Store time in Unix milliseconds, exclusive."""
     tags: frozenset[str] | None = None
     """None: all."""
 
     def admits(self, queue: MessageQueue) -> bool:
-        """Whether anything of a queue may be wanted."""
+        """Returns whether any message of a queue can match."""
         if self.tags is not None and not self.tags:
             return False
         return all(_OF_QUEUE[column][1](queue) in values for column, values in self.queues)
 
     def cut(self, queue: MessageQueue, begin: int, end: int, lookup: OffsetLookup) -> tuple[int, int]:
-        """What is left of a range of offsets. Raises `BrokerError` and `TransportError`."""
+        """Returns what is left of a range of offsets. Raises `BrokerError` and `TransportError`."""
         begin = max(begin, self.begin)
         end = end if self.end is None else min(end, self.end)
         if begin < end and self.since_ms is not None:
@@ -65,16 +65,16 @@ class Narrowing:
         return begin, end
 
     def of(self, message_filter: MessageFilter) -> MessageFilter:
-        """The broker's filter, where tags are wanted."""
+        """Returns the broker's filter, by the wanted tags if there are any."""
         return MessageFilter(" || ".join(sorted(self.tags))) if self.tags else message_filter
 
 
 def push(filters: Iterable[Filter], own: MessageFilter) -> tuple[Narrowing, list[Filter]]:
-    """What filters leave of a read, and those that Spark must look at all the same.
+    """Returns what filters leave of a read, and the filters that Spark must still apply.
 
     Args:
-      filters: all must hold.
-      own: the broker's filter that the options ask for. A broker takes either tags or SQL.
+      filters: all must match.
+      own: the broker's filter that the options set. A broker takes either tags or SQL.
     """
     narrowing = Narrowing(tags=own.tag_set or None)
     left = []
@@ -87,7 +87,7 @@ def push(filters: Iterable[Filter], own: MessageFilter) -> tuple[Narrowing, list
 
 
 def _push(each: Filter, so_far: Narrowing, *, takes_tags: bool) -> tuple[Narrowing, bool]:
-    """With one more filter, and whether nothing is left of that to do."""
+    """Applies one more filter. Returns the narrowed read, and whether Spark can skip the filter."""
     if isinstance(each, IsNotNull):
         return so_far, each.attribute in [(name,) for name in _NEVER_NULL]
     comparisons = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
@@ -103,7 +103,7 @@ def _push(each: Filter, so_far: Narrowing, *, takes_tags: bool) -> tuple[Narrowi
     if column == "queueOffset":
         return _push_offsets(each, so_far)
     if column == "storeTimestamp":
-        return _push_times(each, so_far), False  # to the margin only
+        return _push_times(each, so_far), False  # exact only up to the margin
     return so_far, False
 
 
@@ -136,7 +136,7 @@ def _push_times(each: Any, so_far: Narrowing) -> Narrowing:
 
 
 def _values(each: Any) -> frozenset[object] | None:
-    """The values that an equality permits; None: it is none. Null equals nothing."""
+    """Returns the values that an equality permits; None for another comparison. Null equals nothing."""
     if isinstance(each, In):
         return frozenset(value for value in each.value if value is not None)
     if isinstance(each, (EqualTo, EqualNullSafe)) and each.value is not None:
@@ -145,7 +145,7 @@ def _values(each: Any) -> frozenset[object] | None:
 
 
 def _bounds(each: Any) -> tuple[Any, Any]:
-    """The lowest and the highest value, as far as a comparison tells."""
+    """Returns the lowest and the highest value, as far as a comparison bounds them."""
     if isinstance(each, In):
         values = _values(each)
         return (min(values), max(values)) if values and len({type(value) for value in values}) == 1 else (None, None)  # type: ignore[type-var]
@@ -159,7 +159,7 @@ def _all_of(kind: type, values: Iterable[object]) -> bool:
 
 
 def _is_plain_tag(value: object) -> bool:
-    """Whether a filter expression can name this tag, and no other text shows as it in the column."""
+    """Returns whether a filter expression can name this tag, and no other text looks like it in the column."""
     if type(value) is not str or not value or value.strip() != value:
         return False
     return value != "*" and "|" not in value and "\ufffd" not in value

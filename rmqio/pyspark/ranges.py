@@ -1,4 +1,4 @@
-"""Ranges of offsets: cut into partitions, shared out under a limit, and read."""
+"""Ranges of offsets: split into partitions, limited per micro-batch, and read."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _body = attrgetter("body")
 
 
 class DataLoss(RmqioError):
-    """Messages that should be read are not there any more, and the option failOnDataLoss is true."""
+    """Messages that should be read no longer exist, and the option failOnDataLoss is true."""
 
     def __init__(self, error: OffsetOutOfRange) -> None:
         super().__init__(
             f"{error.queue}: offset {error.wanted} is not available; the broker holds [{error.minimum}, "
-            f"{error.maximum}). Retention deleted it, or the topic was made anew. Set failOnDataLoss to false to "
-            "go on without it, or start elsewhere"
+            f"{error.maximum}). Retention deleted it, or the topic was recreated. Set failOnDataLoss to false to "
+            "continue without it, or start elsewhere"
         )
 
 
@@ -48,9 +48,9 @@ class Range(InputPartition):
 
 
 def partitions(ranges: Mapping[MessageQueue, tuple[int, int]], least: int, max_records: int | None) -> Sequence[Range]:
-    """A task for each queue that has anything to read, or several where `least` or `max_records` ask for more.
+    """Returns a task for each queue with something to read, or several if `least` or `max_records` ask for more.
 
-    `least` is met as in Spark's Kafka source: by the share that a queue has of all, so about that many.
+    `least` works as in Spark's Kafka source: queues are split in proportion to their size, so it is met approximately.
     """
     filled = {queue: (begin, end) for queue, (begin, end) in ranges.items() if begin < end}
     total = sum(end - begin for begin, end in filled.values())
@@ -67,28 +67,28 @@ def partitions(ranges: Mapping[MessageQueue, tuple[int, int]], least: int, max_r
 
 
 def limited(ranges: Mapping[MessageQueue, tuple[int, int]], limit: int) -> dict[MessageQueue, int]:
-    """Ends such that at most `limit` offsets are read: one of each queue that has any, the rest by what each has."""
+    """Returns ends so that at most `limit` offsets are read: one per non-empty queue, the rest in proportion."""
     sizes = {queue: end - begin for queue, (begin, end) in sorted(ranges.items()) if begin < end}
     if sum(sizes.values()) <= limit:
         shares = sizes
     elif limit < len(sizes):
-        # Not even one of each: they take turns, and where the last turn ended shows in what has been read
+        # Not even one per queue: they take turns, and the offsets read so far show where the last turn ended
         turn = sum(ranges[queue][0] for queue in sizes) % len(sizes)
         shares = dict.fromkeys([*sizes, *sizes][turn : turn + limit], 1)
     else:
         left, more = limit - len(sizes), sum(sizes.values()) - len(sizes)
         shares = {queue: 1 + left * (size - 1) // more for queue, size in sizes.items()}
         for queue in sorted(sizes, key=lambda each: (-(left * (sizes[each] - 1) % more), each)):
-            if sum(shares.values()) < limit:  # what rounding has taken, to those from which it took most
+            if sum(shares.values()) < limit:  # give back what rounding has taken, most affected queues first
                 shares[queue] += 1
     return {queue: begin + shares.get(queue, 0) for queue, (begin, _) in ranges.items()}
 
 
 def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as rows, in the queue's order.
+    """Yields the messages of a range as rows, in the queue's order.
 
-    Raises `DataLoss` where retention has deleted some meanwhile, unless the settings permit that; `CorruptMessage` for
-    one that does not decode, `SerdeError` for a body that is not as the options say it; `BrokerError` and
+    Raises `DataLoss` if retention has deleted some meanwhile, unless the settings permit that; `CorruptMessage` for a
+    message that does not decode; `SerdeError` for a body that is not of the format in the options; `BrokerError` and
     `TransportError` after the client's retries.
     """
     client = settings.factory.queue_client()
@@ -118,13 +118,13 @@ def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterat
             fetched = reader.poll()
         except OffsetOutOfRange as error:
             _lose(settings, error)
-            if error.minimum <= position:  # the topic was made anew since this was planned
+            if error.minimum <= position:  # the topic was recreated since this was planned
                 return
             reader.seek(error.minimum)
             continue
         if fetched is None:
             if not client.wait([reader], _WAIT_MS) and reader.is_at_end and _ends_before(client, queue, end):
-                # At the end, and the range is not: a broker that was killed has lost it, or the topic was made anew
+                # The queue ends before the range: a killed broker has lost the rest, or the topic was recreated
                 _lose(settings, OffsetOutOfRange(queue, position, client.min_offset(queue), client.max_offset(queue)))
                 return
             continue
@@ -141,7 +141,7 @@ def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterat
 
 
 def _ends_before(client: QueueClient, queue: MessageQueue, end: int) -> bool:
-    """Whether what was planned is not in the queue; not so while only a replica, which is behind, could say."""
+    """Returns whether the queue ends before the planned range; False while only a lagging replica could answer."""
     (found,) = client.look_up([OffsetQuery(queue, "max", at_least=end)])
     if isinstance(found, RmqioError) and not isinstance(found, TransportError):
         raise found
@@ -149,13 +149,13 @@ def _ends_before(client: QueueClient, queue: MessageQueue, end: int) -> bool:
 
 
 def _is_there(client: QueueClient, settings: ReadSettings, part: Range) -> bool:
-    """Whether the queue can be read; False: it is gone for good, which the settings permit. Waits out a restart."""
+    """Returns whether the queue can be read. False: it is gone, and the settings permit that. Waits out a restart."""
     deadline = time.monotonic() + settings.outage_timeout_s
     while True:
         try:
             if part.queue in client.queues(part.queue.topic):
                 return True
-            error: Exception = LocalError(f"{part.queue} is gone, offsets {part.begin} to {part.end} with it")
+            error: Exception = LocalError(f"{part.queue} is gone, and with it offsets {part.begin} to {part.end}")
         except (TopicNotExist, TransportError) as failed:
             error = failed
         if time.monotonic() > deadline:
@@ -167,7 +167,7 @@ def _is_there(client: QueueClient, settings: ReadSettings, part: Range) -> bool:
 
 
 def _lose(settings: ReadSettings, error: OffsetOutOfRange) -> None:
-    """Raises, or says so, as the option failOnDataLoss has it."""
+    """Raises or logs the loss, depending on the option failOnDataLoss."""
     loss = DataLoss(error)
     if settings.fail_on_data_loss:
         raise loss from error

@@ -1,4 +1,4 @@
-"""Options of the format `rocketmq` about security. Spark shows options on its pages: none of them takes a secret."""
+"""Security options of the format `rocketmq`. None of them takes a secret, since Spark shows options in its web UI."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "tlskeypassword")
 
 
 def refuse_secrets(options: Mapping[str, str]) -> None:
-    """Raises `LocalError` for an option that looks as if it held a secret. Its value is not quoted."""
+    """Raises `LocalError` for an option that seems to hold a secret. Its value is not quoted."""
     for name in options:
         if name.lower().replace("_", "").replace(".", "") in _SECRETS:
             raise LocalError(
-                f"the option {name} would show a secret on Spark's pages: say where it is instead, credentials = "
+                f"the option {name} would show a secret in Spark's web UI: say where it is instead, credentials = "
                 "environment, file:PATH or function:MODULE:NAME"
             )
 
 
 def security_of(given: Mapping[str, str]) -> Security:
-    """What the options say. Raises `LocalError`."""
+    """Returns the security settings that the options give. Raises `LocalError`."""
     kind = given.get("tls", "false").strip().lower()
     if kind not in ("true", "false", "insecure"):
         raise LocalError(f"tls is {given['tls']!r}; it must be true, false or insecure")
@@ -45,13 +45,13 @@ def security_of(given: Mapping[str, str]) -> Security:
         "server_name": given.get("tlsServerName"),
     }
     if kind == "false" and any(files.values()):
-        raise LocalError("there are options of TLS, but tls is not true")
+        raise LocalError("TLS options are given, but tls is not true")
     tls = None if kind == "false" else Tls(insecure=kind == "insecure", **files)
     address_map = {}
     for pair in _parts(given.get("addressMap", "")):
         origin, equals, target = pair.partition("=")
         if not (origin and equals and target):
-            raise LocalError(f"addressMap is {given['addressMap']!r}; it looks like 10.0.0.5:10911=gateway:30911,...")
+            raise LocalError(f"addressMap is {given['addressMap']!r}; it must look like 10.0.0.5:10911=gate:30911,...")
         address_map[origin] = target
     return Security(given.get("credentials"), tls, address_map, _parts(given.get("allowedAddresses", "")))
 

@@ -1,4 +1,4 @@
-"""Writing rows: the writers of batches and of streams, and what a task of either does."""
+"""The writers of batches and of streams, and what a task of either does."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ _usual_size = accelerator.usual_size
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has sent, all of it acknowledged."""
+    """What one task has sent; all of it is acknowledged."""
 
     rows: int = 0
     bytes: int = 0
-    """Of the bodies."""
+    """Bytes of the bodies."""
     batches: int = 0
-    """Sends."""
+    """Number of sends."""
 
 
 class RocketMQWriter(DataSourceArrowWriter):
     """Sends a DataFrame's rows as messages.
 
-    Delivery: at least once. A task succeeds when brokers have acknowledged all of its messages. One that fails is
-    tried again by Spark, whole, and what it had stored by then is stored twice; what tasks have stored stays when the
-    job fails.
+    Delivery: at least once. A task succeeds when brokers have acknowledged all of its messages. Spark retries a failed
+    task as a whole, so messages that it had already stored are stored twice. Stored messages stay if the job fails.
 
     Raises `LocalError` for columns that do not fit, and for the mode overwrite.
     """
@@ -59,21 +58,21 @@ class RocketMQWriter(DataSourceArrowWriter):
         self._names = checked_columns(schema, settings.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Called in each task. Raises `RowRefused`, and `BrokerError` or `TransportError` after an outage."""
+        """Sends the rows of a task. Raises `RowRefused`, and `BrokerError` or `TransportError` after an outage."""
         return send_rows(self._settings, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _LOGGER.info("wrote %s", _sum(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _LOGGER.warning("the write failed; these stay all the same: %s, of tasks that had ended well", _sum(messages))
+        _LOGGER.warning("the write failed; the messages of tasks that succeeded stay: %s", _sum(messages))
 
 
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
-    """Sends each micro-batch's rows as messages; otherwise as `RocketMQWriter`.
+    """Sends each micro-batch's rows as messages; otherwise like `RocketMQWriter`.
 
-    Delivery: at least once. A micro-batch that a restarted query runs again is sent again. In the output mode complete
-    the whole result is sent at each trigger, as Spark's Kafka sink does.
+    Delivery: at least once. A micro-batch that a restarted query runs again is sent again. In the output mode complete,
+    the whole result is sent at each trigger, as in Spark's Kafka sink.
     """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
@@ -81,14 +80,14 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         self._names = checked_columns(schema, settings.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """As `RocketMQWriter.write`."""
+        """Does what `RocketMQWriter.write` does."""
         return send_rows(self._settings, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _LOGGER.info("micro-batch %d: wrote %s", batchId, _sum(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _LOGGER.warning("micro-batch %d failed; these stay all the same: %s", batchId, _sum(messages))
+        _LOGGER.warning("micro-batch %d failed; the messages of tasks that succeeded stay: %s", batchId, _sum(messages))
 
 
 def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
@@ -98,7 +97,7 @@ def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
 
 
 class _Outcomes:
-    """Counts what was sent, and fails the task for what cannot be. An element is the number of a row."""
+    """Counts what was sent, and fails the task for a row that cannot be sent. An element is the number of a row."""
 
     def __init__(self) -> None:
         self.written = Written()
@@ -121,18 +120,18 @@ class _Outcomes:
         if message is not None and message.keys:
             what += f", keys {' '.join(map(str, message.keys))!r:.200}"
         is_copied = message is not None and any(map(is_reserved, message.properties))
-        hint = "; reservedProperties=drop leaves what RocketMQ has added out" if is_copied else ""
+        hint = "; reservedProperties=drop drops what RocketMQ has added" if is_copied else ""
         raise RowRefused(
             f"row {element} (from 0){where}, {what}, cannot be sent: {type(error).__name__}: {error}{hint}. Rows "
-            "before and behind it may have been"
+            "before and after it may have been sent"
         ) from error
 
 
 def send_rows(settings: WriteSettings, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Written:
-    """Sends a task's rows and waits until all are acknowledged. Connects when the first row comes.
+    """Sends a task's rows and waits until all are acknowledged. Connects when the first row arrives.
 
-    Raises `RowRefused` for a row that can never be sent; `BrokerError` and `TransportError` where an outage, or a
-    missing topic, outlasts `outage_timeout_s`.
+    Raises `RowRefused` for a row that can never be sent; `BrokerError` and `TransportError` if an outage, or a missing
+    topic, outlasts `outage_timeout_s`.
     """
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
@@ -156,7 +155,7 @@ def _send(
     producer = RetryingProducer(
         lease.producer,
         outage_timeout_s=settings.outage_timeout_s,
-        # A stream has begun with its topic there; that of a batch may be a slip of the pen, which is said at once
+        # A stream's topic existed when it began; a batch's topic may be mistyped, which is reported at once
         awaits_topic=lambda topic: (settings.streaming and topic in required) or topic in lease.known_topics,
     )
     outcomes = _Outcomes()
@@ -181,16 +180,16 @@ def _send(
             row = _add(maker, batch, row, gathering, outcomes)
         gathering.finish()
     finally:
-        sender.abandon()  # whatever it was that failed: the producer is shared, and the next try comes behind this one
+        sender.abandon()  # after any failure: the producer is shared, and the next attempt follows this one
     if outcomes.written.rows != row:
-        raise RmqioError(f"{row} rows came and {outcomes.written.rows} were acknowledged")
+        raise RmqioError(f"{row} rows were to be sent and {outcomes.written.rows} acknowledged")
     return outcomes.written
 
 
 def _add(
     maker: RowMessageMaker, batch: pa.RecordBatch, row: int, gathering: BatchAccumulator, outcomes: _Outcomes
 ) -> int:
-    """Adds the rows of a batch, the first of which has the number `row`; the number of the next."""
+    """Adds the rows of a batch, numbered from `row` on. Returns the number of the next row."""
     for message, topic, message_id in maker.make(batch):
         try:
             if message.body is None:
@@ -202,7 +201,7 @@ def _add(
         try:
             size = (_usual_size(message) if _usual_size is not None else 0) or estimated_size(message)
         except TypeError:
-            size = len(message.body)  # a null among keys or properties: who encodes it says so
+            size = len(message.body)  # a null among keys or properties: its encoding reports it
         gathering.add(message, topic, message_id, row, None, size)
         row += 1
     return row

@@ -1,4 +1,4 @@
-"""The format `rocketmq` of Spark."""
+"""The Spark data source `rocketmq`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from rmqio.pyspark.write_options import write_settings
 
 
 class RocketMQDataSource(DataSource):
-    """Topics of Apache RocketMQ: read, as a table of what they hold or as a stream, and written, in both ways too.
+    """Reads and writes topics of Apache RocketMQ, as batches and as streams.
 
-    Columns: `rmqio.pyspark.columns.COLUMNS`, of which `.schema(...)` chooses, with `value` where the option valueFormat
-    is given, and `rmqio.pyspark.messages.WRITE_COLUMNS`.
+    Columns of a read: `rmqio.pyspark.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the option
+    valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
     Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 
     @classmethod
     def name(cls) -> str:
-        quiet()  # here, since each of Spark's processes asks for the name, and some for nothing else
+        quiet()  # here, since each of Spark's processes asks for the name, and some ask for nothing else
         return "rocketmq"
 
     def schema(self) -> StructType:
@@ -58,14 +58,14 @@ class RocketMQDataSource(DataSource):
         return None if options is None else Values(options)
 
     def _chosen(self, schema: StructType, *, streaming: bool) -> tuple[ReadSettings, tuple[str, ...]]:
-        """Settings, and the names of the columns to read."""
+        """Returns the settings, and the names of the columns to read."""
         settings = read_settings(self.options, streaming=streaming)
         values = self._values if COLUMN in schema.fieldNames() else None
         return dataclasses.replace(settings, values=values), checked_names(schema, values)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings, names = self._chosen(schema, streaming=False)
-        # Spark refuses a reader that takes filters unless the session permits it, and says nothing of that here
+        # Spark rejects a reader that takes filters unless the session permits it, which cannot be seen here
         reader = FilteredRocketMQReader if settings.push_filters else RocketMQReader
         return reader(settings, names)
 
@@ -86,7 +86,7 @@ class RocketMQDataSource(DataSource):
 
 
 class RocketMQReader(DataSourceReader):
-    """What the queues hold when Spark plans the read."""
+    """Reads what the queues hold when Spark plans the read."""
 
     def __init__(self, settings: ReadSettings, names: Sequence[str]) -> None:
         self._settings = settings
@@ -108,7 +108,7 @@ class RocketMQReader(DataSourceReader):
 
     def _range(self, queue: MessageQueue, lookup: OffsetLookup) -> tuple[int, int]:
         try:
-            # The end first: what comes in between belongs to the next read
+            # The end first: messages that arrive in between belong to the next read
             end = self._settings.stop.resolve(queue, lookup)
             return self._narrowing.cut(queue, self._settings.start.resolve(queue, lookup), end, lookup)
         except OffsetOutOfRange as error:
@@ -116,12 +116,12 @@ class RocketMQReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Range):
-            return iter(())  # Spark runs a task also where there are no partitions
+            return iter(())  # Spark runs a task even if there are no partitions
         return read_range(self._settings, partition, self._names)
 
 
 class FilteredRocketMQReader(RocketMQReader):
-    """Leaves out what the query's filters do not want: queues, offsets, times, and by the broker tags."""
+    """Skips what the query's filters exclude: queues, offsets, times and, through the broker, tags."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         own = self._settings.message_filter

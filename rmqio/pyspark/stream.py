@@ -1,4 +1,4 @@
-"""The stream: Spark asks how far it may read, and keeps those offsets in its checkpoint."""
+"""The streaming reader: Spark asks how far it can read, and keeps those offsets in its checkpoint."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class QueuesLost(RmqioError):
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on from the offsets in Spark's checkpoint; the start options count for a new query only.
+    """Resumes at the offsets in Spark's checkpoint; the start options apply to a new query only.
 
-    Queues whose broker does not answer, or is away, stand still while the others are read. Where a queue begins that is
-    found later: `StartFrom.resolve`; a new one at its first message.
+    Queues whose broker does not answer or is down stand still while the others are read. `StartFrom.resolve` says where
+    a queue begins that is found later; a new queue begins at its first message.
 
-    Delivery: at least once into Spark's micro-batch, exactly once in what Spark keeps, as of any source that can be
-    read again.
+    Delivery: at least once into Spark's micro-batch, exactly once in what Spark keeps, as with any replayable source.
     """
 
     def __init__(self, settings: ReadSettings, names: Sequence[str]) -> None:
@@ -47,14 +46,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: QueueNumbers | None = None
         self._initial: dict[str, Any] | None = None
         self._since_ms = int(time.time() * 1000)
-        """When the stream began, as far as a checkpoint of an older version says."""
+        """Stands for the begin of the stream if the checkpoint, of an older version, does not say it."""
         self._silent: frozenset[MessageQueue] = frozenset()
-        """Queues at the last look whose broker did not answer."""
+        """Queues whose broker did not answer at the last look."""
         self._lost_since: dict[MessageQueue, float] = {}
         self._warned_at = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}  # tasks make clients of their own
+        return {**self.__dict__, "_made": None}  # tasks make their own clients
 
     @property
     def _client(self) -> QueueClient:
@@ -76,7 +75,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(begins, began_ms, waiting, is_new=True)
 
     def _starts(self, queues: Sequence[MessageQueue], found_later: Position | None) -> QueueNumbers:
-        """Where queues begin, as far as their brokers answer. Raises `TransportError` if none does."""
+        """Returns where queues begin, as far as their brokers answer. Raises `TransportError` if none does."""
 
         def resolve(queue: MessageQueue, lookup: OffsetLookup) -> int:
             late = None
@@ -112,13 +111,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._found(position, [queue for queue in ends if queue not in begun])
         reached |= found
         if reached == begun:
-            return start  # word for word, by which Spark sees that there is nothing new
+            return start  # unchanged, which tells Spark that there is nothing new
         first = begun if position.is_new else None
         began_ms = position.began_ms or self._since_ms
         return Position(reached, began_ms, position.waiting.difference(found), first=first).as_json()
 
     def _found(self, position: Position, queues: Sequence[MessageQueue]) -> QueueNumbers:
-        """Where queues begin that are not known yet: what is in them is read from the next micro-batch on."""
+        """Returns where new queues begin; their messages are read from the next micro-batch on."""
         if not queues:
             return {}
         try:
@@ -128,30 +127,30 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._warn(error)
             return {}
-        _LOGGER.info("found %s", ", ".join(f"{queue} from {begin}" for queue, begin in found.items()))
+        _LOGGER.info("found new queues: %s", ", ".join(f"{queue} from {begin}" for queue, begin in found.items()))
         return found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         try:
             return as_json(self._ends({}))
-        except RmqioError as error:  # a figure of the progress only: whether the query goes on is not decided here
+        except RmqioError as error:  # only a figure in the progress: it must not fail the query
             _LOGGER.info("the latest offsets are not known: %s", error)
             return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        # Spark asks anew where a new stream begins until its first micro-batch is done: what was planned holds
+        # Spark asks again where a new stream begins until its first micro-batch is done: the planned offsets hold
         until, settings = Position.of(end), self._settings
         begun = Position.of(start).numbers if until.first is None else until.first
         if start == end:
             begun = until.numbers
-        # A queue that was found by this micro-batch's planning is read from the next one on; not so in older versions
+        # A queue found while this micro-batch was planned is read from the next one on, but not in older versions
         queues = {q: stop for q, stop in until.numbers.items() if q in begun or until.began_ms is None}
         ranges = {queue: (self._begin(queue, begun, stop), stop) for queue, stop in queues.items()}
         return partitions(ranges, settings.min_partitions, settings.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Range):
-            return iter(())  # Spark runs a task also where there are no partitions
+            return iter(())  # Spark runs a task even if there are no partitions
         return read_range(self._settings, partition, self._names)
 
     def stop(self) -> None:
@@ -159,7 +158,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made.close()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Asks again while brokers are restarted or busy, for as long as a reader would wait for one."""
+        """Retries while brokers restart or are busy, for as long as a reader would wait for one."""
         deadline = time.monotonic() + self._settings.outage_timeout_s
         while True:
             try:
@@ -167,14 +166,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except RmqioError as error:
                 if not _passes(error) or time.monotonic() > deadline:
                     raise
-                _LOGGER.warning("asks again in %d s: %s", _RETRY_S, error)
+                _LOGGER.warning("retrying in %d s: %s", _RETRY_S, error)
                 time.sleep(_RETRY_S)
 
     def _checked_ends(self, begun: QueueNumbers) -> QueueNumbers:
-        """The ends of the queues that can be read now. Those of a broker that is away stand still.
+        """Returns the ends of the queues that can be read now. Queues of a broker that is down stand still.
 
-        Raises `QueuesLost` when some that have been read are gone, though their broker is there, for as long as a
-        restart may take. `TransportError`: there is nothing else that could be read.
+        Raises `QueuesLost` if queues that have been read are gone, though their broker is up, for as long as a restart
+        may take. Raises `TransportError` if there is nothing else to read.
         """
         ends = self._ends(begun)
         now = time.monotonic()
@@ -184,18 +183,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if lost:
             error = QueuesLost(
                 f"{', '.join(map(str, lost))} cannot be read any more: the topic was deleted, has fewer "
-                "queues, or is not subscribed to any more. Set failOnDataLoss to false to go on with the others"
+                "queues, or is no longer subscribed to. Set failOnDataLoss to false to continue with the others"
             )
             is_over = now - min(self._lost_since.values()) > self._settings.outage_timeout_s
             if self._settings.fail_on_data_loss and is_over:
                 raise error
             if self._settings.fail_on_data_loss and not there:
-                raise TransportError(str(error)) from error  # a broker that is restarted may bring them back
+                raise TransportError(str(error)) from error  # a restarted broker may bring them back
             self._warn(error)
         return ends
 
     def _gone(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-        """Those whose broker is there, and has them no more."""
+        """Returns the queues whose broker is up and no longer has them."""
         if not queues:
             return []
         answers = self._client.look_up([OffsetQuery(queue, "min") for queue in queues])
@@ -205,7 +204,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [q for q, each in zip(queues, answers, strict=True) if not isinstance(each, TransportError)]
 
     def _ends(self, begun: QueueNumbers) -> QueueNumbers:
-        """The ends of all queues whose brokers answer. Raises `TransportError` if none does."""
+        """Returns the ends of all queues whose brokers answer. Raises `TransportError` if none does."""
         queues = self._settings.subscription.find_queues(self._client, missing_ok=True)
         queries = [OffsetQuery(queue, "max", at_least=begun.get(queue, 0)) for queue in queues]
         answers = self._client.look_up(queries)
@@ -214,7 +213,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _all_ends(self) -> QueueNumbers:
-        """The ends of all queues. Raises `TransportError` unless all brokers answer."""
+        """Returns the ends of all queues. Raises `TransportError` unless all brokers answer."""
         queues = self._settings.subscription.find_queues(self._client, missing_ok=True)
 
         def end(queue: MessageQueue, lookup: OffsetLookup) -> int:
@@ -223,7 +222,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return all_or_error(resolve_all(queues, self._client, end))
 
     def _answered(self, found: Mapping[MessageQueue, int | RmqioError | None]) -> QueueNumbers:
-        """What was found, without queues whose broker does not answer, unless that is so of all of them."""
+        """Returns what was found, without queues whose broker does not answer. Raises if no broker answers."""
         answered = {queue: number for queue, number in found.items() if isinstance(number, int)}
         for error in found.values():
             if not isinstance(error, RmqioError):
@@ -234,15 +233,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return answered
 
     def _warn(self, error: RmqioError) -> None:
-        """Says, now and then, what some queues wait for."""
+        """Logs, now and then, what some queues wait for."""
         if time.monotonic() - self._warned_at > _WARN_EVERY_S:
             self._warned_at = time.monotonic()
-            _LOGGER.warning("some queues wait: %s", error)
+            _LOGGER.warning("some queues are waiting: %s", error)
 
     def _until_target(self, begun: QueueNumbers, ends: QueueNumbers, target: QueueNumbers) -> QueueNumbers:
-        """The target; with queues whose broker was away when it was set, and those that begin behind it.
+        """Returns the target, with queues whose broker was down when it was set, and queues that begin past it.
 
-        Reading may begin behind it at "latest", which is asked for a moment later.
+        A read from "latest" can begin past it, since that offset is looked up a moment later.
         """
         target |= {queue: ends[queue] for queue in (set(begun) - set(target)) & set(ends)}
         behind = {
@@ -251,7 +250,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: begun[queue] if queue in behind else end for queue, end in target.items()}
 
     def _begin(self, queue: MessageQueue, begun: QueueNumbers, end: int) -> int:
-        """Where reading goes on: at the first message in a queue that is new, or that was made anew."""
+        """Returns where reading resumes: at the first message in a queue that is new or was recreated."""
         begin = begun.get(queue)
         if begin is not None and begin <= end:
             return begin
@@ -265,5 +264,5 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _passes(error: RmqioError) -> bool:
-    """Whether it may pass by itself: a broker that is away, or busy."""
+    """Returns whether the error may pass by itself: a broker that is down or busy."""
     return isinstance(error, TransportError) or error.retriable

@@ -1,4 +1,4 @@
-"""The column `value`: bodies as Avro in the types of Spark, decoded by whole Arrow batches."""
+"""The column `value`: Avro bodies in Spark's types, decoded in whole Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ VALUE_NAMES: Final = ("valueFormat", "valueSchema", "writerSchema", "valueFramin
 _FRAMINGS: Final = ("bare", "single_object", "confluent", "container", "auto")
 USER_VARIABLE: Final = "SCHEMA_REGISTRY_USER"
 PASSWORD_VARIABLE: Final = "SCHEMA_REGISTRY_PASSWORD"
-"""Of a registry that asks for them. Not options, which Spark shows in plans and event logs."""
+"""For a registry that asks for them. They are not options, since Spark shows these in plans and event logs."""
 
 
 @dataclass(frozen=True)
 class ValueOptions:
-    """What bodies are, as the options say it. Nothing has been read yet."""
+    """The format of bodies, as the options give it. Nothing has been read yet."""
 
     schema: str
     writer_schema: str | None
@@ -38,25 +38,25 @@ class ValueOptions:
 
 
 def value_options(options: Mapping[str, str]) -> ValueOptions | None:
-    """None: there is to be no column `value`. Raises `LocalError` for options that do not go together.
+    """Returns the options of the column `value`; None: there is none. Raises `LocalError` for a wrong combination.
 
     Args:
-      options: under their own names; others than `VALUE_NAMES` are passed over.
+      options: by their own names; names that are not in `VALUE_NAMES` are ignored.
     """
     given = {name: options[name] for name in VALUE_NAMES if name in options}
     if "valueFormat" not in given:
         if given:
-            raise LocalError(f"{next(iter(given))} says nothing without valueFormat")
+            raise LocalError(f"{next(iter(given))} has no effect without valueFormat")
         return None
     choice(given, "valueFormat", "avro")
     if "valueSchema" not in given:
         raise LocalError(
-            "valueFormat is avro; that needs valueSchema: JSON text, the path of an .avsc file on the driver, or with "
+            "valueFormat is avro, which needs valueSchema: JSON text, the path of an .avsc file on the driver, or with "
             "schemaRegistry a subject"
         )
     framing, errors = choice(given, "valueFraming", *_FRAMINGS), choice(given, "valueErrors", "fail", "null")
     if "writerSchema" in given and framing != "bare":
-        raise LocalError(f"writerSchema is for bare bodies; {framing} says itself what was written")
+        raise LocalError(f"writerSchema is for bare bodies; {framing} bodies name their own schema")
     found = ValueOptions(
         given["valueSchema"],
         given.get("writerSchema"),
@@ -72,21 +72,21 @@ def _check_registry(given: ValueOptions) -> None:
     from_subjects = any(map(_may_be_subject, (given.schema, given.writer_schema or "{")))
     if given.registry is None:
         if given.framing == "confluent":
-            raise LocalError("valueFraming is confluent; that needs schemaRegistry, which knows the ids of schemas")
+            raise LocalError("valueFraming is confluent, which needs schemaRegistry to look up the ids of schemas")
         return
     if given.framing in ("bare", "container") and not from_subjects:
         raise LocalError(
-            f"schemaRegistry says nothing to {given.framing} bodies, and neither schema is the name of a subject"
+            f"schemaRegistry has no effect on {given.framing} bodies, and neither schema is the name of a subject"
         )
     if not _is_url(given.registry):
         return
-    if "@" in given.registry:  # also where a password breaks the URL's parts
+    if "@" in given.registry:  # also if a password breaks the parts of the URL
         raise LocalError(
             f"schemaRegistry has credentials, which Spark would show: set {USER_VARIABLE} and {PASSWORD_VARIABLE} in "
             "the environment of the driver and of the executors"
         )
     if given.framing == "single_object" and not from_subjects:
-        raise LocalError("schemaRegistry: a registry behind a URL cannot look for the fingerprints of single objects")
+        raise LocalError("schemaRegistry: a registry at a URL cannot look up the fingerprints of single objects")
 
 
 def _is_url(registry: str) -> bool:
@@ -94,14 +94,14 @@ def _is_url(registry: str) -> bool:
 
 
 def _may_be_subject(source: str) -> bool:
-    """As `rmqio.serde.avro.schema.is_subject`, which needs fastavro, for what can be a record's schema."""
+    """Does what `rmqio.serde.avro.schema.is_subject`, which needs fastavro, does for possible record schemas."""
     return not source.endswith(".avsc") and not source.lstrip().startswith(("{", "[", '"'))
 
 
 class Values:
-    """Makes the column of records. Picklable: schemas were read on the driver and travel as text.
+    """Makes the column from records. Picklable: schemas are read on the driver and travel as text.
 
-    Raises `LocalError` for what is no schema, or one that Spark has no type for, and the registry's errors.
+    Raises `LocalError` for text that is not a schema, or a schema without a type in Spark, and the registry's errors.
     """
 
     def __init__(self, options: ValueOptions) -> None:
@@ -129,7 +129,7 @@ class Values:
         self.type: Final = spark_type
 
     def column(self, records: Sequence[Record]) -> pa.StructArray:
-        """Raises `SerdeError` for the first that cannot be decoded, unless such are to be null."""
+        """Returns the column. Raises `SerdeError` for the first undecodable body, unless such bodies become null."""
         return self._decoder.decode(records)
 
 
@@ -138,9 +138,9 @@ def _for_spark(field: pa.Field) -> pa.Field:
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:
-    """That of Arrow which Spark takes: any value may be null, timestamps count microseconds.
+    """Returns the Arrow type that Spark takes: any value can be null, timestamps count microseconds.
 
-    Times of a day become numbers: Spark has a type for them which is switched off in versions that are supported.
+    Times of day become numbers: Spark's type for them is switched off in supported versions.
     """
     if pa.types.is_struct(kind):
         return pa.struct([_for_spark(field) for field in kind])
@@ -165,7 +165,7 @@ def _registry(place: str) -> SchemaRegistry:
 
 
 def _password() -> str:
-    """Asked for where a request is made, so that no pickle holds it. Raises `LocalError`."""
+    """Returns the password when a request needs it, so that no pickle holds it. Raises `LocalError`."""
     try:
         return os.environ[PASSWORD_VARIABLE]
     except KeyError:

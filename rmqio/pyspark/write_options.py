@@ -1,4 +1,4 @@
-"""Options of writing with the format `rocketmq`, from text to checked values."""
+"""Write options of the format `rocketmq`, from text to checked values."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _NAMES: Final = (
     *SECURITY_NAMES,
 )
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
-"""Spark hands its own options of a streaming query over with the sink's."""
+"""Spark passes its own options of a streaming query along with the sink's."""
 _GROUP: Final = "rmqio_producer"
 
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """All that a task which writes is told. Picklable."""
+    """All settings of a task that writes. Picklable."""
 
     topic: str | None
-    """Of all messages; None: each row says."""
+    """The topic of all messages; None: each row names its own."""
     factory: ClientFactory
     group: str
     options: WriteOptions
     outage_timeout_s: float
     drops_reserved: bool
-    """Whether reserved names among a row's properties are left out, or refused."""
+    """Whether properties with reserved names are dropped or refused."""
     streaming: bool
 
 
 def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
-    """Checks the options of a write. Raises `LocalError`, which says what is wrong with which option."""
+    """Checks the options of a write. Raises `LocalError`, which names the option and says what is wrong."""
     given = known(
         {name: value for name, value in options.items() if not (streaming and name.lower() in _OF_SPARK)},
         _NAMES,

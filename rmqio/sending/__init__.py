@@ -1,1 +1,1 @@
-"""Sending many messages: gathered in batches, routed to queues, sent, settled. Knows neither Beam nor Spark."""
+"""Sends many messages: batches them, routes them to queues, sends and settles them. Independent of Beam and Spark."""

@@ -1,4 +1,4 @@
-"""Messages on their way into batches: by topic, by the queue of their sharding key, or alone."""
+"""Groups messages into batches: by topic, by the queue of their sharding key, or alone."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rmqio.wire.batch import batchable
 
 
 class BatchAccumulator:
-    """Gathers messages in batches per topic and queue, and sends a batch when it is full.
+    """Groups messages into batches per topic and queue, and sends a batch when it is full.
 
     Order: messages with the same sharding key are sent in the order in which they are added, per topic. Messages
-    without a key have none.
+    without a key have no order.
 
-    Delivery: what was added is acknowledged, or settled as failed, when `finish` has returned. After an error was
-    raised nothing is in flight, what is gathered is lost, and all that was added since `begin` must come again.
+    Delivery: when `finish` has returned, all added messages are acknowledged or settled as failed. After an error
+    nothing is in flight, unsent messages are lost, and everything added since `begin` must be added again.
 
     Args:
       sender, routes: of one producer.
-      outcomes: told of messages that have no queue, since their topic is refused.
-      max_messages, max_bytes: of a batch. What is larger by itself is sent alone.
-      one_by_one: each message is sent alone, and waited for.
+      outcomes: notified of messages that have no queue because their topic is refused.
+      max_messages, max_bytes: limits of a batch. A larger message is sent alone.
+      one_by_one: whether each message is sent alone and awaited.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class BatchAccumulator:
         self._max_bytes = max_bytes
         self._one_by_one = one_by_one
         self.unkeyed: dict[str, Batch] = {}
-        """The batch of each topic that takes messages without a key; always this dict, for those who add by hand."""
+        """The batch per topic for messages without a key. Always this dict: some callers add messages directly."""
         self._keyed: dict[MessageQueue, Batch] = {}
         self._is_finished = True
-        """Whether the last bundle was: it may have failed since queues are no more."""
+        """Whether the last bundle finished: it may have failed because queues no longer exist."""
 
     def begin(self) -> None:
-        """Forget what was gathered and never sent, wait for what is in flight, and look whether queues are new."""
+        """Discard unsent messages, wait for those in flight, and check for changed queues."""
         self._sender.abandon()
         self.unkeyed.clear()
         self._keyed.clear()
@@ -60,7 +60,7 @@ class BatchAccumulator:
         self._is_finished = False
 
     def add(self, message: Message, topic: str, message_id: str | None, element: Any, origin: Any, size: int) -> None:
-        """Add a message that is for `topic`; `size` is its `estimated_size`. Raises as `BatchSender.send`."""
+        """Add a message for `topic`; `size` is its `estimated_size`. Raises as `BatchSender.send`."""
         if (
             message.sharding_key is not None
             or size > self._max_bytes
@@ -80,7 +80,7 @@ class BatchAccumulator:
         batch.add(message, message_id, element, origin, size)
 
     def finish(self) -> None:
-        """Send what is left and wait until everything is acknowledged. Raises as `BatchSender.send`."""
+        """Send the remaining messages and wait until all are acknowledged. Raises as `BatchSender.send`."""
         for batch in (*self.unkeyed.values(), *self._keyed.values()):
             self._sender.send(batch)
         self.unkeyed.clear()
@@ -89,7 +89,7 @@ class BatchAccumulator:
         self._is_finished = True
 
     def _queue(self, message: Message, topic: str, element: Any, origin: Any) -> MessageQueue | None:
-        """Where a message goes; None when its topic is refused, which is then settled."""
+        """Return the queue of a message; None when its topic is refused: the message is then settled."""
         try:
             if message.sharding_key is None:
                 return self._routes.next_queue(topic)
@@ -101,7 +101,7 @@ class BatchAccumulator:
     def _add_special(
         self, message: Message, topic: str, message_id: str | None, element: Any, origin: Any, size: int
     ) -> None:
-        """Add a message that has a key, or that no batch can take."""
+        """Add a message that has a key or does not fit into any batch."""
         fits = size <= self._max_bytes and batchable(message) and not self._one_by_one
         while True:
             queue = self._queue(message, topic, element, origin)
@@ -113,7 +113,7 @@ class BatchAccumulator:
                 batch = Batch(queue, keyed=keyed)
             elif not fits or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
                 self._flush(self._keyed.pop(queue))
-                continue  # the queues may be others now, and so the queue of this key
+                continue  # the queues may have changed, and with them the queue of this key
             break
         batch.add(message, message_id, element, origin, size)
         if fits:
@@ -125,7 +125,7 @@ class BatchAccumulator:
         self._sender.send(batch)
         topic = batch.queue.topic
         if self._routes.refresh(topic):
-            # Keys move to other queues: what went to the old ones must be stored first.
+            # Keys move to other queues: messages sent to the old ones must be stored first.
             for queue in [queue for queue in self._keyed if queue.topic == topic]:
                 self._sender.send(self._keyed.pop(queue))
             self._sender.drain()

@@ -1,4 +1,4 @@
-"""A batch: messages for one queue, on their way together."""
+"""A batch: messages for one queue, sent together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rmqio.model import Message, MessageQueue
 class Batch:
     """Messages for one queue, with the elements that they come from.
 
-    `ids` holds None for a message that has no stable id; `origins` is what `Outcomes` is told with the elements.
-    `keyed`: the queue follows from a sharding key.
+    `ids` holds None for a message without a stable id. `origins` is passed to `Outcomes` with the elements. `keyed`:
+    the queue follows from a sharding key.
     """
 
     __slots__ = ("elements", "ids", "keyed", "messages", "origins", "queue", "size")
@@ -26,10 +26,10 @@ class Batch:
         self.elements: list[Any] = []
         self.origins: list[Any] = []
         self.size = 0
-        """About how many bytes it takes on the wire."""
+        """Approximate number of bytes on the wire."""
 
     def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
-        """Add a message; whether it fits is the caller's business."""
+        """Add a message; the caller checks whether it fits."""
         self.messages.append(message)
         self.ids.append(message_id)
         self.elements.append(element)
@@ -37,12 +37,12 @@ class Batch:
         self.size += size
 
     def halves(self) -> tuple[Batch, Batch]:
-        """Two batches with the same messages in the same order."""
+        """Return two batches with the same messages in the same order."""
         count = len(self.messages)
         return self.parted([position < count // 2 for position in range(count)])
 
     def parted(self, is_first: Sequence[bool]) -> tuple[Batch, Batch]:
-        """Two batches with the same messages in the same order: those that are of the first, and the others."""
+        """Return two batches in the same order: the messages marked as first, and the others."""
         parts = (Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed))
         for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
             part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]

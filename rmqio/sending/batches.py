@@ -1,4 +1,4 @@
-"""Batches on their way: sent, awaited, or taken apart until only the guilty messages fail."""
+"""Batches in flight: sent, awaited, or split until only the faulty messages fail."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class _Flight(NamedTuple):
 
 
 class BatchSender:
-    """Sends batches and settles their outcome: results and refused messages go to `outcomes`, other errors are raised.
+    """Sends batches and settles them: results and refused messages go to `outcomes`; other errors are raised.
 
-    Retries are the producer's; unless a batch is ordered, it retries at another broker if there is one. After an error
-    was raised nothing is in flight any more, and the bundle must fail.
+    The producer retries; unless a batch is ordered, it retries at another broker if there is one. After an error
+    nothing is in flight, and the bundle must fail.
 
     Args:
-      max_in_flight: batches on their way at once; 1: each is awaited before `send` returns.
-      required_topics: topics that the whole write needs: that one is forbidden is raised, and not the messages' fault.
+      max_in_flight: maximum number of batches in flight; 1: each is awaited before `send` returns.
+      required_topics: topics that the whole write needs: if one is forbidden, the error is raised, no message blamed.
       ordered: a keyed batch stays on its queue, which has at most one batch in flight, and none after a failed one.
-      gate: keeps back what is in the sink already; then each batch is awaited, and has ids.
-      clock: seconds, monotonic.
+      gate: filters out messages that are already in the sink; then each batch is awaited and has ids.
+      clock: monotonic seconds.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BatchSender:
         self._flights: list[_Flight] = []
 
     def send(self, batch: Batch) -> None:
-        """Send a batch. Raises the first error of it, or of an earlier one, that sending again later may cure."""
+        """Send a batch. Raises the first error, of this or an earlier batch, that a later retry may resolve."""
         with self._abandoning():
             if self._gate is not None:
                 self._send_through(self._gate, batch)
@@ -79,9 +79,9 @@ class BatchSender:
                 self._flights.append(flight)
 
     def send_alone(self, batch: Batch) -> None:
-        """Send a message that no batch can take (delayed, or large) and wait. Raises as `send`.
+        """Send a message that cannot be batched (delayed, or large) and wait. Raises as `send`.
 
-        In an ordered queue, what was sent before it is awaited first.
+        In an ordered queue, earlier messages are awaited first.
         """
         with self._abandoning():
             if self._gate is not None:
@@ -93,16 +93,16 @@ class BatchSender:
             self._send_one(batch)
 
     def drain(self) -> None:
-        """Wait for everything that is in flight. Raises the first error."""
+        """Wait for everything in flight. Raises the first error."""
         with self._abandoning():
             while self._flights:
                 self._settle(self._flights.pop(0))
 
     def abandon(self) -> None:
-        """Wait for everything that is in flight, whatever comes of it: its bundle has failed and comes again.
+        """Wait for everything in flight, whatever the outcome: its bundle has failed and will be retried.
 
-        Waited for, so that the next try comes behind it; and a producer refuses an ordered queue while a failure
-        there has not been fetched.
+        It waits so that the retry is stored after these messages. Also, a producer refuses an ordered queue while it
+        has a failure that nobody has retrieved.
         """
         flights, self._flights = self._flights, []
         for flight in flights:
@@ -128,7 +128,7 @@ class BatchSender:
                 self._settle(flight)
 
     def _number(self, batch: Batch) -> None:
-        # Every message gets its id here, once: sent again in a smaller batch it keeps it.
+        # Each message gets its id once, here, and keeps it when it is sent again in a smaller batch.
         if not any(batch.ids):
             batch.ids = [*self._ids.take(len(batch.messages))]
         elif None in batch.ids:
@@ -140,7 +140,7 @@ class BatchSender:
             message = message.replace(topic=batch.queue.topic)
         started = self._clock()
         try:
-            # Without a key the producer chooses, so that a retry can go to another broker.
+            # Without a key the producer chooses the queue, so that a retry can use another broker.
             queue = batch.queue if batch.keyed or self._gate is not None else None
             result = self._producer.send(message, queue, message_id=batch.ids[0])
         except RmqioError as error:
@@ -149,14 +149,14 @@ class BatchSender:
             self._stored(batch, [result], started)
 
     def _submit(self, batch: Batch) -> _Flight | None:
-        """Start sending; None when that failed and has been settled."""
+        """Start sending; return None when that failed and has been settled."""
         started = self._clock()
         try:
             pending = self._producer.submit(
                 batch.messages,
                 batch.queue,
                 ordered=batch.keyed and self._ordered,
-                message_ids=batch.ids,  # type: ignore[arg-type]  # numbered before
+                message_ids=batch.ids,  # type: ignore[arg-type]  # assigned before
             )
         except RmqioError as error:
             self._recover(batch, error)
@@ -164,7 +164,7 @@ class BatchSender:
         return _Flight(batch, pending, started)
 
     def _settle_done(self) -> None:
-        # An error of an earlier batch must stop us before more is sent behind it.
+        # An error of an earlier batch must stop us before more is sent after it.
         self._settle_all([flight for flight in self._flights if flight.pending.is_done])
 
     def _await_queue(self, queue: MessageQueue) -> None:
@@ -189,9 +189,9 @@ class BatchSender:
         self._outcomes.sent(batch.origins, batch.messages, results, self._clock() - started)
 
     def _recover(self, batch: Batch, error: RmqioError) -> None:
-        """Settle a failed batch, or raise the error when only another try of the whole bundle can help."""
+        """Settle a failed batch, or raise the error when only a retry of the whole bundle can help."""
         if isinstance(error, LocalError):
-            # A closed producer raises it too, and here again. Taken for the messages' fault, that would drop them all.
+            # A closed producer also raises it, and does so here again. Blamed on the messages, it would drop them all.
             self._producer.queues(batch.queue.topic)
         if refuses_message(error):
             if len(batch.messages) > 1:
@@ -201,7 +201,7 @@ class BatchSender:
                         self._settle(flight)
                 return
         elif not refuses_topic(error) or batch.queue.topic in self._required_topics:
-            # TopicNotExist too: the topic had queues, and while its brokers are down a name server says the same.
+            # Also TopicNotExist: the topic had queues, and name servers report the same while its brokers are down.
             raise error
         for element, origin, message in zip(batch.elements, batch.origins, batch.messages, strict=True):
             self._outcomes.failed(element, origin, message, batch.queue.topic, error)

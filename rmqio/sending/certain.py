@@ -1,4 +1,4 @@
-"""`CertainProducer`: a send whose outcome is not known is looked up in its queue before anything is sent again."""
+"""`CertainProducer`: looks up a send with an unknown outcome in its queue before sending anything again."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ T = TypeVar("T")
 
 
 class Lookup(Protocol):
-    """Finds out what is stored."""
+    """Finds out which messages are stored."""
 
     def floor(self, queue: MessageQueue) -> int:
-        """An offset before which nothing lies that is sent from now on."""
+        """Return an offset at or before all messages that are sent from now on."""
         ...
 
     def find(self, queue: MessageQueue, begin: int, ids: Sequence[str]) -> Mapping[str, int]:
-        """The offsets of those ids that are stored from `begin` on. Raises while the queue's broker does not answer."""
+        """Return the offsets of the ids stored from `begin` on. Raises while the queue's broker does not answer."""
         ...
 
 
 class CertainProducer:
-    """Sends, and tries again, without storing anything twice; of one thread.
+    """Sends and retries without storing anything twice. Belongs to one thread.
 
-    Delivery: exactly once. After a try without an answer its broker is waited for, and its queue read for the ids of
-    the messages; only what is not there is sent again, and no other broker is given it before. When the broker does not
-    come back within `outage_timeout_s` the last error is raised, and the outcome stays unknown.
+    Delivery: exactly once. After a try without an answer it waits for that broker and reads the queue for the messages'
+    ids. Only missing messages are sent again, and no other broker gets them before that. When the broker does not
+    return within `outage_timeout_s`, the last error is raised, and the outcome stays unknown.
 
     Args:
-      producer: makes single tries: it must not repeat a send by itself. Closed by its owner.
-      lookup: knows the queues.
-      max_retries: of sends that a broker has refused for now, e.g. because it is busy.
-      outage_timeout_s: seconds since the first failure in a row after which an error is raised.
-      awaits_topic: whether a topic that does not exist may only be away (a name server does not know the difference).
-      clock, sleep: seconds, monotonic.
+      producer: makes single tries: it must not repeat a send by itself. Its owner closes it.
+      lookup: reads the queues.
+      max_retries: for sends that a broker has refused temporarily, e.g. because it is busy.
+      outage_timeout_s: seconds since the first of consecutive failures after which an error is raised.
+      awaits_topic: whether a missing topic may merely be unavailable (a name server cannot tell the difference).
+      clock, sleep: seconds; the clock is monotonic.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CertainProducer:
         self._found: set[str] = set()
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """As `interfaces.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
+        """As `interfaces.Producer`. Waits only at the first request for a topic: later, callers know its queues."""
         if topic in self._found:
             return self._producer.queues(topic)
         queues = self._patiently(lambda: self._producer.queues(topic), self._clock() + self._timeout_s, topic)
@@ -82,9 +82,9 @@ class CertainProducer:
         return queues
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """As `interfaces.Producer`; an id must be given, and a queue."""
+        """As `interfaces.Producer`; requires an id and a queue."""
         if queue is None or message_id is None:
-            raise LocalError("a CertainProducer sends to a given queue, with a given id")
+            raise LocalError("a CertainProducer requires a queue and a message id")
 
         def attempt(some: Sequence[Message], to: MessageQueue, ids: Sequence[str]) -> list[SendResult]:
             return [self._producer.send(some[0], to, message_id=ids[0])]
@@ -99,9 +99,9 @@ class CertainProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """As `interfaces.Producer`; ids must be given, and a queue."""
+        """As `interfaces.Producer`; requires ids and a queue."""
         if queue is None:
-            raise LocalError("a CertainProducer sends to a given queue, with given ids")
+            raise LocalError("a CertainProducer requires a queue and message ids")
         return self.submit(messages, queue, ordered=True, message_ids=message_ids).result()
 
     def submit(
@@ -112,9 +112,9 @@ class CertainProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """As `interfaces.Producer`, but that it waits: the outcome is known when it returns. Ids must be given."""
+        """As `interfaces.Producer`, but it waits: the outcome is known when it returns. Requires ids."""
         if message_ids is None:
-            raise LocalError("a CertainProducer sends with given ids")
+            raise LocalError("a CertainProducer requires message ids")
 
         def attempt(some: Sequence[Message], to: MessageQueue, ids: Sequence[str]) -> list[SendResult]:
             return self._producer.submit(some, to, ordered=True, message_ids=ids).result()
@@ -125,7 +125,7 @@ class CertainProducer:
             return _Settled(error)
 
     def close(self) -> None:
-        """Nothing: the producer belongs to somebody else."""
+        """Do nothing: somebody else owns the producer."""
 
     def _send(
         self,
@@ -142,7 +142,7 @@ class CertainProducer:
         deadline: float | None = None
         while left:
             some, names = [messages[i] for i in left], [ids[i] for i in left]
-            # Before the try: what others store meanwhile may lie behind ours
+            # Before the try: messages that others store meanwhile can lie after ours.
             until = self._clock() + self._timeout_s if deadline is None else deadline
             floor = self._patiently(partial(self._lookup.floor, queue), until)
             try:
@@ -154,7 +154,7 @@ class CertainProducer:
                     raise
                 deadline = self._clock() + self._timeout_s if deadline is None else deadline
                 if is_unknown:
-                    _LOGGER.warning("%s: it is not known whether %d messages are stored: %s", queue, len(some), error)
+                    _LOGGER.warning("%s: unknown whether %d messages are stored: %s", queue, len(some), error)
                     found = self._patiently(partial(self._lookup.find, queue, floor, names), deadline)
                     done.update((name, SendResult(queue, found[name], name, "")) for name in names if name in found)
                     left = [i for i in left if ids[i] not in found]
@@ -170,11 +170,11 @@ class CertainProducer:
         return [done[name] for name in ids]
 
     def _elsewhere(self, queue: MessageQueue) -> MessageQueue:
-        """Another broker's queue, if there is one."""
+        """Return another broker's queue, if there is one."""
         try:
             others = [each for each in self._producer.queues(queue.topic) if each.broker != queue.broker]
         except RmqioError:
-            return queue  # the next try says so
+            return queue  # the next try reports it
         return others[queue.queue_id % len(others)] if others else queue
 
     def _patiently(self, attempt: Callable[[], T], deadline: float, topic: str | None = None) -> T:
@@ -186,7 +186,7 @@ class CertainProducer:
                 is_final = isinstance(error, LocalError) or missing or not (error.retriable or error.stale_route)
                 if is_final or self._clock() >= deadline:
                     raise
-                _LOGGER.info("looks again in %.1f s: %s", _PAUSE_S, error)
+                _LOGGER.info("looking up stored messages again in %.1f s: %s", _PAUSE_S, error)
                 self._sleep(_PAUSE_S)
 
 
@@ -205,5 +205,5 @@ class _Settled:
 
 
 def _is_unknown(error: RmqioError) -> bool:
-    """Whether what was sent may be stored, or may be yet."""
+    """Return whether the messages may already be stored, or may still be."""
     return isinstance(error, (TransportError, WireError, BrokerSystemError)) and not isinstance(error, BrokerSilent)

@@ -1,4 +1,4 @@
-"""The interface between sending and whoever knows what is in the sink already."""
+"""The interface between sending and the code that knows what is already in the sink."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Gate(Protocol):
-    """Every batch goes through it on its way out."""
+    """Every batch passes it before it is sent."""
 
     def sending(self, topic: str) -> AbstractContextManager[None]:
-        """Around all that is done to send a batch: nobody who looks what is there meets it half way."""
+        """Wrap everything done to send a batch, so that nobody looks into the sink in between."""
         ...
 
     def take_out(self, batch: Batch) -> Batch:
-        """The batch without the messages that are there; their outcome is settled."""
+        """Return the batch without messages that are already stored; their outcome is settled."""
         ...
 
     def stored(self, results: Sequence[SendResult]) -> None:
-        """A batch was stored."""
+        """Note that a batch was stored."""
         ...

@@ -1,4 +1,4 @@
-"""The interface between sending and whoever wants to know what came of it."""
+"""The interface between sending and the code that handles the outcome."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rmqio.model import Message, SendResult
 
 
 class Outcomes(Protocol):
-    """Told what became of messages. `element` and `origin` are what was given with a message; nothing looks at them.
+    """Receives the outcome of messages. `element` and `origin` are passed through from the message unchanged.
 
-    What it raises is raised by the call that settles the message, when nothing is in flight any more.
+    An error that it raises is raised by the call that settles the message, once nothing is in flight.
     """
 
     def sent(

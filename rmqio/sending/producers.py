@@ -1,4 +1,4 @@
-"""Producers shared by all writers of a process: one per factory and group, closed when the last writer is gone."""
+"""Producers shared by all writers of a process: one per factory and group, closed when the last writer is released."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Shared:
         self.producer = producer
         self.users = 0
         self.seen = (0, 0)
-        """What of its statistics is counted."""
+        """The part of its statistics already counted."""
 
     def count(self, untaken: list[int]) -> None:
-        """Add what is new in the producer's statistics; under the lock, so that of several writers one counts it."""
+        """Add the producer's new statistics. Called with the lock held, so that only one writer counts them."""
         statistics: SendStatistics | None = getattr(self.producer, "statistics", None)
         if statistics is None:
             return
@@ -44,7 +44,7 @@ _untaken: dict[_Key, list[int]] = {}
 
 
 class ProducerLease:
-    """One writer's claim on the shared producer. Made where it is used; neither forked nor pickled."""
+    """One writer's claim on the shared producer. Created where it is used; neither forked nor pickled."""
 
     def __init__(self, factory: ClientFactory, group: str) -> None:
         self._key = (factory, group)
@@ -65,7 +65,7 @@ class ProducerLease:
         return self._shared is not None and self._pid == os.getpid()
 
     def take_statistics(self) -> tuple[int, int]:
-        """Retries and unknown outcomes of the shared producer that no writer has taken yet."""
+        """Return the retries and unknown outcomes of the shared producer that no writer has taken yet."""
         assert self._shared is not None  # not released
         with _lock:
             untaken = _untaken.setdefault(self._key, [0, 0])
@@ -75,13 +75,13 @@ class ProducerLease:
         return retries, unknown_outcomes
 
     def note_statistics(self) -> None:
-        """Tell the process's recorder of them now, and leave them to be taken: a bundle may fail for long."""
+        """Report them to the process's recorder now and leave them to be taken: a bundle can keep failing for long."""
         if self._shared is not None:
             with _lock:
                 self._shared.count(_untaken.setdefault(self._key, [0, 0]))
 
     def release(self) -> None:
-        """Give it back; the last one closes the producer, which awaits what is in flight. Idempotent."""
+        """Release the claim; the last one closes the producer, which awaits messages in flight. Idempotent."""
         shared, self._shared = self._shared, None
         if shared is None or self._pid != os.getpid():
             return
@@ -99,7 +99,7 @@ class ProducerLease:
 
 
 def _forget_after_fork() -> None:
-    # The parent's connections, and a lock that one of its threads may hold, are not ours to touch.
+    # The connections belong to the parent, and one of its threads may hold the lock: do not touch either.
     global _lock
     _lock = threading.Lock()
     _producers.clear()

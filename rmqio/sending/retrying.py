@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class RetryingProducer:
-    """Tries again what a broker that is away, or busy, has failed; of one thread.
+    """Retries sends that failed because a broker is unavailable or busy. Belongs to one thread.
 
-    Delivery: at least once, as its producer. A message that is sent again keeps its id. With `ordered`, what failed is
-    sent again before anything that follows it in its queue.
+    Delivery: at least once, as its producer. A message keeps its id when it is sent again. With `ordered`, failed
+    messages are sent again before any later message of their queue.
 
     Args:
-      producer: makes the tries, each with its own retries. Closed by its owner.
-      outage_timeout_s: seconds since the first failure in a row after which an error is raised.
-      awaits_topic: whether a topic that does not exist may only be away (a name server does not know the difference).
-      clock, sleep: seconds, monotonic.
+      producer: makes the tries, each with its own retries. Its owner closes it.
+      outage_timeout_s: seconds since the first of consecutive failures after which an error is raised.
+      awaits_topic: whether a missing topic may merely be unavailable (a name server cannot tell the difference).
+      clock, sleep: seconds; the clock is monotonic.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RetryingProducer:
         self._failing_since: float | None = None
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """As `interfaces.Producer`. Waits only when it is asked for a topic first: later, who asks knows the queues."""
+        """As `interfaces.Producer`. Waits only at the first request for a topic: later, callers know its queues."""
         if topic in self._found:
             return self._producer.queues(topic)
         queues = self._patiently(lambda: self._producer.queues(topic), topic=topic)
@@ -55,7 +55,7 @@ class RetryingProducer:
         return queues
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
-        """As `interfaces.Producer`. Give an id: without one, each try has its own."""
+        """As `interfaces.Producer`. Pass an id: without one, each try has a different id."""
         return self._patiently(lambda: self._producer.send(message, queue, message_id=message_id))
 
     def send_batch(
@@ -76,7 +76,7 @@ class RetryingProducer:
         ordered: bool = False,
         message_ids: Sequence[str] | None = None,
     ) -> PendingSend:
-        """As `interfaces.Producer`, but that waiting, and trying again, is done by `result`; ids as for `send`."""
+        """As `interfaces.Producer`, but `result` waits and retries; ids as for `send`."""
 
         def submit() -> PendingSend:
             return self._producer.submit(messages, queue, ordered=ordered, message_ids=message_ids)
@@ -84,10 +84,10 @@ class RetryingProducer:
         return _PatientSend(self, self._patiently(submit, proves=False), submit)
 
     def close(self) -> None:
-        """Nothing: the producer belongs to somebody else."""
+        """Do nothing: somebody else owns the producer."""
 
     def settle(self, first: PendingSend, again: Callable[[], PendingSend]) -> list[SendResult]:
-        """The result of a send, made again until there is one. Raises the last error."""
+        """Return the result of a send, repeating it until it succeeds. Raises the last error."""
         tries = [first]
 
         def result() -> list[SendResult]:
@@ -96,7 +96,7 @@ class RetryingProducer:
         return self._patiently(result)
 
     def _patiently(self, attempt: Callable[[], T], *, topic: str | None = None, proves: bool = True) -> T:
-        """The result of an attempt. `proves`: whether that means that the outage is over."""
+        """Return the result of an attempt. `proves`: whether success means that the outage is over."""
         while True:
             try:
                 result = attempt()
@@ -107,10 +107,10 @@ class RetryingProducer:
                 now = self._clock()
                 if self._failing_since is None:
                     self._failing_since = now
-                # What else was in flight does not get a time of its own: its first failure is its last
+                # Other sends in flight get no time of their own: their first failure is their last.
                 if now - self._failing_since >= self._timeout_s:
                     raise
-                _LOGGER.warning("tries again in %.0f s: %s", _PAUSE_S, error)
+                _LOGGER.warning("retrying in %.0f s: %s", _PAUSE_S, error)
                 self._sleep(_PAUSE_S)
             else:
                 if proves:
@@ -119,7 +119,7 @@ class RetryingProducer:
 
 
 class _PatientSend:
-    """A batch that is on its way, or will be again."""
+    """A batch in flight, or waiting to be sent again."""
 
     def __init__(self, producer: RetryingProducer, pending: PendingSend, again: Callable[[], PendingSend]) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""Which queue comes next for a topic, or for a sharding key, and how long that knowledge is good."""
+"""Chooses the next queue of a topic or the queue of a sharding key, and decides how long that knowledge is valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqio.model import MessageQueue
 from rmqio.wire.properties import validate_topic
 
 _MISSING_TOPIC_MS: Final = 1_000
-"""A missing topic is not asked for again within this time: each of its messages would cost a look-up."""
+"""A missing topic is not looked up again within this time: otherwise each of its messages would cost a look-up."""
 _MAX_KEYS: Final = 10_000
 
 
@@ -35,12 +35,12 @@ class WriteRoutes:
     """The writable queues of the topics that one writer has seen.
 
     Args:
-      producer: asked for queues.
-      known_topics: those that exist for all that this process has seen, of any writer; added to. While all brokers of a
-        topic are down, a name server says that it does not exist.
-      required_topics: those that the whole write needs.
-      refresh_ms: how old a list may get.
-      clock: seconds, monotonic.
+      producer: queried for queues.
+      known_topics: topics that any writer of this process has seen and that therefore exist; added to. While all
+        brokers of a topic are down, a name server reports that it does not exist.
+      required_topics: topics that the whole write needs.
+      refresh_ms: maximum age of a list of queues.
+      clock: monotonic seconds.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class WriteRoutes:
         self._missing: dict[str, tuple[float, RmqioError]] = {}
 
     def next_queue(self, topic: str) -> MessageQueue:
-        """The queue for the next batch of messages without a key: in turn, another broker's if there is one.
+        """Return the queue for the next batch without a key: in turn, on another broker if there is one.
 
-        Raises `LocalError` for an illegal topic, `TopicNotExist` for one that only some elements name and that nobody
-        here has ever seen, and `TransportError` when no queue of the topic can be written to at the moment.
+        Raises `LocalError` for an illegal topic, `TopicNotExist` for a topic that only some elements name and that
+        nobody in this process has seen, and `TransportError` when no queue of the topic is currently writable.
         """
         route = self._routes.get(topic) or self._look_up(topic)
         route.turn += 1
         return route.turns[route.turn % len(route.turns)]
 
     def queue_for_key(self, topic: str, key: str) -> MessageQueue:
-        """The queue of a sharding key, by the rule of Java's producers. Raises as `next_queue`."""
+        """Return the queue of a sharding key, by the rule of Java's producers. Raises as `next_queue`."""
         route = self._routes.get(topic) or self._look_up(topic)
         queue = route.keys.get(key)
         if queue is None:
@@ -81,7 +81,7 @@ class WriteRoutes:
         return queue
 
     def refresh(self, topic: str, *, now: bool = False) -> bool:
-        """Ask again when it is time, or now; whether the queues have changed. After an error, keeps what is known."""
+        """Query again when due, or now; return whether the queues have changed. After an error, keeps the old ones."""
         route = self._routes.get(topic)
         if route is None or not (now or self._clock() - route.refreshed_at >= self._refresh_s):
             return False
@@ -96,7 +96,7 @@ class WriteRoutes:
         return True
 
     def refresh_all(self, *, now: bool = False) -> None:
-        """`refresh` for every topic."""
+        """Call `refresh` for every topic."""
         for topic in self._routes:
             self.refresh(topic, now=now)
 
@@ -115,11 +115,11 @@ class WriteRoutes:
             self._missing[topic] = (now, reported)
             raise reported from error
         except LocalError as error:
-            # Not the topic's fault, its name is legal: the producer is closed. Must not look like a message's fault.
-            raise TransportError(f"the producer gives no queues of topic {topic!r}: {error}") from error
+            # The topic's name is legal, so the producer is closed. This must not look like a message's fault.
+            raise TransportError(f"the producer returned no queues of topic {topic!r}: {error}") from error
         self._missing.pop(topic, None)
         if not queues:
-            raise TransportError(f"topic {topic!r} has no queue that can be written to: no master, or not permitted")
+            raise TransportError(f"topic {topic!r} has no writable queue: no known master, or writes are not permitted")
         self._known_topics.add(topic)
         route = self._routes[topic] = _Route(queues, now)
         return route

@@ -1,4 +1,4 @@
-"""The unique ids that are stored in ranges of queues."""
+"""The unique ids of the messages stored in ranges of queues."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def stored_ids(
     silence_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[MessageQueue, list[tuple[int, str]]]]:
-    """Offset and id of each message in [begin, end) of each queue, as they are read; in order by queue.
+    """Yield the offset and id of each message in [begin, end) of each queue, as they are read; in order per queue.
 
-    What retention has deleted is left out, with a warning, and so are messages that do not decode. Raises
-    `RequestTimeout` when no queue gives anything for `silence_s`, and what a reader raises.
+    Messages deleted by retention are skipped with a warning, and so are messages that do not decode. Raises
+    `RequestTimeout` when no queue returns anything for `silence_s`, and the errors of a reader.
     """
     readers = {
         client.open_reader(queue, begin, message_filter=_ALL): end
@@ -41,7 +41,7 @@ def stored_ids(
                     fetched = reader.poll()
                 except OffsetOutOfRange as error:
                     if error.wanted < error.minimum:
-                        text = "%s: %d messages from offset %d on were deleted, and cannot be looked for"
+                        text = "%s: %d messages from offset %d on were deleted and cannot be looked up"
                         _LOGGER.warning(text, reader.queue, min(error.minimum, end) - error.wanted, error.wanted)
                     reader.seek(min(max(error.minimum, 0), end) if error.wanted < error.minimum else end)
                     fetched = None
@@ -60,7 +60,7 @@ def stored_ids(
                     del readers[reader]
             if clock() - heard > silence_s:
                 behind = ", ".join(str(reader.queue) for reader in readers)
-                raise RequestTimeout(f"looking back, nothing came for {silence_s:.0f} s of {behind}")
+                raise RequestTimeout(f"looking up messages: received nothing for {silence_s:.0f} s from {behind}")
     finally:
         for reader in readers:
             reader.close()

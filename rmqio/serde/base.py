@@ -1,8 +1,8 @@
-"""The contract of deserializers and serializers, and the helpers that the ones here share.
+"""The contract of deserializers and serializers, and helpers that the ones in this package share.
 
-Either is a callable with its configuration parsed once in the constructor: picklable, equal by value, without state
-between calls. A failure is a `SerdeError` that says what is wrong and where, and never quotes the body: the error
-output may go to a log.
+Both are callables whose constructor parses their configuration once. They are picklable, equal by value, and keep no
+state between calls. A failure is a `SerdeError` that says what is wrong and where. It never quotes the body, because
+the error output can go to a log.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Deserializer(Protocol[T_co]):
-    """Makes an element of a record, for `ReadFromRocketMQ`. Sees the whole record: keys, tags and properties too."""
+    """Converts a record to an element, for `ReadFromRocketMQ`. It gets the whole record, with keys, tags and so on."""
 
     @property
     def output_type(self) -> Any:
-        """What it makes, as a type hint for Beam."""
+        """The type of the elements, as a type hint for Beam."""
         ...
 
     def __call__(self, record: Record) -> T_co:
-        """The element. Raises `SerdeError`, upon which the record goes to the error output."""
+        """Returns the element. If it raises `SerdeError`, the record goes to the error output."""
         ...
 
 
 class Serializer(Protocol[E_contra]):
-    """Makes a message of an element, for `WriteToRocketMQ`."""
+    """Converts an element to a message, for `WriteToRocketMQ`."""
 
     def __call__(self, element: E_contra) -> Message:
-        """The message, without a topic unless the serializer chooses one.
+        """Returns the message, without a topic unless the serializer chooses one.
 
-        Raises `SerdeError`, upon which the element goes to the output `failed`.
+        If it raises `SerdeError`, the element goes to the output `failed`.
         """
         ...
 
 
 def output_type_of(deserializer: Callable[[Record], object]) -> Any:
-    """The type hint of what a deserializer makes; `Any` for a plain callable that does not say."""
+    """The type hint of a deserializer's results; `Any` for a plain callable without one."""
     return getattr(deserializer, "output_type", Any)
 
 
 @dataclass(frozen=True, slots=True)
 class BodyDeserializer(Generic[T]):
-    """Adapts a function of the body alone, `bytes -> T`. Whatever it raises becomes a `SerdeError` with that cause.
+    """Adapts a function of the body, `bytes -> T`. An exception of it becomes a `SerdeError` with that cause.
 
     Args:
-      function: must be picklable (at module level), as everything that Beam ships to a worker.
-      output_type: the type hint of what it returns.
+      function: must be picklable (at module level), like everything that Beam sends to a worker.
+      output_type: the type hint of its results.
     """
 
     function: Callable[[bytes], T]
@@ -72,7 +72,7 @@ class BodyDeserializer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class BodySerializer(Generic[E]):
-    """Adapts a function to the body alone, `element -> bytes`. Whatever it raises becomes a `SerdeError`."""
+    """Adapts a function that returns the body, `element -> bytes`. An exception of it becomes a `SerdeError`."""
 
     function: Callable[[E], bytes]
 
@@ -91,31 +91,31 @@ def _name(function: object) -> str:
 
 
 def undecodable(record: Record, why: str) -> SerdeError:
-    """The error for a record: its coordinates, size and the reason, not its content."""
+    """The error for a record: its coordinates and size, and the reason, but not its content."""
     return SerdeError(
         f"{record.queue}, offset {record.queue_offset}: body of {len(record.body)} bytes does not deserialize: {why}"
     )
 
 
 def unencodable(element: object, why: str) -> SerdeError:
-    """The error for an element: its type and the reason, not its content."""
+    """The error for an element: its type and the reason, but not its content."""
     return SerdeError(f"element of type {type(element).__qualname__} does not serialize: {why}")
 
 
 def message_of(element: object, body: object, *, keys: Sequence[str] = (), tags: str | None = None) -> Message:
-    """A message of a serialized element. An empty body is refused: the broker answers it with an internal error."""
+    """The message for a serialized element. An empty body is refused: the broker answers it with an internal error."""
     if not isinstance(body, bytes):
         raise unencodable(element, f"the body is of type {type(body).__qualname__}, not bytes")
     if not body:
-        raise unencodable(element, "the body is empty, and RocketMQ takes no message without one")
+        raise unencodable(element, "the body is empty, and RocketMQ accepts no message without a body")
     return Message(body, keys=tuple(keys), tags=tags)
 
 
 def field_text(element: object, field: str, value: object) -> str:
     """The value of a field as text. Raises `SerdeError` unless it is text or a whole number.
 
-    Other types are refused because languages disagree on their text (`True` or `true`, `1e-05` or `1.0E-5`), so that
-    the consumer of a key would not find it again.
+    Other types are refused because languages write them differently (`True` or `true`, `1e-05` or `1.0E-5`), so that a
+    consumer would not find the key.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise unencodable(element, f"field {field!r} is of type {type(value).__qualname__}, not text or a whole number")
@@ -131,7 +131,7 @@ def field_text(element: object, field: str, value: object) -> str:
 
 
 def key_text(element: object, field: str, value: object) -> str:
-    """As `field_text`, for a key or a tag: without the characters that separate properties."""
+    """`field_text` for a key or a tag: refuses the characters that separate properties."""
     text = field_text(element, field, value)
     if "\x01" in text or "\x02" in text:
         raise unencodable(element, f"field {field!r} holds a separator of RocketMQ's properties (code 1 or 2)")

@@ -1,4 +1,4 @@
-"""Keys and tags of messages from the fields of an element."""
+"""Keys and tags of messages, taken from the fields of an element."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from rmqio.serde.base import key_text, unencodable
 
 
 def names_of_keys(given: Sequence[str]) -> tuple[str, ...]:
-    """Raises `LocalError` for one name, which as a sequence would be its letters."""
+    """The names as a tuple. Raises `LocalError` for a single text, whose letters would be the names."""
     if isinstance(given, str):
         raise LocalError(f"key_fields is {given!r}; it must be several names: ({given!r},)")
     return tuple(given)
 
 
 def keys_of(element: object, fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """The keys of a message. Raises `SerdeError`: a field is missing, or no key can be made of it."""
+    """The keys of a message. Raises `SerdeError` if a field is missing, or cannot become a key."""
     keys = []
     for name in names:
         if fields.get(name) is None:
-            raise unencodable(element, f"field {name!r}, which is to be a key, is missing")
+            raise unencodable(element, f"field {name!r}, which is a key, is missing")
         text = key_text(element, name, fields[name])
         if text.split() != [text]:
-            raise unencodable(element, f"field {name!r} is empty or holds white space, which separates keys")
+            raise unencodable(element, f"field {name!r} is empty or contains white space, which separates keys")
         keys.append(text)
     return keys
 
 
 def tag_of(element: object, fields: Mapping[str, Any], name: str | None) -> str | None:
-    """The tag of a message; None where the field is missing. Raises `SerdeError`: no tag can be made of it."""
+    """The tag of a message; None if the field is missing. Raises `SerdeError` if the field cannot become a tag."""
     if name is None or fields.get(name) is None:
         return None
-    # An empty tag is no tag: the broker drops it.
+    # An empty tag means no tag: the broker drops it.
     return key_text(element, name, fields[name]) or None

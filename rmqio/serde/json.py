@@ -1,6 +1,6 @@
-"""Bodies as JSON (RFC 8259): UTF-8, and no NaN or infinity on either side, which other languages' parsers refuse.
+"""Bodies as JSON (RFC 8259): UTF-8, without NaN and infinity on either side, which other languages' parsers refuse.
 
-Inside this package `import json` is the standard library's: imports are absolute.
+In this package, `import json` imports the standard library's module: imports are absolute.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ def _finite(text: str) -> float:
     return value
 
 
-# One for all: it has no configuration, and the C scanner inside does not pickle.
+# Shared by all: it has no configuration, and its C scanner cannot be pickled.
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonDeserializer:
-    """The body as JSON: dict, list, str, int, float, bool or None.
+    """Parses the body as JSON: dict, list, str, int, float, bool or None.
 
-    Of repeated names in an object the last one counts, as in most parsers.
+    If an object repeats a name, the last value counts, as in most parsers.
 
     Args:
-      output_type: the type hint for Beam, where more is known than `Any`. Not checked against the values.
-      schema: a JSON Schema that bodies must fit: a dict, JSON text, or the path of a `.json` file. `$schema` says the
-        draft, 2020-12 where it is missing; `format` is not asserted, and no `$ref` is fetched (`JsonSchema` of
-        `rmqio.serde.json_schema` has the rest). Needs `pip install 'rmqio[json-schema]'`.
+      output_type: the type hint for Beam, if it is more specific than `Any`. Values are not checked against it.
+      schema: a JSON Schema that bodies must fit: a dict, JSON text, or the path of a `.json` file. `$schema` specifies
+        the draft (2020-12 if it is missing); `format` is not asserted, and no `$ref` is fetched (see `JsonSchema` in
+        `rmqio.serde.json_schema`). Needs `pip install 'rmqio[json-schema]'`.
 
-    Raises `LocalError`: the schema is no JSON Schema, or its library is not installed.
+    Raises `LocalError` if the schema is not a JSON Schema, or its library is not installed.
 
-    A call raises `SerdeError` for what is not UTF-8 or not JSON, NaN and Infinity included, for a number that fits no
-    double, a whole number of more than 4,300 digits (Python's limit) and nesting deeper than Python's recursion limit;
-    with a schema also for what does not fit it, by the JSON Pointers of the value and of the keyword.
+    A call raises `SerdeError` for a body that is not UTF-8 or not JSON (including NaN and Infinity), for a number that
+    does not fit a double, a whole number of more than 4,300 digits (Python's limit), and nesting deeper than Python's
+    recursion limit. With a schema, it also raises it for a body that does not fit, with the JSON Pointers of the value
+    and of the keyword.
     """
 
     output_type: Any = Any
@@ -62,7 +63,7 @@ class JsonDeserializer:
 
     def __call__(self, record: Record) -> Any:
         try:
-            # Not json.loads(bytes): that guesses UTF-16 and lets surrogates pass.
+            # Not json.loads(bytes): it guesses UTF-16 and accepts surrogates.
             text = record.body.decode()
             value = _DECODER.decode(text)
         except UnicodeDecodeError as error:
@@ -80,20 +81,21 @@ class JsonDeserializer:
 
 @dataclass(frozen=True, slots=True)
 class JsonSerializer:
-    """An element as JSON: compact, UTF-8, characters unescaped.
+    """Writes an element as JSON: compact, UTF-8, with unescaped characters.
 
     Args:
-      deterministic: names of objects in sorted order, so that equal elements make equal bodies.
-      key_fields: fields of the element (a dict) whose values become the message's keys, by which brokers and tools
-        find it. Text without white space, or whole numbers; a missing field or None is refused.
-      tag_field: the field that becomes the tag; without a tag where it is missing or None.
-      schema: a JSON Schema, as of `JsonDeserializer`. What is checked is what is sent, so that a tuple is an array.
+      deterministic: sort the names in objects, so that equal elements have equal bodies.
+      key_fields: fields of the element (a dict) whose values become the message's keys, by which brokers and tools find
+        it. The values are text without white space, or whole numbers; a missing field or None is refused.
+      tag_field: the field that becomes the tag; if it is missing or None, the message has no tag.
+      schema: a JSON Schema, as in `JsonDeserializer`. It is checked against the JSON that is sent, so a tuple is an
+        array.
 
-    Raises `LocalError`: the schema is no JSON Schema, or its library is not installed.
+    Raises `LocalError` if the schema is not a JSON Schema, or its library is not installed.
 
-    A call raises `SerdeError` for types that JSON has not, NaN and infinity, circular references, lone surrogates,
-    nesting deeper than Python's recursion limit, and what does not fit the schema. Tuples become arrays, and names that
-    are numbers, booleans or None become text, as in the standard library.
+    A call raises `SerdeError` for types that JSON does not have, NaN and infinity, circular references, lone
+    surrogates, nesting deeper than Python's recursion limit, and elements that do not fit the schema. Tuples become
+    arrays, and names that are numbers, booleans or None become text, as in the standard library.
     """
 
     deterministic: bool = False
@@ -141,9 +143,9 @@ def _compiled(schema: SchemaSource | None) -> JsonSchema | None:
 
 
 def _reason(error: Exception) -> str:
-    # Later versions of Python put the value into the text; a value is content, so only what is known is said.
+    # Later versions of Python quote the value in the text. A value is content, so the text is not used.
     if isinstance(error, TypeError):
-        return "a value or a name in it is of a type that JSON has not, or names of mixed types cannot be sorted"
+        return "a value or a name in it is of a type that JSON does not have, or names of mixed types cannot be sorted"
     if "ircular" in str(error):
         return "it contains itself"
     return "NaN, infinity or a whole number of too many digits is not JSON"

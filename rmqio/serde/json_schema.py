@@ -1,6 +1,6 @@
-"""JSON Schemas, on jsonschema-rs: `pip install 'rmqio[json-schema]'`. The library is imported when a schema is made.
+"""JSON Schemas, with jsonschema-rs: `pip install 'rmqio[json-schema]'`. A schema imports the library when it is built.
 
-What a value breaks is told by places, never by content: error outputs end up in logs.
+Violations are reported by place, never by content, because error outputs end up in logs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 
 _ENDING: Final = ".json"
-# The library recurses on the machine's stack without a limit of its own: 30,000 levels take the process down.
+# The library recurses on the C stack without its own limit: 30,000 levels crash the process.
 MAX_DEPTH: Final = 1_000
 _LONGEST: Final = 200
 
 
 class JsonSchema:
-    """One JSON Schema, checked and compiled. Equal by its text with names sorted, which is what pickles hold.
+    """One JSON Schema, checked and compiled. Schemas are equal by their text with sorted names, which is pickled.
 
-    `$schema` says the draft: 4, 6, 7, 2019-09 or 2020-12, the last where it is missing. In every draft `format` is an
-    annotation and not asserted, as 2020-12 has it; `contentEncoding` and `contentMediaType` are asserted in 6 and 7
-    only. Regular expressions are JavaScript's, and one that backtracks a million times counts as not matched.
+    `$schema` specifies the draft: 4, 6, 7, 2019-09 or 2020-12, which is the default. In every draft, `format` is an
+    annotation and is not asserted, as in 2020-12. `contentEncoding` and `contentMediaType` are asserted only in 6 and
+    7. Regular expressions are JavaScript's; one that backtracks a million times counts as not matched.
 
-    `$ref` leads to places in the schema itself, or to a draft's own schema. Nothing is fetched, from no network and no
-    other file.
+    `$ref` can refer to places in the schema itself, or to a draft's own schema. Nothing is fetched from the network or
+    from other files.
 
     Args:
-      source: a dict as of JSON, JSON text, or the path of a `.json` file, which is read here, once.
+      source: a dict as from JSON, JSON text, or the path of a `.json` file, which is read once, here.
 
-    Raises `LocalError`: not readable, not a schema, a reference to elsewhere, or jsonschema-rs is not installed.
+    Raises `LocalError` if the source cannot be read, is not a schema, or refers to elsewhere, or if jsonschema-rs is
+    not installed.
     """
 
     __slots__ = ("_library", "_names", "_validate", "name", "text")
@@ -46,21 +47,21 @@ class JsonSchema:
             # offline: without it the library fetches what "$ref" names.
             self._validate: Final = self._library.validator_for(value, offline=True, validate_formats=False).validate
         except self._library.ValidationError as error:
-            raise LocalError(f"{origin} is no valid JSON Schema: {_invalid(error)}") from error
+            raise LocalError(f"{origin} is not a valid JSON Schema: {_invalid(error)}") from error
         except (ValueError, RecursionError) as error:  # a lone surrogate, or the library's limit on a schema's nesting
-            raise LocalError(f"{origin} is no JSON Schema that can be compiled: {error}") from error
+            raise LocalError(f"{origin} is not a JSON Schema that can be compiled: {error}") from error
         title = next((value[key] for key in ("$id", "title") if isinstance(value, dict) and key in value), None)
         self.name: Final = _short(title) if title else f"{len(self.text)} characters"
         self._names: Final = frozenset(_names_in(value))
 
     def violation(self, value: Any, text: str) -> str | None:
-        """Where a value breaks the schema and which keyword; None where it fits. Quotes nothing of the value.
+        """Where a value violates the schema, and which keyword; None if it fits. Quotes nothing of the value.
 
         Args:
-          value: as Python's parser makes it.
-          text: what it was parsed from.
+          value: as Python's parser returns it.
+          text: the text that it was parsed from.
         """
-        # Each level has a bracket, so few brackets spare the walk.
+        # Each level has a bracket, so with few brackets no walk is needed.
         if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
             return f"nested deeper than {MAX_DEPTH} levels, which is too deep for a check against the JSON Schema"
         try:
@@ -68,13 +69,13 @@ class JsonSchema:
         except self._library.ValidationError as error:
             return self._told(error)
         except UnicodeEncodeError:
-            return "it holds a lone surrogate, which cannot be checked against the JSON Schema"
-        except ValueError:  # e.g. the library compares no values that are nested deeper than 255 levels
+            return "it contains a lone surrogate, which cannot be checked against the JSON Schema"
+        except ValueError:  # e.g. the library does not compare values that are nested deeper than 255 levels
             return "nested too deeply for a check against the JSON Schema"
         return None
 
     def _told(self, error: Any) -> str:
-        # A name that the schema does not have is the sender's, and then content.
+        # A name that is not in the schema comes from the sender, so it is content.
         path = (each if isinstance(each, int) or each in self._names else "*" for each in error.instance_path)
         where, rule = _pointer(path) or "the value", _pointer(error.schema_path) or "false"
         missing = f": {error.kind.property!r} is missing" if error.kind.name == "required" else ""
@@ -87,7 +88,7 @@ class JsonSchema:
         return hash(self.text)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return JsonSchema, (self.text,)  # the library's validators do not pickle
+        return JsonSchema, (self.text,)  # the library's validators cannot be pickled
 
     def __repr__(self) -> str:
         return f"JsonSchema({self.name})"
@@ -102,13 +103,13 @@ def _import() -> ModuleType:
 
 
 def _value_of(source: object) -> tuple[Any, str]:
-    """A schema as of JSON, and what messages call it."""
+    """A schema as JSON values, and its name in messages."""
     if isinstance(source, dict):
-        # Through text, so that it is of JSON's types only, and no longer the caller's to change.
+        # Through text, so that it has only JSON's types, and the caller can no longer change it.
         try:
             return json.loads(json.dumps(source, allow_nan=False)), "the given dict"
         except (TypeError, ValueError, RecursionError) as error:
-            raise LocalError(f"the given JSON Schema cannot be JSON: {error}") from error
+            raise LocalError(f"the given JSON Schema cannot be converted to JSON: {error}") from error
     if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(_ENDING)):
         path = Path(source)
         try:
@@ -124,13 +125,13 @@ def _parsed(text: str, origin: str) -> tuple[Any, str]:
     try:
         return json.loads(text), origin
     except (ValueError, RecursionError) as error:
-        raise LocalError(f"{origin} is not JSON, nor the path of a {_ENDING} file: {error}") from error
+        raise LocalError(f"{origin} is neither JSON nor the path of a {_ENDING} file: {error}") from error
 
 
 def _invalid(error: Any) -> str:
-    """What and where, of a schema; it is configuration, so it may be quoted."""
+    """What is invalid in a schema, and where. A schema is configuration, so it can be quoted."""
     if error.kind.name == "$ref":
-        return f"{_short(error.message)}; nothing is fetched: a $ref leads into the schema itself, $schema to a draft"
+        return f"{_short(error.message)}; nothing is fetched: a $ref refers to the schema itself, $schema to a draft"
     return f"at {_pointer(error.instance_path) or 'its root'}: {_short(error.message)}"
 
 
@@ -142,12 +143,12 @@ def _names_in(schema: Any) -> Iterator[str]:
 
 
 def _is_deep(value: Any) -> bool:
-    """Level by level, not by recursion."""
+    """Whether a value is nested too deeply. Goes level by level, without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for each in level:
-            # Of the parser's own types, which are quicker to tell than by isinstance.
+            # The parser creates exactly these types, and comparing them is faster than isinstance.
             inner += [child for child in _values(each) if type(child) is dict or type(child) is list]
         if not inner:
             return False
@@ -162,7 +163,7 @@ def _values(value: Any) -> Iterable[Any]:
 
 
 def _pointer(path: Iterable[str | int]) -> str:
-    """As RFC 6901."""
+    """A JSON Pointer (RFC 6901)."""
     return _short("".join(f"/{str(each).replace('~', '~0').replace('/', '~1')}" for each in path))
 
 

@@ -1,6 +1,6 @@
-"""Two named fields to and from a message's key and body, as Apache RocketMQ's Flink connector does it.
+"""Converts two named fields to and from a message's key and body, as Apache RocketMQ's Flink connector does.
 
-`SimpleKeyValueDeserializer("id", "address")` makes `{"id": <KEYS>, "address": <body>}`.
+`SimpleKeyValueDeserializer("id", "address")` returns `{"id": <KEYS>, "address": <body>}`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from rmqio.serde.base import field_text, key_text, message_of, undecodable, unen
 
 @dataclass(frozen=True, slots=True)
 class SimpleKeyValueDeserializer:
-    """A dict of the key and the body, both UTF-8 text.
+    """Returns a dict of the key and the body, both UTF-8 text.
 
-    The key is the whole KEYS property: several keys stay one text with blanks between, as the Flink connector has it.
-    A message without a key gives None. Unlike Java's `new String`, text that is not UTF-8 raises `SerdeError` instead
-    of being changed.
+    The key is the whole KEYS property: several keys are one text separated by blanks, as in the Flink connector. If a
+    message has no key, its value is None. Text that is not UTF-8 raises `SerdeError`; Java's `new String` changes it.
 
     Args:
-      key_field: the name that the key gets; None: leave it out.
-      value_field: the name that the body gets; None: leave it out, and take any body.
+      key_field: the name of the key's field; None: leave it out.
+      value_field: the name of the body's field; None: leave it out, and accept any body.
 
     Raises:
       LocalError: both are None, or both are the same.
@@ -58,7 +57,7 @@ class SimpleKeyValueDeserializer:
         if key is None or key.isascii():
             return key
         try:
-            key.encode()  # bytes that were not UTF-8 are kept as lone surrogates by the record
+            key.encode()  # the record keeps bytes that were not UTF-8 as lone surrogates
         except UnicodeEncodeError as error:
             raise undecodable(record, "its key is not UTF-8 text") from error
         return key
@@ -66,16 +65,16 @@ class SimpleKeyValueDeserializer:
 
 @dataclass(frozen=True, slots=True)
 class SimpleKeyValueSerializer:
-    """Two fields of a dict become the key and the body. Values are text or whole numbers.
+    """Uses two fields of a dict as the key and the body. Values are text or whole numbers.
 
-    Blanks in the key separate keys, as the broker's index has it. A missing key (or None, or blank) makes a message
-    without one; a missing or empty value raises `SerdeError`, for RocketMQ takes no message without a body. Fields
-    besides the two are not sent.
+    Blanks in the key separate keys, as in the broker's index. If the key is missing, None or blank, the message has no
+    key. A missing or empty value raises `SerdeError`, because RocketMQ accepts no message without a body. Other fields
+    are not sent.
 
     Args:
-      key_field: where the key is; None: messages without a key.
-      value_field: where the body is. The Flink connector takes None, and the client then refuses every message; here
-        None raises at once.
+      key_field: the field with the key; None: messages without a key.
+      value_field: the field with the body. The Flink connector accepts None, and the client then refuses every message;
+        here, None raises an error immediately.
 
     Raises:
       LocalError: `value_field` is None or empty, or both are the same.
@@ -87,7 +86,7 @@ class SimpleKeyValueSerializer:
     def __post_init__(self) -> None:
         if not self.value_field:
             raise LocalError(
-                f"value_field is {self.value_field!r}; RocketMQ takes no message without a body, so name the field"
+                f"value_field is {self.value_field!r}; RocketMQ accepts no message without a body, so name the field"
             )
         _check_names(self.key_field, self.value_field)
 
@@ -96,7 +95,7 @@ class SimpleKeyValueSerializer:
             raise unencodable(element, "not a dict")
         value = element.get(self.value_field)
         if value is None:
-            raise unencodable(element, f"field {self.value_field!r}, which is to be the body, is missing")
+            raise unencodable(element, f"field {self.value_field!r}, which is the body, is missing")
         return message_of(element, field_text(element, self.value_field, value).encode(), keys=self._keys(element))
 
     def _keys(self, element: Mapping[str, Any]) -> list[str]:

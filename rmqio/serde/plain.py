@@ -1,4 +1,4 @@
-"""Bodies as they are, and bodies as text."""
+"""Bodies as bytes, and bodies as text."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogatees
 
 def _check_codec(encoding: str, errors: str) -> None:
     try:
-        "".encode(encoding)  # unlike codecs.lookup, this refuses codecs that are not of text
+        "".encode(encoding)  # unlike codecs.lookup, this refuses codecs that are not for text
     except LookupError as error:
         raise LocalError(f"encoding {encoding!r} is not a text encoding that Python knows; e.g. 'utf-8'") from error
     try:
         codecs.lookup_error(errors)
     except LookupError as error:
-        raise LocalError(f"errors {errors!r} is no error handler of Python's codecs; e.g. 'strict'") from error
+        raise LocalError(f"errors {errors!r} is not an error handler of Python's codecs; e.g. 'strict'") from error
 
 
 @dataclass(frozen=True, slots=True)
 class BytesDeserializer:
-    """The body, decompressed, and nothing else of the record."""
+    """Returns the decompressed body, and nothing else of the record."""
 
     @property
     def output_type(self) -> Any:
@@ -38,7 +38,7 @@ class BytesDeserializer:
 
 @dataclass(frozen=True, slots=True)
 class BytesSerializer:
-    """Bytes become the body. Raises `SerdeError` for other types and for an empty body."""
+    """Uses bytes as the body. Raises `SerdeError` for other types and for an empty body."""
 
     def __call__(self, element: bytes) -> Message:
         return message_of(element, element)
@@ -46,12 +46,12 @@ class BytesSerializer:
 
 @dataclass(frozen=True, slots=True)
 class StringDeserializer:
-    """The body as text.
+    """Returns the body as text.
 
     Args:
-      encoding: a text encoding of Python's.
+      encoding: one of Python's text encodings.
       errors: what to do with bytes that are not text: "strict" raises `SerdeError`; the others are those of
-        `bytes.decode` and change the text.
+        `bytes.decode`, and change the text.
 
     Raises:
       LocalError: the encoding or the error handler does not exist.
@@ -76,7 +76,7 @@ class StringDeserializer:
 
 @dataclass(frozen=True, slots=True)
 class StringSerializer:
-    """Text becomes the body. Arguments as `StringDeserializer`. Raises `SerdeError` for what is not text, or empty."""
+    """Uses text as the body. Arguments as in `StringDeserializer`. Raises `SerdeError` if it is not text, or empty."""
 
     encoding: str = "utf-8"
     errors: Errors = "strict"
@@ -90,5 +90,5 @@ class StringSerializer:
         try:
             body = element.encode(self.encoding, self.errors)
         except UnicodeError as error:
-            raise unencodable(element, f"holds characters that {self.encoding} has not") from error
+            raise unencodable(element, f"contains characters that {self.encoding} does not have") from error
         return message_of(element, body)

@@ -1,8 +1,8 @@
-"""Doubles of RocketMQ, for rmqio's tests and for those of its users.
+"""Test doubles of RocketMQ, for rmqio's tests and those of its users.
 
-`InMemoryCluster` with `InMemoryClientFactory` stands in for a cluster without sockets, `FakeBroker` speaks the
-remoting protocol on loopback ports and misbehaves as told (`faults`), `ScriptedTransport` plays bytes to one
-connection, and `ManualClock` makes time pass.
+`InMemoryCluster` with `InMemoryClientFactory` replaces a cluster without sockets. `FakeBroker` speaks the remoting
+protocol on loopback ports and can be told to misbehave (`faults`). `ScriptedTransport` plays bytes to one connection.
+`ManualClock` makes time pass.
 """
 
 from rmqio.testing import faults

@@ -21,14 +21,14 @@ Operation = Literal[
     "poll",
     "send",
 ]
-"""What can be made to fail; each is a method of a client, `send` all ways to send."""
+"""Operations that can fail: each is a method of a client; `send` covers all ways to send."""
 
 Failure = BaseException | type[BaseException] | Callable[[], BaseException]
 
 
 @dataclass(slots=True)
 class PlannedFailure:
-    """One planned failure; `after`: the operation takes effect first."""
+    """A planned failure; `after`: the operation takes effect first."""
 
     failure: Failure
     times: int
@@ -40,21 +40,21 @@ class PlannedFailure:
 
 
 class FailurePlan:
-    """What is to fail next, by operation. Not thread-safe: the cluster's lock guards it."""
+    """The next planned failures, by operation. Not thread-safe: the cluster's lock guards it."""
 
     def __init__(self) -> None:
         self._planned: dict[str, list[PlannedFailure]] = {}
 
     def add(self, operation: Operation, failure: PlannedFailure) -> None:
         if operation not in get_args(Operation):
-            raise LocalError(f"unknown operation {operation!r}; known are {', '.join(get_args(Operation))}")
+            raise LocalError(f"unknown operation {operation!r}; use one of {', '.join(get_args(Operation))}")
         self._planned.setdefault(operation, []).append(failure)
 
     def has(self, operation: Operation, queue: MessageQueue) -> bool:
         return any(item.queue in (None, queue) for item in self._planned.get(operation, ()))
 
     def take(self, operation: Operation, queue: MessageQueue | None) -> PlannedFailure | None:
-        """The failure of this use, if one is planned; counts it as used."""
+        """Return the planned failure of this use, if any, and count it as used."""
         planned = self._planned.get(operation, [])
         for item in planned:
             if item.queue in (None, queue):

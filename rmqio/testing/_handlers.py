@@ -1,6 +1,6 @@
-"""How a name server and a broker answer, traps included. Pure but for the cluster: commands in, commands out.
+"""Answers of a name server and a broker, including their traps. Pure except for the cluster: commands in and out.
 
-What is pinned here was seen on a 5.5.0 broker; tests/contract runs the same tests against a real one.
+The behavior pinned here was seen on a 5.5.0 broker; tests/contract runs the same tests against a real one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_TOPICS = (
 
 
 class NameServerHandlers:
-    """Answers of the name server; `addresses` gives the brokers' `host:port` at the time of asking."""
+    """Answers of the name server; `addresses` returns the brokers' current `host:port`."""
 
     def __init__(
         self, cluster: InMemoryCluster, addresses: Callable[[], Mapping[str, str]], settings: BrokerSettings
@@ -41,7 +41,8 @@ class NameServerHandlers:
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             table = {name: self._broker(name) for name in self._addresses()}
             answer = _json({"brokerAddrTable": table, "clusterAddrTable": {CLUSTER: sorted(table)}})
-            # Seen on 5.5.0: broker ids are bare integer keys here, which is not JSON, whatever version the client has.
+            # Seen on 5.5.0: broker ids are bare integer keys here, which is invalid JSON, whatever the client's
+            # version.
             answer.body = answer.body.replace(b'"0":', b"0:")
             return answer
         if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
@@ -58,7 +59,7 @@ class NameServerHandlers:
 
     def _route(self, topic: str) -> Command:
         with self._cluster.changed:
-            if topic == AUTO_CREATE_TOPIC and self._settings.auto_create_topics:  # the template is on every broker
+            if topic == AUTO_CREATE_TOPIC and self._settings.auto_create_topics:  # the template exists on every broker
                 return self._route_answer(dict.fromkeys(self._addresses(), (8, 7)))
             if topic not in self._cluster.topic_names():
                 return Command(
@@ -112,7 +113,7 @@ class BrokerHandlers:
             try:
                 return handler(request)
             except (KeyError, ValueError) as error:
-                # A missing field is a NullPointerException over there, a malformed one a NumberFormatException.
+                # On a real broker, a missing field is a NullPointerException, a malformed one a NumberFormatException.
                 return Command(1, remark=f"java.lang.NullPointerException: {error!r}")
 
     def _queue(self, request: Command) -> MessageQueue:
@@ -144,7 +145,7 @@ class BrokerHandlers:
         if offset is not None and offset >= 0:
             return _offset(offset)
         stored = self._find(queue)
-        # The trap: unless told otherwise, a group never seen starts at 0 while message 0 is still there.
+        # The trap: by default, a group never seen starts at 0 while message 0 still exists.
         if request.ext.get("setZeroIfNotFound") != "false" and (stored is None or stored.minimum <= 0):
             return _offset(0)
         return Command(ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
@@ -169,7 +170,7 @@ class BrokerHandlers:
         expression = subscription["subString"]
         if subscription.get("expressionType", "TAG") == "TAG" or expression in self._cluster.predicates:
             return Command(ResponseCode.SUCCESS)
-        return Command(23, remark=f"{expression!r} does not compile: say what it means with define_sql()")
+        return Command(23, remark=f"{expression!r} does not compile: define its meaning with define_sql()")
 
     def _create_topic(self, request: Command) -> Command:
         ext = request.ext
@@ -192,7 +193,7 @@ class BrokerHandlers:
 
 
 def not_supported(request: Command) -> Command:
-    """The answer to a request code that nobody knows."""
+    """Return the answer to an unknown request code."""
     return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported")
 
 

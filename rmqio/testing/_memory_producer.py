@@ -17,7 +17,7 @@ DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600,
 
 
 class InMemoryPendingSend:
-    """`interfaces.PendingSend` that is done from the start."""
+    """An `interfaces.PendingSend` that is done from the start."""
 
     def __init__(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome

@@ -1,4 +1,4 @@
-"""Pulls as a broker answers them (PullMessageProcessor.java, DefaultMessageStore.getMessage)."""
+"""Answers to pulls, as a broker gives them (PullMessageProcessor.java, DefaultMessageStore.getMessage)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCANNED_AT_MOST = 800
 
 
 def pull(cluster: InMemoryCluster, broker: str, settings: BrokerSettings, request: Command) -> Command:
-    """The answer at this moment; whether to hold it is the server's business (`should_hold`)."""
+    """Return the current answer; the server decides whether to hold it (`should_hold`)."""
     ext = request.ext
     topic, group, offset = ext["topic"], ext["consumerGroup"], int(ext["queueOffset"])
     queue = MessageQueue(topic, broker, int(ext["queueId"]))
@@ -42,7 +42,7 @@ def pull(cluster: InMemoryCluster, broker: str, settings: BrokerSettings, reques
 
 
 def should_hold(request: Command, answer: Command) -> float:
-    """For how many milliseconds the answer is to be held back in the hope of a message; 0: not at all."""
+    """Return for how many milliseconds to hold the answer while waiting for a message; 0: not at all."""
     if answer.code != ResponseCode.PULL_NOT_FOUND or not int(request.ext["sysFlag"]) & PullFlag.SUSPEND:
         return 0
     return float(request.ext.get("suspendTimeoutMillis", "0"))
@@ -87,9 +87,9 @@ def _matcher(cluster: InMemoryCluster, ext: Mapping[str, str]) -> Callable[[Reco
     if expression in ("*", ""):
         return lambda record: True
     if ext.get("expressionType", "TAG") != "TAG":
-        # The trap: what does not compile lets everything pass.
+        # The trap: a filter that does not compile lets everything pass.
         return cluster.predicates.get(ext["subscription"], lambda record: True)
-    # As the broker does: by the 32-bit hash alone, so that "Aa" passes for "BB".
+    # As the broker does: by the 32-bit hash alone, so that "Aa" matches "BB".
     codes = {java_string_hash(tag.strip()) for tag in expression.split("||") if tag.strip()}
     return lambda record: java_string_hash(record.tags or "") in codes
 

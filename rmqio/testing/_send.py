@@ -1,4 +1,4 @@
-"""Sends as a broker answers them (SendMessageProcessor.java, CommitLog.java)."""
+"""Answers to sends, as a broker gives them (SendMessageProcessor.java, CommitLog.java)."""
 
 from __future__ import annotations
 
@@ -163,13 +163,13 @@ def _store_member(
 
 
 def _plain(body: bytes, sys_flag: int) -> tuple[bytes, bytes | None]:
-    """The body as a reader sees it, and as it is stored where that differs."""
+    """Return the body as a reader sees it, and as stored if that differs."""
     if not sys_flag & COMPRESSED:
         return body, None
     try:
         return decompress(body, sys_flag, limit=16 * 1024 * 1024), body
     except BodyError:
-        return body, None  # stored unchecked, as a broker does
+        return body, None  # stored unchecked, as by a broker
 
 
 def _illegal(remark: str) -> Command:

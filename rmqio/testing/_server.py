@@ -37,7 +37,7 @@ class Connection:
         self.is_paused = False
 
     def send(self, data: bytes) -> None:
-        """Write as much as goes now, and the rest as it can be taken."""
+        """Write as much as possible now, and the rest when the socket accepts it."""
         if self.is_open:
             self._out += data
             self.flush()
@@ -61,7 +61,7 @@ class Connection:
             while self.is_open and not self._closing and (command := self._decoder.next_command()) is not None:
                 self._on_command(self, command)
         except WireError:
-            self.close()  # as a server does: no answer, the socket is closed
+            self.close()  # as a server does: close the socket without an answer
 
     def flush(self) -> None:
         if not self.is_open or self.is_paused:
@@ -88,7 +88,7 @@ class Connection:
             self._socket.close()
 
     def pause(self) -> None:
-        """Neither read nor write."""
+        """Stop reading and writing."""
         if self.is_open and not self.is_paused:
             self.is_paused = True
             self._server.ignore(self._socket)
@@ -101,7 +101,7 @@ class Connection:
 
 
 class LoopbackServer:
-    """The thread. Its methods may be called from any thread unless they say otherwise; they act in the server's."""
+    """The server thread. Unless stated otherwise, any thread can call its methods; they act in the server thread."""
 
     def __init__(self, name: str) -> None:
         self._selector = selectors.DefaultSelector()
@@ -130,7 +130,7 @@ class LoopbackServer:
             self._release()
 
     def listen(self, role: str, on_command: OnCommand, port: int = 0) -> int:
-        """Accept connections for a role; gives the port."""
+        """Accept connections for a role; return the port."""
         listener = socket.create_server(("127.0.0.1", port), backlog=64)
         listener.setblocking(False)
         self._listeners[role] = listener
@@ -138,7 +138,7 @@ class LoopbackServer:
         return int(listener.getsockname()[1])
 
     def close_role(self, role: str) -> None:
-        """Stop accepting for a role and close its connections; returns when that is done."""
+        """Stop accepting for a role and close its connections; returns when done."""
 
         def act() -> None:
             self._resume(role)
@@ -151,7 +151,7 @@ class LoopbackServer:
         self._do(act)
 
     def pause_role(self, role: str) -> None:
-        """Do nothing for a role, as a stopped process: the kernel takes connections and bytes, until `resume_role`."""
+        """Stop serving a role, like a stopped process: the kernel accepts connections and bytes until `resume_role`."""
 
         def act() -> None:
             listener = self._listeners.get(role)
@@ -164,7 +164,7 @@ class LoopbackServer:
         self._do(act)
 
     def resume_role(self, role: str) -> None:
-        """Serve a role again, first what has come meanwhile."""
+        """Serve a role again, starting with what arrived meanwhile."""
         self._do(lambda: self._resume(role))
 
     def _resume(self, role: str) -> None:
@@ -176,18 +176,18 @@ class LoopbackServer:
                 connection.resume()
 
     def ignore(self, sock: socket.socket) -> None:
-        """In the server's thread: no events of this socket until `heed`."""
+        """Ignore events of this socket until `heed`. Runs in the server's thread."""
         self._selector.unregister(sock)
 
     def heed(self, sock: socket.socket, connection: Connection) -> None:
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def close_connections(self, role: str | None = None) -> None:
-        """Close the connections of a role, or all; returns when that is done."""
+        """Close the connections of a role, or all; returns when done."""
         self._do(lambda: self._close_connections(role))
 
     def push(self, role: str, data: bytes) -> int:
-        """Write to every connection of a role, before anything that is sent from now on; gives how many there are."""
+        """Write to every connection of a role, before anything sent from now on; return the number of connections."""
         connections = [connection for connection in tuple(self._connections) if connection.role == role]
 
         def act() -> None:
@@ -201,14 +201,14 @@ class LoopbackServer:
         return sum(connection.role == role for connection in tuple(self._connections))
 
     def call(self, action: Callable[[], object], delay_s: float = 0.0) -> None:
-        """Run something in the server's thread, soon or after a delay."""
+        """Run an action in the server's thread, soon or after a delay."""
         with self._lock:
             heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), action))
         self.wake()
 
     def _do(self, action: Callable[[], object]) -> None:
-        """Run something in the server's thread, and return when it is done."""
-        if threading.current_thread() is self._thread:  # a fault that a test has scripted
+        """Run an action in the server's thread, and return when it is done."""
+        if threading.current_thread() is self._thread:  # a fault scripted by a test
             action()
             return
         done = threading.Event()
@@ -221,7 +221,7 @@ class LoopbackServer:
         done.wait(10)
 
     def wake(self) -> None:
-        with suppress(OSError):  # full: it will wake anyway; closed: there is nobody to wake
+        with suppress(OSError):  # full: it will wake anyway; closed: nothing to wake
             self._wake_writer.send(b"!")
 
     def watch(self, sock: socket.socket, events: int, connection: Connection) -> None:

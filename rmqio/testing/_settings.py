@@ -1,4 +1,4 @@
-"""What an operator would write into a broker's configuration file."""
+"""Settings that an operator would put into a broker's configuration file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class BrokerSettings:
     """Settings of fake brokers; the defaults are those of `LocalRocketMQ`.
 
     Args:
-      auto_create_topics: a send to a missing topic makes it (`autoCreateTopicEnable`).
-      sql_filters: take SQL92 filters (`enablePropertyFilter`); what they mean says `InMemoryCluster.define_sql`.
+      auto_create_topics: whether a send to a missing topic creates it (`autoCreateTopicEnable`).
+      sql_filters: whether to accept SQL92 filters (`enablePropertyFilter`); `InMemoryCluster.define_sql` defines them.
     """
 
     auto_create_topics: bool = False

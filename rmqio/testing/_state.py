@@ -1,4 +1,4 @@
-"""What clients of an in-memory cluster, and `FakeBroker`, stand on: queues, offsets, delays, waiting."""
+"""The common base of in-memory clients and `FakeBroker`: queues, offsets, delays, waiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClusterState:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.changed = threading.Condition(threading.RLock())
-        """Notified when something was stored, planned to fail or otherwise changed; guards all state."""
+        """Notified when a message was stored, a failure was planned or anything else changed; guards all state."""
         self.commits: list[tuple[str, MessageQueue, int]] = []
         """Every commit that took effect, in order."""
         self._topics: dict[str, StoredTopic] = {}
@@ -35,25 +35,25 @@ class ClusterState:
         self._numbers = itertools.count()
         self._commit_log_end = 0
         self.predicates: dict[str, Callable[[Record], bool]] = {}
-        """What `define_sql` was given, by expression."""
+        """Predicates passed to `define_sql`, by expression."""
         self.groups: set[str] = set()
-        """Consumer groups that the brokers know: a commit of any other is refused by `FakeBroker`."""
+        """Consumer groups known to the brokers: `FakeBroker` refuses a commit of any other."""
         self.listeners: list[Callable[[], object]] = []
-        """Called, under the lock, when something changed."""
+        """Called, with the lock held, when something changed."""
 
     def topic_names(self) -> list[str]:
         with self.changed:
             return sorted(self._topics)
 
     def stored_topic(self, topic: str) -> StoredTopic:
-        """Raises `TopicNotExist`."""
+        """Return the topic. Raises `TopicNotExist`."""
         try:
             return self._topics[topic]
         except KeyError:
             raise TopicNotExist(17, f"No topic route info for {topic}", f"route of topic {topic!r}") from None
 
     def stored_queue(self, queue: MessageQueue) -> StoredQueue:
-        """Raises `TopicNotExist`, and `LocalError` when the topic has no such queue."""
+        """Return the queue. Raises `TopicNotExist`, and `LocalError` when the topic has no such queue."""
         self.deliver_due()
         try:
             return self.stored_topic(queue.topic).queues[queue]
@@ -61,7 +61,7 @@ class ClusterState:
             raise LocalError(f"{queue} does not exist") from None
 
     def permitted_queues(self, topic: str, permission: int) -> list[MessageQueue]:
-        """The topic's queues on the brokers that permit it, sorted. Raises `TopicNotExist`."""
+        """Return the topic's queues on the brokers with this permission, sorted. Raises `TopicNotExist`."""
         with self.changed:
             stored = self.stored_topic(topic)
             return [queue for queue in sorted(stored.queues) if stored.permission[queue.broker] & permission]
@@ -79,7 +79,7 @@ class ClusterState:
         stored_body: bytes | None = None,
         store_port: int = 10911,
     ) -> Record:
-        """Append one message and wake who waits."""
+        """Append one message and wake waiting threads."""
         with self.changed:
             stored = self.stored_queue(queue)
             now = round(self.clock.time() * 1000)
@@ -111,25 +111,25 @@ class ClusterState:
             return record
 
     def notify(self) -> None:
-        """Tell who waits that something changed."""
+        """Wake waiting threads after a change."""
         with self.changed:
             self.changed.notify_all()
             for listener in self.listeners:
                 listener()
 
     def store_later(self, at_ms: int, store: Callable[[], object]) -> None:
-        """Run `store` once the clock is there: a delayed message becomes visible."""
+        """Run `store` once the clock reaches the time: a delayed message becomes visible."""
         with self.changed:
             heapq.heappush(self._delayed, (at_ms, next(self._numbers), store))
             self.notify()
 
     def until_due_s(self) -> float | None:
-        """In how many seconds the next delayed message is due; None: there is none."""
+        """Return the seconds until the next delayed message is due; None: there is none."""
         with self.changed:
             return max(self._delayed[0][0] / 1000 - self.clock.time(), 0.0) if self._delayed else None
 
     def deliver_due(self) -> None:
-        """Make delayed messages visible whose time has come."""
+        """Make due delayed messages visible."""
         while self._delayed and self._delayed[0][0] <= self.clock.time() * 1000:
             with suppress(TopicNotExist):  # deleted in the meantime
                 heapq.heappop(self._delayed)[2]()
@@ -142,7 +142,7 @@ class ClusterState:
             )
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> bool:
-        """Set a group's offset; False when a pending reset makes the broker ignore it."""
+        """Set a group's offset; return False when a pending reset makes the broker ignore it."""
         with self.changed:
             if (group, queue) in self._resets:
                 return False
@@ -151,16 +151,16 @@ class ClusterState:
             return True
 
     def sql_predicate(self, expression: str) -> Callable[[Record], bool]:
-        """What `define_sql` was given. Raises `SubscriptionParseFailed`."""
+        """Return the predicate passed to `define_sql`. Raises `SubscriptionParseFailed`."""
         try:
             return self.predicates[expression]
         except KeyError:
-            why = "this cluster does not evaluate SQL: say what the filter means with define_sql()"
+            why = "this cluster does not evaluate SQL: define the filter's meaning with define_sql()"
             raise SubscriptionParseFailed(23, why, f"filter {expression!r}") from None
 
     @contextmanager
     def operation(self, name: Operation, queue: MessageQueue | None = None) -> Iterator[None]:
-        """Hold the lock, and raise what `fail_next` planned, before or after the body."""
+        """Hold the lock, and raise the failure planned with `fail_next`, before or after the body."""
         with self.changed:
             self.deliver_due()
             failure = self._failures.take(name, queue)
@@ -171,11 +171,11 @@ class ClusterState:
                 raise failure.exception()
 
     def has_failure(self, name: Operation, queue: MessageQueue) -> bool:
-        """Whether the next use of the operation will raise."""
+        """Return whether the next use of the operation will raise."""
         return self._failures.has(name, queue)
 
     def wait(self, is_ready: Callable[[], bool], timeout_s: float) -> bool:
-        """Block until the predicate holds or the time is over; a clock of a test's own is advanced instead."""
+        """Block until the predicate holds or the time is over; a test's own clock is advanced instead."""
         if not is_real(self.clock):
             with self.changed:
                 if is_ready():

@@ -1,4 +1,4 @@
-"""What an in-memory cluster keeps."""
+"""The contents of an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rmqio.model import MessageQueue, Record
 
 @dataclass(slots=True)
 class StoredQueue:
-    """One queue: `records[i]` has the offset `first + i`, whether it can still be read or not."""
+    """One queue: `records[i]` has the offset `first + i`, whether or not it can still be read."""
 
     first: int = 0
     minimum: int = 0
     records: list[Record] = field(default_factory=list)
     stored_bodies: dict[int, bytes] = field(default_factory=dict)
-    """Bodies as stored, of those messages where that differs from the record's body (compressed)."""
+    """Stored bodies of messages whose stored body differs from the record's (compressed)."""
     corrupt: set[int] = field(default_factory=set)
     removed: set[int] = field(default_factory=set)
 
@@ -29,7 +29,7 @@ class StoredQueue:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """Queues by broker, with the permission bits that a route shows."""
+    """Queues by broker, with the permission bits shown in a route."""
 
     queues: dict[MessageQueue, StoredQueue] = field(default_factory=dict)
     permission: dict[str, int] = field(default_factory=dict)

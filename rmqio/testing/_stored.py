@@ -1,4 +1,4 @@
-"""Messages as a broker stores and hands them out (MessageExtEncoder.java), written apart from the client's decoder."""
+"""Encodes messages as a broker stores and returns them (MessageExtEncoder.java), independently of our decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK = bytes((127, 0, 0, 1))
 
 
 def raw_host(port: int, address: bytes = LOOPBACK) -> bytes:
-    """Address and port as they stand in a stored message."""
+    """Return address and port as in a stored message."""
     return address + port.to_bytes(4, "big")
 
 
@@ -25,19 +25,19 @@ def body_crc(body: bytes) -> int:
 
 
 def raw_properties(properties: Mapping[str, str]) -> bytes:
-    """The stored form of properties. Checks nothing: a broker stores what it is given."""
+    """Return the stored form of properties. Checks nothing: a broker stores what it is given."""
     text = "".join(f"{k}{NAME_VALUE_SEPARATOR}{v}{PROPERTY_SEPARATOR}" for k, v in properties.items())
     return text.encode("utf-8", "surrogateescape")
 
 
 def stored_size(topic: str, body: bytes, properties: bytes) -> int:
-    """Bytes that a message with IPv4 hosts takes."""
+    """Return the size of a message with IPv4 hosts."""
     name = len(topic.encode())
     return 88 + len(body) + (1 if name <= 127 else 2) + name + 2 + len(properties)
 
 
 def encode_stored(record: Record, stored_body: bytes | None = None) -> bytes:
-    """The bytes of one message; `stored_body` is its body as stored where that differs (compressed)."""
+    """Return the bytes of one message; `stored_body` is its stored body if that differs (compressed)."""
     body = record.body if stored_body is None else stored_body
     topic = record.topic.encode()
     long_topic = len(topic) > 127

@@ -30,7 +30,7 @@ class _Rule:
 
 
 class _Exchange:
-    """One request in work; see `faults.Exchange`."""
+    """One request in progress; see `faults.Exchange`."""
 
     def __init__(self, broker: FakeBroker, connection: Connection, request: Command) -> None:
         self._broker = broker
@@ -55,7 +55,7 @@ class _Exchange:
 
 
 class _HeldPull:
-    """A long poll: answered when something comes, and after its time at the latest."""
+    """A long poll: answered when a message arrives, at the latest after its time."""
 
     def __init__(self, exchange: _Exchange) -> None:
         self.exchange = exchange
@@ -71,16 +71,16 @@ class _HeldPull:
 
 
 class FakeBroker:
-    """A context manager: a cluster behind real sockets on 127.0.0.1, in one thread of this process.
+    """A cluster behind real sockets on 127.0.0.1, in one thread of this process. A context manager.
 
-    The name server has a port of its own, and so has each broker. Unlike a real broker it ends a long poll on time
-    (a real one looks every five seconds).
+    The name server and each broker have their own port. Unlike a real broker it ends a long poll on time (a real one
+    checks every five seconds).
 
     Args:
-      cluster: what it serves; None: a new one, at `cluster`.
+      cluster: the cluster to serve; None: a new one, available as `cluster`.
       brokers: names of the brokers.
       settings: what the brokers permit.
-      vip: also listen on each broker's port less 2, which serves sends and no pulls.
+      vip: whether to listen also on each broker's port minus 2, which serves sends but no pulls.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class FakeBroker:
         self.cluster = cluster if cluster is not None else InMemoryCluster()
         self.server = LoopbackServer("rmqio-fake-broker")
         self.requests: list[tuple[str, Command]] = []
-        """All requests in their order: who was asked (a broker's name or `NAME_SERVER`), and what."""
+        """All requests in order: the receiver (a broker's name or `NAME_SERVER`) and the request."""
         self.client_answers: list[Command] = []
-        """What clients answered to pushed requests."""
+        """Clients' answers to pushed requests."""
         self._names = tuple(brokers)
         self._vip = vip
         self._settings = settings or BrokerSettings()
@@ -137,32 +137,32 @@ class FakeBroker:
         return f"127.0.0.1:{self._ports[NAME_SERVER]}"
 
     def address(self, broker: str = "broker-a") -> str:
-        """A broker's `host:port`, or the name server's (`NAME_SERVER`)."""
+        """Return the `host:port` of a broker, or of the name server (`NAME_SERVER`)."""
         return f"127.0.0.1:{self._ports[broker]}"
 
     def on(self, code: RequestCode | int, fault: Fault, times: int | None = 1, *, broker: str | None = None) -> None:
-        """Do this to the next requests of that code (`times=None`: to all), at one broker only if named.
+        """Apply a fault to the next requests with this code (`times=None`: to all), at one broker only if named.
 
-        Rules are used up in the order in which they were given.
+        Rules are used up in the order in which they were added.
         """
         if broker is not None and broker not in (*self._names, NAME_SERVER):
-            raise LocalError(f"no broker {broker!r}; there are {', '.join(self._names)}")
+            raise LocalError(f"no broker {broker!r}; use one of {', '.join(self._names)}")
         with self._lock:
             self._rules.append(_Rule(int(code), fault, times, broker))
 
     def heal(self) -> None:
-        """Forget every fault that is still planned."""
+        """Forget all planned faults."""
         with self._lock:
             self._rules.clear()
 
     def count(self, code: RequestCode | int, broker: str | None = None) -> int:
-        """How many requests of a code came, to one broker or to all."""
+        """Return how many requests with a code arrived, at one broker or at all."""
         return sum(
             request.code == code and broker in (None, role.removesuffix(_VIP)) for role, request in tuple(self.requests)
         )
 
     def stop_broker(self, broker: str = "broker-a") -> None:
-        """As when its process dies: connections break, new ones are refused. The route still names it."""
+        """Act as if the broker's process died: connections break, new ones are refused. The route still lists it."""
         for role in (broker, broker + _VIP):
             self.server.close_role(role)
 
@@ -171,11 +171,11 @@ class FakeBroker:
         self._open(broker)
 
     def pause_broker(self, broker: str = "broker-a") -> None:
-        """As under SIGSTOP: connections are made, requests are taken, nothing is answered. Or the `NAME_SERVER`."""
+        """Act as under SIGSTOP: connections and requests are accepted, nothing is answered. Also for `NAME_SERVER`."""
         self.server.pause_role(broker)
 
     def resume_broker(self, broker: str = "broker-a") -> None:
-        """As by SIGCONT: what has come meanwhile is answered now."""
+        """Act as after SIGCONT: requests that arrived meanwhile are answered now."""
         self.server.resume_role(broker)
 
     def drop_connections(self, broker: str | None = None) -> None:
@@ -183,17 +183,17 @@ class FakeBroker:
         self.server.close_connections(broker)
 
     def push(self, command: Command, broker: str = "broker-a") -> int:
-        """Send a request of the server's own on each connection to a broker; gives how many."""
+        """Send a server's request on each connection to a broker; return the number of connections."""
         return self.server.push(broker, encode_frame(command))
 
     def connections(self, broker: str = "broker-a") -> int:
-        """How many connections a broker has now."""
+        """Return the current number of connections to a broker."""
         return self.server.count_connections(broker)
 
     # ---- how it works ------------------------------------------------------------------------------------------------
 
     def execute(self, role: str, request: Command) -> Command:
-        """Answer properly. Called in the server's thread."""
+        """Return the proper answer. Called in the server's thread."""
         if role.endswith(_VIP) and request.code == RequestCode.PULL_MESSAGE:
             return Command(3, remark="the VIP channel serves no pulls")
         return self._handlers[role.removesuffix(_VIP)](request)
@@ -207,7 +207,7 @@ class FakeBroker:
             try:
                 if self._vip:
                     self.server.listen(name + _VIP, self._on_command, port - 2)
-            except OSError:  # taken: look for another pair
+            except OSError:  # taken: try another pair
                 self.server.close_role(name)
                 continue
             self._ports[name] = port
@@ -247,7 +247,7 @@ class FakeBroker:
         return None
 
     def _on_change(self) -> None:
-        # Called for every stored message: one look at the held pulls is enough for many.
+        # Called for every stored message: one check of the held pulls is enough for many.
         if self._held and not self._wake_pending:
             self._wake_pending = True
             self.server.call(self._look_at_held)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What rmqio asks of a clock, in seconds; the standard module `time` is one."""
+    """The interface of a clock for rmqio, in seconds; the standard module `time` implements it."""
 
     def time(self) -> float: ...
 
@@ -21,10 +21,10 @@ class Clock(Protocol):
 
 
 class ManualClock:
-    """A clock for tests: `sleep` and `advance` move it at once, and nothing else does. Thread-safe.
+    """A clock for tests: only `sleep` and `advance` move it, and they do so at once. Thread-safe.
 
     Args:
-      start: the Unix time in seconds that it shows first.
+      start: the initial Unix time in seconds.
     """
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
@@ -34,30 +34,30 @@ class ManualClock:
         self._calls: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self.sleeps: list[float] = []
-        """Every duration that `sleep` was asked for, in order."""
+        """Every duration passed to `sleep`, in order."""
 
     def __repr__(self) -> str:
         return f"<ManualClock {self._elapsed:g} s after {self._start:g}>"
 
     def time(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return seconds since the Unix epoch."""
         return self._start + self._elapsed
 
     def time_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Return milliseconds since the Unix epoch."""
         return round(self.time() * 1000)
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Return seconds since this clock was created."""
         return self._elapsed
 
     def sleep(self, seconds: float, /) -> None:
-        """Advance by that much, at once."""
+        """Advance the clock at once."""
         self.sleeps.append(seconds)
         self.advance(max(seconds, 0.0))
 
     def advance(self, seconds: float) -> None:
-        """Move on, and run what `call_later` planned for the time that passes, each at its moment."""
+        """Advance the clock, and run the callbacks of `call_later` that become due, each at its time."""
         with self._lock:
             end = self._elapsed + seconds
             while self._calls and self._calls[0][0] <= end:
@@ -67,11 +67,11 @@ class ManualClock:
             self._elapsed = max(self._elapsed, end)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
-        """Run a callback, in the thread that moves the clock, when that much time has passed."""
+        """Run a callback after this time, in the thread that moves the clock."""
         with self._lock:
             heapq.heappush(self._calls, (self._elapsed + seconds, next(self._numbers), callback))
 
 
 def is_real(clock: Clock) -> bool:
-    """Whether waiting on a condition variable waits by this clock."""
+    """Return whether waiting on a condition variable follows this clock."""
     return clock is time

@@ -23,9 +23,9 @@ class InMemoryCluster(ClusterState):
     """Topics, queues, messages and group offsets in memory, with a broker's semantics. Thread-safe.
 
     Args:
-      name: under which `InMemoryClientFactory` finds it in this process; None: a new one.
-      clock: gives store times. With a `ManualClock` nothing ever blocks: a client's `wait` advances it by the timeout.
-      poll_records: the most that one poll of a reader hands out; a broker's default is 32.
+      name: the name by which `InMemoryClientFactory` finds it in this process; None: a new one.
+      clock: the source of store times. With a `ManualClock` nothing blocks: `wait` advances it by the timeout.
+      poll_records: the maximum number of records per poll of a reader; a broker's default is 32.
     """
 
     def __init__(self, name: str | None = None, *, clock: Clock = time, poll_records: int = 32) -> None:
@@ -33,7 +33,7 @@ class InMemoryCluster(ClusterState):
         super().__init__(clock)
         self.poll_records = poll_records
         self.open_clients = 0
-        """Clients and producers that nobody has closed yet; `open_readers` likewise."""
+        """Clients and producers that have not been closed; `open_readers` likewise."""
         self.open_readers = 0
         if _CLUSTERS.setdefault(self.name, self) is not self:
             raise LocalError(f"there already is an InMemoryCluster named {self.name!r}; close() it first")
@@ -49,7 +49,7 @@ class InMemoryCluster(ClusterState):
         self.close()
 
     def close(self) -> None:
-        """Give the name free. Factories of that name then find nothing. Idempotent."""
+        """Release the name. Factories with that name then find nothing. Idempotent."""
         if _CLUSTERS.get(self.name) is self:
             del _CLUSTERS[self.name]
 
@@ -58,7 +58,7 @@ class InMemoryCluster(ClusterState):
     def create_topic(
         self, topic: str, queues: int = 4, brokers: Sequence[str] = ("broker-a",), *, permission: int = 6
     ) -> tuple[MessageQueue, ...]:
-        """Make a topic with that many queues on each broker; more queues or brokers for one that exists."""
+        """Create a topic with that many queues on each broker; add queues or brokers to an existing one."""
         with self.changed:
             stored = self._topics.setdefault(topic, StoredTopic())
             for broker in brokers:
@@ -69,7 +69,7 @@ class InMemoryCluster(ClusterState):
             return tuple(sorted(stored.queues))
 
     def add_queues(self, topic: str, count: int, *, broker: str | None = None) -> tuple[MessageQueue, ...]:
-        """More queues, on the first broker of the topic unless one is named. Gives the new ones."""
+        """Add queues, by default on the first broker of the topic. Returns the new queues."""
         with self.changed:
             stored = self.stored_topic(topic)
             broker = broker or min(stored.permission)
@@ -79,7 +79,7 @@ class InMemoryCluster(ClusterState):
             return new
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic with all its messages and the groups' offsets in it."""
+        """Delete a topic with all its messages and the groups' offsets in it."""
         with self.changed:
             self._topics.pop(topic, None)
             for table in (self._groups, self._resets):
@@ -109,7 +109,7 @@ class InMemoryCluster(ClusterState):
             return self.store(MessageQueue(topic, broker, queue_id), body, raw, born_ms=born_ms, store_ms=store_ms)
 
     def delete_before(self, queue: MessageQueue, offset: int) -> None:
-        """What retention does: nothing below the offset can be read any more, and the minimum offset is there."""
+        """Act like retention: offsets below this one can no longer be read, and it becomes the minimum offset."""
         with self.changed:
             stored = self.stored_queue(queue)
             stored.minimum = max(stored.minimum, min(offset, stored.end))
@@ -118,22 +118,22 @@ class InMemoryCluster(ClusterState):
             self.notify()
 
     def remove(self, queue: MessageQueue, begin: int, end: int) -> None:
-        """What a lost commit log file does: a reader jumps over [begin, end), though the minimum offset is below."""
+        """Act like a lost commit log file: a reader skips [begin, end), although the minimum offset is lower."""
         with self.changed:
             self.stored_queue(queue).removed |= set(range(begin, end))
 
     def corrupt(self, queue: MessageQueue, offset: int) -> None:
-        """Break the stored message so that it does not decode."""
+        """Damage the stored message so that it does not decode."""
         with self.changed:
             self.stored_queue(queue).corrupt.add(offset)
 
     def reset_group(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """An operator's reset: commits are ignored until a member of the group has pulled (`take_reset`)."""
+        """Act like an operator's reset: commits are ignored until a member of the group has pulled (`take_reset`)."""
         with self.changed:
             self._resets[group, queue] = offset
 
     def take_reset(self, group: str, queue: MessageQueue) -> int | None:
-        """What the first pull under the group does: hands out the pending reset, which thereby is done."""
+        """Act like the first pull under the group: return the pending reset and complete it."""
         with self.changed:
             offset = self._resets.pop((group, queue), None)
             if offset is not None:
@@ -149,37 +149,37 @@ class InMemoryCluster(ClusterState):
         queue: MessageQueue | None = None,
         after: bool = False,
     ) -> None:
-        """Make the next uses of an operation raise, of one queue only if given.
+        """Make the next uses of an operation raise, only for one queue if given.
 
-        A class is instantiated each time, an instance raised again and again. With `after` the operation takes effect
-        first: a send is stored and its answer lost. For a submitted send the error comes out of `result()`.
+        A class is instantiated each time; an instance is raised repeatedly. With `after` the operation takes effect
+        first: a send is stored and its answer lost. For a submitted send, `result()` raises the error.
         """
         with self.changed:
             self._failures.add(operation, PlannedFailure(error, times, queue, after))
             self.notify()
 
     def define_sql(self, expression: str, predicate: Callable[[Record], bool]) -> None:
-        """What an SQL92 filter means: this cluster does not evaluate SQL."""
+        """Define the meaning of an SQL92 filter: this cluster does not evaluate SQL."""
         with self.changed:
             self.predicates[expression] = predicate
 
     # ---- what a test looks at ----------------------------------------------------------------------------------------
 
     def records(self, topic: str) -> list[Record]:
-        """All messages that can be read, by broker, queue and offset."""
+        """Return all readable messages, by broker, queue and offset."""
         with self.changed:
             self.deliver_due()
             stored = self.stored_topic(topic)
             return [record for queue in sorted(stored.queues) for record in stored.queues[queue].records]
 
     def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """A group's committed offset; a pending reset goes before it."""
+        """Return a group's committed offset; a pending reset takes precedence."""
         with self.changed:
             return self._resets.get((group, queue), self._groups.get((group, queue)))
 
 
 def find_cluster(name: str) -> InMemoryCluster:
-    """The cluster of that name in this process. Raises `LocalError`."""
+    """Return the cluster with that name in this process. Raises `LocalError`."""
     cluster = _CLUSTERS.get(name)
     if cluster is None:
         raise LocalError(

@@ -1,4 +1,4 @@
-"""What a `FakeBroker` does to a request instead of answering it properly. Each function gives one fault."""
+"""Faults that a `FakeBroker` applies to a request instead of answering it properly. Each function returns one fault."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rmqio.wire.frame import encode_frame
 
 
 class Exchange(Protocol):
-    """One request at the fake broker, in a fault's hands."""
+    """One request at the fake broker, as seen by a fault."""
 
     @property
     def request(self) -> Command: ...
 
     def handle(self) -> Command:
-        """Do what is asked and give the proper answer (of a pull, without holding it)."""
+        """Execute the request and return the proper answer (for a pull, without holding it)."""
         ...
 
     def send(self, answer: Command | bytes) -> None:
@@ -31,7 +31,7 @@ class Exchange(Protocol):
         ...
 
     def later(self, delay_ms: float, action: Callable[[], object]) -> None:
-        """Run something later."""
+        """Run an action later."""
         ...
 
 
@@ -39,7 +39,7 @@ Fault = Callable[[Exchange], None]
 
 
 def drop(*, executed: bool = False) -> Fault:
-    """No answer. With `executed` the request takes effect and only its answer is lost."""
+    """Send no answer. With `executed` the request takes effect and only its answer is lost."""
 
     def fault(exchange: Exchange) -> None:
         if executed:
@@ -49,7 +49,7 @@ def drop(*, executed: bool = False) -> Fault:
 
 
 def delay(delay_ms: float) -> Fault:
-    """Take effect at once and answer later; what comes meanwhile is answered before."""
+    """Take effect at once and answer later; requests that arrive meanwhile are answered first."""
 
     def fault(exchange: Exchange) -> None:
         answer = exchange.handle()
@@ -59,7 +59,7 @@ def delay(delay_ms: float) -> Fault:
 
 
 def answer(code: int, remark: str | None = None, *, executed: bool = False, **ext: str) -> Fault:
-    """Answer with this code. With `executed` the request takes effect all the same, and the answer's fields stay."""
+    """Answer with this code. With `executed` the request still takes effect, and the answer's fields remain."""
 
     def fault(exchange: Exchange) -> None:
         fields = dict(exchange.handle().ext) if executed else {}
@@ -81,7 +81,7 @@ def truncate(keep_bytes: int = 11) -> Fault:
 
 
 def reply_twice() -> Fault:
-    """Send the proper answer two times."""
+    """Send the proper answer twice."""
 
     def fault(exchange: Exchange) -> None:
         proper = exchange.handle()
@@ -103,7 +103,7 @@ def close(*, executed: bool = False) -> Fault:
 
 
 def garbage(data: bytes | None = None) -> Fault:
-    """Send bytes that are no frame: random ones behind a hostile length, unless given. Does not take effect."""
+    """Send bytes that are not a frame: by default random ones after a hostile length. Does not take effect."""
 
     def fault(exchange: Exchange) -> None:
         exchange.send(b"\x7f\xff\xff\xff" + os.urandom(60) if data is None else data)
@@ -112,7 +112,7 @@ def garbage(data: bytes | None = None) -> Fault:
 
 
 def push(command: Command) -> Fault:
-    """Before the proper answer, send a request of the server's own whose opaque collides with the client's."""
+    """Before the proper answer, send a server's request whose opaque collides with the client's."""
 
     def fault(exchange: Exchange) -> None:
         own = replace(command, opaque=exchange.request.opaque, flag=command.flag & ~CommandFlag.RESPONSE)

@@ -1,4 +1,4 @@
-"""The interfaces over an `InMemoryCluster`: what the transforms see instead of a client with sockets."""
+"""The interfaces over an `InMemoryCluster`, for transforms that run without sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqio.testing.cluster import InMemoryCluster, find_cluster
 
 @dataclass(frozen=True, slots=True)
 class InMemoryClientFactory:
-    """Makes clients of the `InMemoryCluster` of that name. Hashable; pickles as the name, so within one process."""
+    """Creates clients of the named `InMemoryCluster`. Hashable; pickles as the name, so only within one process."""
 
     name: str
 
@@ -87,7 +87,7 @@ class InMemoryQueueClient:
             return self.offset_for_time(query.queue, query.timestamp_ms)
         if query.kind == "committed":
             return self.committed_offset(query.group, query.queue)
-        raise LocalError(f"{query.queue}: no kind {query.kind!r} of offset; there are min, max, time and committed")
+        raise LocalError(f"{query.queue}: no kind {query.kind!r} of offset; use min, max, time or committed")
 
     def commit_offsets(
         self, group: str, offsets: Mapping[MessageQueue, int], *, timeout_ms: int | None = None
@@ -170,7 +170,7 @@ class InMemoryReader:
         with self._cluster.changed:
             try:
                 return self._position == self._cluster.stored_queue(self._queue).end
-            except (TopicNotExist, LocalError):  # deleted: poll says so
+            except (TopicNotExist, LocalError):  # deleted: poll reports it
                 return False
 
     def poll(self) -> FetchedBatch | None:

@@ -1,4 +1,4 @@
-"""A connection's other end as a script: bytes in, bytes out, no socket."""
+"""A scripted peer of a connection: bytes in, bytes out, no socket."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
 
 Step = bytes | BaseException | None | Callable[[], "bytes | BaseException | None"]
-"""What one `recv` does: give bytes (b"": the peer closed), raise, find nothing (None), or what the call says."""
+"""The effect of one `recv`: return bytes (b"": the peer closed), raise, find nothing (None), or call to decide."""
 
 Responder = Callable[[Command], Sequence["Command | bytes"]]
-"""Answers to one request. A `Command` gets the request's opaque and the response flag; bytes go as they are."""
+"""Answers to one request. A `Command` gets the request's opaque and the response flag; bytes are sent unchanged."""
 
 
 class ScriptedTransport:
-    """Plays a script to the client and keeps what the client sent. Implements `connections.transport.Transport`.
+    """Plays a script to the client and records what the client sent. Implements `connections.transport.Transport`.
 
     Args:
-      script: what the calls of `recv` do, one after the other. Bytes beyond a call's limit stay for the next.
-      responder: called with each request that the client has sent completely; what it gives comes after the script.
-      clock: a `ManualClock` is advanced by the timeout when nothing is there; else `recv` really waits.
+      script: the effects of the calls of `recv`, in order. Bytes beyond a call's limit stay for the next.
+      responder: called with each request that the client has sent completely; its answers follow the script.
+      clock: a `ManualClock` is advanced by the timeout when nothing is available; otherwise `recv` really waits.
       connect_failure: raised by `wait_connected`.
     """
 
@@ -49,7 +49,7 @@ class ScriptedTransport:
         self.requests: list[Command] = []
         """All complete commands among them."""
         self.writes = 0
-        """How many times it wrote."""
+        """Number of writes."""
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class ScriptedTransport:
         return f"<ScriptedTransport {state}, {len(self._script)} steps left, {len(self.requests)} requests>"
 
     def feed(self, *steps: Step) -> None:
-        """Append to the script."""
+        """Append steps to the script."""
         with self._changed:
             self._script.extend(steps)
             self._changed.notify_all()
@@ -123,16 +123,16 @@ class ScriptedTransport:
 
 
 class ScriptedNetwork:
-    """Hands out transports by address: pass it where a client wants to `connect`.
+    """Returns scripted transports by address: pass it as the `connect` of a client.
 
     Args:
-      transports: for each address the transports of its connections, in order; or a callable that makes them.
+      transports: maps each address to the transports of its connections, in order, or to a callable that creates them.
     """
 
     def __init__(self, transports: Mapping[str, Iterable[ScriptedTransport] | Callable[[], ScriptedTransport]]) -> None:
         self._transports = {address: given if callable(given) else iter(given) for address, given in transports.items()}
         self.connected: list[str] = []
-        """The addresses in the order of the connections."""
+        """The connected addresses, in order."""
 
     def __call__(self, address: str, timeout_ms: int) -> ScriptedTransport:
         self.connected.append(address)
@@ -144,7 +144,7 @@ class ScriptedNetwork:
 
 
 def answer_bytes(request: Command, item: Command | bytes) -> bytes:
-    """The frame of an answer to a request; bytes as they are."""
+    """Return the frame of an answer to a request; bytes are returned unchanged."""
     if isinstance(item, bytes):
         return item
     item.opaque = request.opaque

@@ -1,4 +1,4 @@
-"""The Beam transforms. Importing this registers the coders of rmqio's types, so that none of them is ever pickled."""
+"""The Beam transforms. Importing this package registers coders for rmqio's types, so that none of them is pickled."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Beam coders of the values that travel between stages: explicit, deterministic, without pickle.
 
-Importing this module registers them with Beam, which would otherwise infer a RowCoder for the named tuples. A value
-encodes as a fixed head of big-endian numbers, lengths among them, followed by its texts and bytes. The first byte is
-the layout's version. Decoding raises `WireError` for anything that is not exactly one value; encoding a value whose
-fields have wrong types raises `LocalError`.
+Importing this module registers them with Beam, which would otherwise infer a RowCoder for the named tuples. A value is
+encoded as a fixed header of big-endian numbers, including lengths, followed by its texts and bytes. The first byte is
+the version of the layout. Decoding raises `WireError` for anything that is not exactly one value. Encoding a value with
+fields of wrong types raises `LocalError`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RecordCoder(ValueCoder):
             store_at = born_at + born_size
             if store_at + store_size != len(encoded) or version != 1:
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            # What Record's constructor does, without its keyword handling.
+            # Does what Record's constructor does, without its keyword handling.
             return tuple.__new__(
                 Record,
                 (
@@ -164,7 +164,7 @@ class SendResultCoder(ValueCoder):
 
 
 class MessageCoder(ValueCoder):
-    """Version, a byte of flags for what is absent, the body, then texts. Properties in the order of their names."""
+    """Version, a byte of flags for optional fields, the body, then texts. Properties are sorted by name."""
 
     value_type = Message
     _HEAD: Final = struct.Struct(">BBqqIII")
@@ -307,7 +307,7 @@ class ReadFailureCoder(ValueCoder):
 
 
 class RecordBatchCoder(ValueCoder):
-    """Version and counts; then stamps; then each record and failure behind its size."""
+    """Version and counts; then timestamps; then each record and failure after its size."""
 
     value_type = RecordBatch
     _HEAD: Final = struct.Struct(">BII")
@@ -342,7 +342,7 @@ class RecordBatchCoder(ValueCoder):
         )
 
     def estimate_size(self, value: RecordBatch) -> int:
-        """By the stored sizes: Beam samples this, and encoding a run only to measure it would be dear."""
+        """The sum of the stored sizes: Beam samples this, and encoding a batch to measure it would cost too much."""
         return sum(record.stored_size for record in value.records)
 
 

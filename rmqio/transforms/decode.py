@@ -1,4 +1,4 @@
-"""`DecodeRecords`: records to what a deserializer makes of them, for pipelines that decode later than they read."""
+"""`DecodeRecords`: applies a deserializer to records, for pipelines that decode later than they read."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 
 class DecodeRecords(beam.PTransform):
-    """What a deserializer makes of each `Record`.
+    """Applies a deserializer to each `Record`.
 
-    As `ReadFromRocketMQ(deserializer=...)`, for pipelines that look at the records first. It is fused with its
-    neighbours: no shuffle.
+    It does the same as `ReadFromRocketMQ(deserializer=...)`, for pipelines that look at the records first. It is fused
+    with its neighbours and needs no shuffle.
 
     Args:
-      deserializer: `Record` to anything, raising `SerdeError`.
-      dead_letter_topic: write what does not decode there, with coordinates and raw body. Without it and without
-        `.with_error_handler(...)` it fails the pipeline.
-      name_server, security, client_factory: of the dead-letter topic, as `WriteToRocketMQ`.
+      deserializer: a callable from `Record` to the element, which raises `SerdeError`.
+      dead_letter_topic: a topic for records that cannot be decoded, with coordinates and raw body. Without it and
+        without `.with_error_handler(...)`, such a record fails the pipeline.
+      name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
 
-    Returns: PCollection of the deserializer's `output_type`, in the window and at the time of the record.
+    Returns: a PCollection of the deserializer's `output_type`, with the window and timestamp of the record.
 
-    Delivery: a letter is written at least once, with an id that follows from the record's coordinates.
+    Delivery: a letter is written at least once, with an id that is derived from the record's coordinates.
 
-    Raises: `LocalError` when it is built; while it runs `SerdeError`, which names queue and offset.
+    Raises: `LocalError` when it is built; `SerdeError` with queue and offset while it runs.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DecodeRecords(beam.PTransform):
         self._error_handler: Any = None
 
     def with_error_handler(self, error_handler: Any) -> Self:
-        """Send what does not decode to Beam's `ErrorHandler` as `ReadFailure`; None: let it fail the pipeline."""
+        """Send records that cannot be decoded to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
         self._error_handler = error_handler
         return self
 
@@ -71,7 +71,7 @@ class DecodeRecords(beam.PTransform):
             return records | "Decode" >> decode
         outputs = records | "Decode" >> decode.with_outputs(ERRORS_TAG, main="decoded")
         decoded, failures = outputs["decoded"], outputs[ERRORS_TAG]
-        # So that Beam finds coders: a ParDo knows the types of tagged outputs in its newest versions only.
+        # So that Beam finds coders: only its newest versions know the types of a ParDo's tagged outputs.
         decoded.element_type, failures.element_type = output_type, ReadFailure
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failures)
@@ -84,7 +84,7 @@ class DecodeRecords(beam.PTransform):
 
 
 class DecodeFn(beam.DoFn):
-    """Calls the deserializer; failures to `ERRORS_TAG`, or raised with the record's coordinates."""
+    """Calls the deserializer. Failures go to `ERRORS_TAG`, or are raised with the record's coordinates."""
 
     def __init__(self, deserializer: Callable[[Record], Any], *, errors_to_output: bool) -> None:
         self._deserializer = deserializer
@@ -97,7 +97,7 @@ class DecodeFn(beam.DoFn):
     def process(self, element: Record) -> Sequence[Any]:
         try:
             return (self._deserializer(element),)
-        except Exception as error:  # whatever a user's function raises, one message must not stop the rest
+        except Exception as error:  # a user's function can raise anything; one message must not stop the others
             require_of_record(error)
             self._failures.add(1, (element.topic,))
             if not self._errors_to_output:

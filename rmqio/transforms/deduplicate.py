@@ -1,4 +1,4 @@
-"""`DropDuplicates`: what an at-least-once writer has stored twice comes out once."""
+"""`DropDuplicates`: emits messages once that an at-least-once writer has stored twice."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from rmqio.transforms.reading.in_process import is_in_process
 
 
 class DropDuplicates(beam.PTransform):
-    """Drop records whose unique id came before in their topic, within some event time.
+    """Drops records whose unique id has already come in their topic within a given event time.
 
-    `WriteToRocketMQ` gives a message that it sends again the id of the first try, so between two rmqio ends this makes
-    at least once effectively once. Java's producers do the same for their own retries.
+    `WriteToRocketMQ` sends a message again with the id of the first try. Between a write and a read with rmqio,
+    delivery at least once therefore becomes effectively once. Java's producers do the same for their own retries.
 
     Args:
-      within_ms: how far apart in event time (milliseconds) two records may be to count as one message. An id is
-        remembered until the watermark is so far behind its first record: choose as long as a writer may take to repeat
-        itself, outages of the writer included.
-      id_of: gives the id of a record: text, not empty. None: the unique id that its producer gave it (UNIQ_KEY); a
-        record without one is known by topic, broker, queue id and offset, so that only a second reading of it is a
-        duplicate. (`message_id` is no id of such a record: those of one batch may share it.)
+      within_ms: how far apart in event time (milliseconds) two records can be to count as one message. An id is
+        remembered until the watermark has passed its first record by this time. Choose the longest time that a writer
+        can take to repeat itself, including outages of the writer.
+      id_of: a callable from the record to its id: text, not empty. None: the unique id from the producer (UNIQ_KEY). A
+        record without one is identified by topic, broker, queue id and offset, so that only the same record read twice
+        is a duplicate. (Its `message_id` cannot identify it: the records of one batch may share it.)
 
-    Time is event time, so that it makes no difference how fast a backlog is read, or how long a pipeline was down. It
-    stands still in a batch job, which thereby drops all copies, however far apart. A record that comes later than the
-    watermark by more than `within_ms` may pass again.
+    Time is event time. It therefore does not matter how fast a backlog is read, or how long a pipeline was down. In a
+    batch job, event time does not advance, so all copies are dropped, however far apart. A record that is later than
+    the watermark by more than `within_ms` may pass again.
 
-    State is one flag and one timer per id and topic, in the runner's state: as many as come within `within_ms`, and for
-    as long as a queue that is behind holds the watermark.
+    The runner's state has one flag and one timer per id and topic, for all ids that come within `within_ms`, and for as
+    long as a queue that is behind holds back the watermark.
 
-    Elements are `Record`s; order is not kept. Records in different windows are no duplicates of each other. It needs a
-    shuffle, so the Direct runner refuses it behind a read without end. What is dropped is counted
+    Elements are `Record`s; their order is not kept. Records in different windows are not duplicates of each other.
+    The transform needs a shuffle, so the Direct runner refuses it after a read without end. Dropped records are counted
     (`duplicates_dropped`). Raises `LocalError` when it is built.
     """
 
@@ -55,15 +55,15 @@ class DropDuplicates(beam.PTransform):
     def expand(self, records: Any) -> Any:
         if not records.is_bounded and is_in_process(records.pipeline):
             raise LocalError(
-                "DropDuplicates behind a read without end: the Direct runner fires its timers at once, so that copies "
-                "would pass. Give the read a stop, or take --runner=SparkRunner --streaming or --runner=FlinkRunner"
+                "DropDuplicates after a read without end: the Direct runner fires its timers immediately, so copies "
+                "would pass. Give the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
             )
         by_id = records | "By id" >> beam.ParDo(_ByIdFn(self._id_of)).with_output_types(Tuple[bytes, Record])
         return by_id | "First of each id" >> beam.ParDo(_FirstFn(self.within_ms)).with_output_types(Record)
 
 
 class _ByIdFn(beam.DoFn):
-    """Keys are bytes: an id need not be UTF-8. The byte behind the topic, which no topic has, tells two kinds apart."""
+    """Keys are bytes: an id need not be UTF-8. The byte after the topic tells two kinds apart; no topic contains it."""
 
     def __init__(self, id_of: Callable[[Record], str] | None) -> None:
         self._id_of = id_of
@@ -78,15 +78,15 @@ class _ByIdFn(beam.DoFn):
             found = self._id_of(element)
         if not isinstance(found, str) or not found:
             where = f"{element.queue}, offset {element.queue_offset}"
-            raise SerdeError(f"{where}: id_of gave {found!r}; it must give text that is not empty")
+            raise SerdeError(f"{where}: id_of returned {found!r}; it must return text that is not empty")
         return ((f"{element.topic}\x00{found}".encode("utf-8", "surrogatepass"), element),)
 
 
 class _FirstFn(beam.DoFn):
-    """Passes the first record of a key, and forgets it when the watermark is `within_ms` behind it.
+    """Passes the first record of a key, and forgets it when the watermark has passed it by `within_ms`.
 
-    Not Beam's `DeduplicatePerKey`: that declares a timer of the clock, too, which a stream on Flink that ends would
-    wait for without end.
+    Beam's `DeduplicatePerKey` is not used: it also declares a processing-time timer, for which a stream on Flink that
+    ends would wait forever.
     """
 
     SEEN = BagStateSpec("seen", BooleanCoder())

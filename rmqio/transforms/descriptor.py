@@ -1,4 +1,4 @@
-"""The element that the read is made of: one queue, where to start in it and where to stop."""
+"""The element of a read: one queue, where to start in it, and where to stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqio.start import StartFrom, StopAt
 
 
 class QueueDescriptor(NamedTuple):
-    """One queue to read. What `ReadAllFromRocketMQ` takes, beside topics."""
+    """One queue to read. `ReadAllFromRocketMQ` accepts it as an element."""
 
     queue: MessageQueue
     start: StartFrom | None = None
@@ -21,11 +21,11 @@ class QueueDescriptor(NamedTuple):
     stop: StopAt | None = None
     """None: the transform's."""
     limit: int | None = None
-    """At most so many records; None: no limit."""
+    """Maximum number of records; None: no limit."""
 
 
 class QueueDescriptorCoder(Coder):
-    """JSON with sorted keys: a few of these exist per queue, and they end up in checkpoints."""
+    """JSON with sorted keys: there are only a few per queue, and they are stored in checkpoints."""
 
     def encode(self, value: QueueDescriptor) -> bytes:
         fields = {
@@ -62,7 +62,7 @@ class QueueDescriptorCoder(Coder):
 
 
 def _start_fields(start: StartFrom | None, queue: MessageQueue) -> list[Any] | None:
-    # Of the specific offsets only this queue's travel: a thousand queues would carry a thousand each.
+    # Only this queue's offset is kept: otherwise each of a thousand queues would carry a thousand offsets.
     if start is None:
         return None
     return [start.kind, start.timestamp_ms, start.reset, [pair for pair in start.offsets if pair[0] == queue]]

@@ -1,6 +1,6 @@
-"""What the transforms count: Beam's metric, and the process's recorder if an exporter is on.
+"""The transforms' metrics: each value goes to Beam's metric, and to the process's recorder if an exporter is on.
 
-Names, units and meanings are in `rmqio.telemetry`. Updated per pulled or sent batch, never per message.
+Names, units and meanings are in `rmqio.telemetry`. Metrics are updated per pulled or sent batch, never per message.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _observed_pid = 0
 
 
 def observe_process() -> None:
-    """Turn on what the environment asks for in this process: an export, structured logs. Called in `setup` of a DoFn,
-    so that it happens in whichever process a runner reads or writes. Once a process, also after a fork.
+    """Turn on the export and structured logs that the environment asks for. Called in `setup` of a DoFn, so that it
+    happens in each process in which a runner reads or writes. Once per process, also after a fork.
     """
     global _observed_pid
     if _observed_pid == os.getpid():
@@ -46,7 +46,7 @@ class Count:
             telemetry.recorder.record(self._metric, labels, count)
 
     def add_told(self, count: int) -> None:
-        """To Beam's only: the recorder was told when it happened, outside of a bundle."""
+        """Add to Beam's counter only: the recorder got the value when it happened, outside of a bundle."""
         self._inc(count)
 
 
@@ -68,9 +68,8 @@ class Latency:
 class QueueGauges:
     """The gauges of one queue: how far reading is behind.
 
-    `lag_seconds` has a rule for a broker that does not answer, so that an outage shows: it grows by the clock from what
-    was last known, also when that was the queue's end, of which nothing is known any more. Messages and bytes stay as
-    the last answer told.
+    While a broker does not answer, `lag_seconds` grows with the clock from the last known state, even if that was the
+    queue's end, so that an outage shows. `lag_messages` and `lag_bytes` keep their last known values.
     """
 
     __slots__ = ("_at", "_clock", "_gauges", "_labels")
@@ -86,7 +85,7 @@ class QueueGauges:
             self._gauges.append((_metric(name, Kind.GAUGE), beams.set))
 
     def read(self, left: int, mean_bytes: float, stored_ms: int | None) -> None:
-        """An answer came. `stored_ms`: of its last message; None: a filter let none through."""
+        """Record an answer. `stored_ms`: store time of its last message; None: a filter let none through."""
         if stored_ms is not None:
             self._at = stored_ms / 1000
         if left <= 0:
@@ -95,12 +94,12 @@ class QueueGauges:
             self._set(left, left * mean_bytes, self._clock() - self._at)
 
     def at_end(self) -> None:
-        """The broker said that nothing is left."""
+        """Record that the broker reported the end of the queue."""
         self._at = self._clock()
         self._set(0, 0, 0)
 
     def no_answer(self) -> None:
-        """Nothing came although something should have."""
+        """Record that no answer arrived although one was expected."""
         self._tell(self._gauges[2], self._clock() - self._at)
 
     def _set(self, *values: float) -> None:
@@ -116,7 +115,7 @@ class QueueGauges:
 
 
 class ReadMetrics:
-    """What a reading DoFn counts."""
+    """The metrics of a reading DoFn."""
 
     def __init__(self) -> None:
         self.records_read = Count("records_read")
@@ -136,7 +135,7 @@ class ReadMetrics:
 
 
 def queue_labels(queue: MessageQueue) -> tuple[str, str, str]:
-    """As `telemetry.QUEUE` names them."""
+    """The label values for `telemetry.QUEUE`."""
     return queue.topic, queue.broker, str(queue.queue_id)
 
 

@@ -1,4 +1,4 @@
-"""`ReadFromRocketMQ` and `ReadAllFromRocketMQ`: configuration and wiring; the reading is in `read_fn`."""
+"""`ReadFromRocketMQ` and `ReadAllFromRocketMQ`: configuration and expansion. The reading itself is in `read_fn`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rmqio.wire.properties import validate_topic
 
 
 class _Read(beam.PTransform):
-    """What both reads have in common."""
+    """Common base of both reads."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Read(beam.PTransform):
         if deduplicate is not None and not isinstance(deduplicate, DropDuplicates):
             raise LocalError(f"deduplicate is {deduplicate!r}; it must be a DropDuplicates, e.g. DropDuplicates()")
         if deduplicate is not None and batches:
-            raise LocalError("deduplicate and batches exclude each other: duplicates are dropped one by one")
+            raise LocalError("deduplicate cannot be combined with batches: duplicates are dropped one by one")
         ends, committed = _ends(stop, options), group if options.commit_offsets else None
         read_options.refuse_idle(options, start=start, stops=ends, arrives=arrives, group=committed)
         factory, made = read_options.factory_of(
@@ -107,7 +107,7 @@ class _Read(beam.PTransform):
         self._error_handler: Any = None
 
     def with_error_handler(self, error_handler: Any) -> Any:
-        """Send what does not decode to Beam's `ErrorHandler` as `ReadFailure`; None: let it fail the pipeline."""
+        """Send messages that cannot be decoded to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
         self._error_handler = error_handler
         return self
 
@@ -167,13 +167,13 @@ class _Read(beam.PTransform):
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failures)
         if self._dead_letter_topic is not None:
-            # A letter that nobody takes would be the last copy of a message that the group is committed past.
+            # The group's offset is committed past the message, so a letter that is not written would be its last copy.
             letters = WriteDeadLetters(self._dead_letter_topic, client_factory=config.factory)
             _ = failures | "Write dead letters" >> letters
         return self._deduplicated(outputs["records"] | "Decoded" >> beam.Map(_same).with_output_types(element_type))
 
     def _deduplicated(self, records: Any) -> Any:
-        """Duplicates are dropped before they are decoded, so that a body that does not decode is one dead letter."""
+        """Drops duplicates before they are decoded, so that a body that cannot be decoded becomes one dead letter."""
         if self._deduplicate is None:
             return records
         records = records | "Deduplicate" >> self._deduplicate
@@ -201,38 +201,39 @@ class _Read(beam.PTransform):
 
 
 class ReadFromRocketMQ(_Read):
-    """Read messages of RocketMQ topics.
+    """Reads messages from RocketMQ topics.
 
     Args:
-      topic: a topic, several, a compiled regular expression over topic names, or `MessageQueue`s.
+      topic: a topic, several topics, a compiled regular expression for topic names, or `MessageQueue`s.
       name_server: `host:port`, several separated by semicolons; None: that of `client`, else `options.name_server`,
         else the environment variable NAMESRV_ADDR.
-      client: `ClientOptions`: all else that can be said of a connection, as the pull group, long polls, timeouts and
-        retries. What is said twice, here and in `options` or by another argument, must be the same.
+      client: `ClientOptions` for everything else about a connection, e.g. the pull group, long polls, timeouts and
+        retries. A value that is also set in `options` or by another argument must be the same.
       security: credentials, TLS, and which addresses may be used; None: `options.security`.
-      consumer_group: whose offsets are the start (`StartFrom.group_offsets`) and are committed.
-      start: where to start in a queue that this pipeline has not read yet; by default the group's offsets (latest
-        where it has none), without a group latest. Ignored on restart from a runner's checkpoint.
-      stop: where to stop; makes the read bounded. None: without end.
-      tags: `"a || b"`; the broker filters, and we check again, since it compares hashes only.
+      consumer_group: the group whose offsets are the start (`StartFrom.group_offsets`) and are committed.
+      start: where to start in a queue that this pipeline has not read yet. By default, the group's offsets (latest if
+        it has none); without a group, latest. Ignored on restart from a runner's checkpoint.
+      stop: where to stop, which makes the read bounded; None: never.
+      tags: `"a || b"`; the broker filters, and the client checks again, because the broker compares only hashes.
       sql_filter: an SQL92 expression over properties; the broker must have `enablePropertyFilter=true`.
-      deserializer: `Record` to anything, raising `SerdeError`; None: the `Record` itself.
-      timestamp: event time: "born" (producer's clock), "store" (broker's), a property with Unix milliseconds, or a
-        function of the `Record` that returns Unix milliseconds.
-      batches: emit lists of elements as they were pulled, stamped with the earliest timestamp; several times cheaper
-        where the next step can take them.
-      dead_letter_topic: write what does not decode there, with its coordinates as properties. Without it and without
-        `.with_error_handler(...)` it fails the pipeline.
-      deduplicate: `DropDuplicates(...)`: drop what a writer has stored twice, before it is decoded. Costs a shuffle.
+      deserializer: a callable from `Record` to the element, which raises `SerdeError`; None: the `Record` itself.
+      timestamp: event time: "born" (producer's clock), "store" (broker's clock), a property with Unix milliseconds, or
+        a function of the `Record` that returns Unix milliseconds.
+      batches: emit lists of elements as they were pulled, with the earliest timestamp of each list. Several times
+        cheaper if the next step accepts lists.
+      dead_letter_topic: a topic for messages that cannot be decoded, with their coordinates as properties. Without it
+        and without `.with_error_handler(...)`, such a message fails the pipeline.
+      deduplicate: `DropDuplicates(...)`: drop messages that a writer has stored twice, before decoding. Needs a
+        shuffle.
       options: `ReadOptions`.
-      client_factory: another way to make clients, for tests. It knows what `client` and `name_server` would say.
+      client_factory: another way to create clients, for tests. It replaces `client` and `name_server`.
 
-    Returns: PCollection of `Record`, or of what the deserializer makes; in the global window.
+    Returns: a PCollection of `Record`, or of the deserializer's results, in the global window.
 
-    Delivery: every offset exactly once within the runner's own state, in order per queue and bundle; a retried
-    bundle is read again. Offsets lost on the broker stop the pipeline unless `on_offset_out_of_range` says otherwise.
+    Delivery: every offset exactly once within the runner's own state, in order per queue and bundle. A retried bundle
+    is read again. Offsets lost on the broker stop the pipeline, unless `on_offset_out_of_range` permits them.
 
-    Raises: `LocalError` when it is built; while it runs `BrokerError`, `TransportError`, `OffsetOutOfRange`.
+    Raises: `LocalError` when it is built; `BrokerError`, `TransportError` and `OffsetOutOfRange` while it runs.
     """
 
     def __init__(
@@ -291,12 +292,12 @@ class ReadFromRocketMQ(_Read):
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
 
     def annotations(self) -> dict[str, Any]:
-        # Not so `ReadAllFromRocketMQ`: each of its elements may bring a stop of its own.
+        # `ReadAllFromRocketMQ` has no annotation: each of its elements can have its own stop.
         found: dict[str, Any] = super().annotations()
         return found if self._is_bounded else {**found, ENDLESS_READ: b""}
 
     def _plan(self, pbegin: Any, source: Any) -> Any:
-        """The read as a runner plans it, micro-batch by micro-batch."""
+        """The read for a runner that plans each micro-batch."""
 
         def read(config: ReadConfig) -> ReadRangesFn:
             return ReadRangesFn(config)
@@ -308,11 +309,11 @@ class ReadFromRocketMQ(_Read):
 
 
 class ReadAllFromRocketMQ(_Read):
-    """Read the topics and queues that arrive as elements: names, `MessageQueue`s or `QueueDescriptor`s.
+    """Reads the topics and queues that arrive as elements: names, `MessageQueue`s or `QueueDescriptor`s.
 
-    A `QueueDescriptor` may carry its own start and stop. Other arguments as `ReadFromRocketMQ`; the read is bounded
-    when `stop` is given (each element's stop is resolved when it arrives), otherwise without end. Topics are looked
-    up once, on arrival. Equal elements are read twice.
+    A `QueueDescriptor` can have its own start and stop. The other arguments are those of `ReadFromRocketMQ`. The read
+    is bounded if `stop` is given (each element's stop is resolved when the element arrives), otherwise it never ends.
+    Topics are looked up once, when they arrive. Equal elements are read twice.
     """
 
     def __init__(
@@ -353,7 +354,7 @@ class ReadAllFromRocketMQ(_Read):
             arrives=True,
         )
         if self._config.options.max_num_records is not None:
-            raise LocalError("max_num_records has no meaning for ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
+            raise LocalError("max_num_records has no effect on ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
 
     def expand(self, pcoll: Any) -> Any:
         fn = DescribeFn(self._config)
@@ -374,6 +375,6 @@ def _same(element: Any) -> Any:
 
 
 def _planned_source(pipeline: Any) -> Any:
-    """What the pipeline's runner offers to reads that it is to plan; None: nothing."""
+    """The source that the pipeline's runner offers for reads that it plans; None if it plans none."""
     offered = getattr(getattr(pipeline, "runner", None), "planned_source", None)
     return None if offered is None else offered(pipeline.options)

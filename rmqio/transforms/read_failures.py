@@ -1,4 +1,4 @@
-"""What goes to the error outputs: the coordinates, the raw body and the reason; and the dead letters made of it."""
+"""Elements of the error outputs (coordinates, raw body, reason), and the dead letters created from them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from rmqio.wire.properties import user_properties
 
 
 class ReadFailure(NamedTuple):
-    """A message that could not be decoded. The read goes on behind it."""
+    """A message that could not be decoded. The read continues after it."""
 
     topic: str
     broker: str
     queue_id: int
     queue_offset: int
     message_id: str
-    """Empty when the message itself is broken."""
+    """Empty if the message itself is corrupt."""
     keys: str
     tags: str
     born_timestamp_ms: int
     store_timestamp_ms: int
     error: str
-    """The error's class name."""
+    """The class name of the error."""
     reason: str
     body: bytes
-    """The body, or the stored bytes of a message that is itself broken."""
+    """The body, or the stored bytes if the message itself is corrupt."""
     properties: tuple[tuple[str, str], ...] = ()
-    """The sender's own, by name."""
+    """The sender's own properties, sorted by name."""
     sharding_key: str = ""
 
 
 def failure_of_record(record: Record, error: Exception) -> ReadFailure:
-    """For a body that does not deserialize, or has no timestamp."""
+    """The failure for a body that cannot be deserialized, or a record without a timestamp."""
     return ReadFailure(
         record.topic,
         record.broker,
@@ -56,7 +56,7 @@ def failure_of_record(record: Record, error: Exception) -> ReadFailure:
 
 
 def failure_of_corrupt(error: CorruptMessage) -> ReadFailure:
-    """For stored bytes that are no message."""
+    """The failure for stored bytes that are not a message."""
     return ReadFailure(
         error.topic or "",
         error.broker or "",
@@ -74,7 +74,7 @@ def failure_of_corrupt(error: CorruptMessage) -> ReadFailure:
 
 
 def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
-    """The message for a dead-letter topic; `rmqio.dead_letters.letter_id` gives the id to write it with."""
+    """The message for a dead-letter topic; `rmqio.dead_letters.letter_id` returns the id to write it with."""
     if isinstance(failure, FailedMessage):
         return make_letter(_failed(failure))
     return make_letter(
@@ -97,9 +97,10 @@ def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
 
 
 def letter_of_element(element: Any, failure: FailedMessage, message_id: str | None) -> Message:
-    """The dead letter of an element that can never be written; `message_id`: the stable id that it would have had.
+    """The dead letter of an element that can never be written. `message_id`: the stable id that it would have had.
 
-    A `Record` that gave no message is kept like one that could not be read, so that it goes back to where it came from.
+    A `Record` that could not be converted to a message is kept like one that could not be read, so that replay sends
+    it back to where it came from.
     """
     if not isinstance(element, Record):
         failed = _failed(failure)._replace(sink_message_id=message_id or "")

@@ -1,6 +1,6 @@
-"""What the workers of one process share: a client per factory, and what is known of each queue.
+"""State that the workers of one process share: a client per factory, and the backlog of each queue.
 
-Connections survive neither a fork nor a pickle, so they are made here, on first use, by the process that uses them.
+Connections survive neither a fork nor a pickle, so the process that uses them creates them here on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFAULT_MESSAGE_BYTES = 1024.0
 
 
 def shared_client(factory: ClientFactory) -> QueueClient:
-    """This process's client of a factory; equal factories share one. Lives until the process ends."""
+    """This process's client of a factory; equal factories share one. It lives until the process ends."""
     key = (os.getpid(), factory)
     with _lock:
         client = _clients.get(key)
@@ -35,7 +35,7 @@ def shared_client(factory: ClientFactory) -> QueueClient:
 
 
 def close_shared_clients() -> None:
-    """Close the clients that this process has made. The next use makes new ones."""
+    """Close the clients that this process has created. The next use creates new ones."""
     with _lock:
         mine = [key for key in _clients if key[0] == os.getpid()]
         clients = [_clients.pop(key) for key in mine]
@@ -45,7 +45,7 @@ def close_shared_clients() -> None:
 
 
 def _forget_after_fork() -> None:
-    # The parent's sockets and lock are not ours to touch.
+    # The parent's sockets and lock must not be touched.
     global _lock
     _lock = threading.Lock()
     _clients.clear()
@@ -66,7 +66,7 @@ class Backlog:
 
 
 def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_bytes: float | None) -> None:
-    """Remember what a pull's answer told."""
+    """Remember the end and the mean size from a pull's answer."""
     known = _backlogs.get((factory, queue))
     mean = known.message_bytes if known else _DEFAULT_MESSAGE_BYTES
     if message_bytes is not None:
@@ -75,10 +75,10 @@ def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_
 
 
 def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool = True) -> Backlog:
-    """What is known of a queue; with `ask` the broker is asked, once, when that is nothing.
+    """What is known about a queue. If nothing is known, `ask` queries the broker, once.
 
-    Each pull's answer renews it. Runners ask for sizes also while a broker is down, which a read rides out: this must
-    not fail then, nor wait again and again.
+    Each pull's answer updates it. Runners also ask for sizes while a broker is down, which a read survives: this must
+    then neither fail nor wait repeatedly.
     """
     known = _backlogs.get((factory, queue))
     if known is not None:
@@ -87,7 +87,7 @@ def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool = True) ->
     if ask:
         (answer,) = shared_client(factory).look_up([OffsetQuery(queue, "max")])
         if isinstance(answer, RmqioError):
-            _LOGGER.info("%s: its size is not known: %s", queue, answer)
+            _LOGGER.info("%s: its size is unknown: %s", queue, answer)
         else:
             end = answer or 0
         note_backlog(factory, queue, end, None)

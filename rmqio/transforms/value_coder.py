@@ -1,4 +1,4 @@
-"""What the coders of our values have in common: their base, and how texts are packed."""
+"""Common parts of the coders of our values: their base class, and how texts are packed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from apache_beam.coders import Coder
 
 from rmqio.errors import LocalError, WireError
 
-# Lone surrogates (a property that was not UTF-8) are text too, and must survive.
+# Lone surrogates (from a property that was not UTF-8) are also text, and must survive.
 UTF8: Final = ("utf-8", "surrogatepass")
 ENCODE_ERRORS: Final = (struct.error, TypeError, AttributeError, ValueError)
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 
 
 class ValueCoder(Coder):
-    """Base of the coders here: without parameters, so equal when of one class."""
+    """Base of these coders: they have no parameters, so coders of one class are equal."""
 
     value_type: ClassVar[type]
 
@@ -33,7 +33,7 @@ class ValueCoder(Coder):
         return hash(type(self))
 
     def _cannot_encode(self, value: object, error: Exception) -> LocalError:
-        # The value is not quoted: errors go to logs, bodies must not.
+        # The value is not quoted: errors go to logs, and bodies must not.
         return LocalError(f"not a {self.value_type.__name__} whose fields have its types: {type(value)} ({error})")
 
     def _not_one(self, reason: object) -> WireError:
@@ -41,7 +41,7 @@ class ValueCoder(Coder):
 
 
 def pack_texts(texts: list[str] | tuple[str, ...]) -> bytes:
-    """Texts, each behind its size in UTF-8."""
+    """Packs texts, each as UTF-8 after its size."""
     parts: list[bytes] = []
     for text in texts:
         raw = text.encode(*UTF8)
@@ -50,10 +50,10 @@ def pack_texts(texts: list[str] | tuple[str, ...]) -> bytes:
 
 
 def unpack_texts(encoded: bytes, position: int, count: int) -> list[str]:
-    """Exactly `count` texts, up to the end. Raises ValueError."""
+    """Unpacks exactly `count` texts, which must reach the end. Raises ValueError."""
     texts: list[str] = []
     total = len(encoded)
-    if position + 4 * count > total:  # before a hostile count makes us loop
+    if position + 4 * count > total:  # checked first: a hostile count must not cause a long loop
         raise ValueError(f"{count} texts do not fit into {total - position} bytes")
     for _ in range(count):
         begin = position + 4

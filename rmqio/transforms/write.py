@@ -1,4 +1,4 @@
-"""`WriteToRocketMQ`: the configuration of a write, checked when it is made, and its expansion."""
+"""`WriteToRocketMQ`: the configuration of a write, checked when it is built, and its expansion."""
 
 from __future__ import annotations
 
@@ -37,65 +37,65 @@ DEFAULT_PRODUCER_GROUP: Final = "rmqio_producer"
 
 
 class WriteToRocketMQResult(NamedTuple):
-    """What `WriteToRocketMQ` gives. Outputs keep the window, timestamp and pane of their element."""
+    """The outputs of `WriteToRocketMQ`. They keep the window, timestamp and pane of their element."""
 
     sent: PCollection[SendResult]
-    """One for each message that the broker acknowledged, in no particular order. Empty with `with_sent=False`."""
+    """One result for each acknowledged message, in no particular order. Empty with `with_sent=False`."""
     failed: PCollection[FailedMessage]
-    """One for each element that can never be sent: too large, illegal property or topic, not serializable ..."""
+    """One failure per element that can never be sent: too large, illegal property or topic, not serializable ..."""
 
 
 class WriteToRocketMQ(beam.PTransform):
     """Writes each element as one message.
 
     Elements are `rmqio.Message`; bytes or str (UTF-8), which become the body; `rmqio.Record`, sent again with body,
-    tags, keys, sharding key and user properties; or anything that `serializer` makes a `Message` of.
+    tags, keys, sharding key and user properties; or anything that `serializer` converts to a `Message`.
 
     The topic is the message's own, else the selector's, else `topic`.
 
-    Delivery: at least once. A bundle succeeds only when the broker has acknowledged all of its messages; an error that
-    may pass (a broker that is down or busy) fails the bundle, after the client's own retries, and the runner runs it
-    again. With a stable id (`id_fn`; by default for `Record`s), a message that is stored twice carries the same id, by
-    which `ReadFromRocketMQ` and other consumers can drop the copy.
+    Delivery: at least once. A bundle succeeds only when the broker has acknowledged all of its messages. After the
+    client's own retries, a transient error (a broker that is down or busy) fails the bundle, and the runner runs it
+    again. With a stable id (`id_fn`; by default for `Record`s), a message that is stored twice has the same id, so that
+    `ReadFromRocketMQ` and other consumers can drop the copy.
 
-    What can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is counted
-    (`send_failures`), logged as a warning, and the rest goes on. Consume `failed`, or use `with_error_handler` or
-    `dead_letter_topic`. This holds for a topic, too, that only some elements name, and that does not exist or is
-    forbidden. But when the `topic` of this transform is missing or forbidden, or one that was there has vanished (which
-    is how a name server tells that its brokers are down), bundles fail until it is there again: nothing is dropped
-    because of an outage.
+    A message that can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is
+    counted (`send_failures`) and logged as a warning, and the other messages are sent. Consume `failed`, or use
+    `with_error_handler` or `dead_letter_topic`. This also applies if a topic that only some elements name does not
+    exist or is forbidden. But if the `topic` of this transform is missing or forbidden, or if a known topic has
+    vanished (which is how a name server reports that its brokers are down), bundles fail until the topic is there
+    again: nothing is dropped because of an outage.
 
-    Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers
-    choose for that key. Messages without one are spread over the queues batch by batch.
+    Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers choose
+    for that key. Messages without a sharding key are spread over the queues batch by batch.
 
     Args:
-      topic: for messages that name none, where no selector does either.
+      topic: for messages for which neither the message nor the selector names a topic.
       name_server: `host:port`, several separated by semicolons; None: `options.name_server`, else the environment
         variable NAMESRV_ADDR.
       security: credentials, TLS, and which addresses may be used; None: `options.security`.
       producer_group: None: `options.producer_group`, else "rmqio_producer".
-      serializer: called with each element that is not a `Message`; gives a `Message`. Any exception sends the element
+      serializer: a callable from each element that is not a `Message` to a `Message`. Any exception sends the element
         to `failed`.
-      selector: `ConstantTopic`, `TopicFromFields`, or a callable of the element that gives a topic, (topic, tag), or
-        None. A message's own tag goes before the selector's.
-      id_fn: gives the stable id of an element: text, the same when the element comes again, unique among messages.
-        None: of a `Record` its coordinates; of what a `serializer` makes of the direct output of a GroupByKey or a
-        combine by key a hash of key, window, pane and message (in a stream not in the global window); of other elements
-        a random one, which is logged once.
-      exactly_once: a writer that may repeat work looks back in the sink, and sends what is not there: no message is
-        stored twice. Needs stable ids, and a group of this pipeline's own; see docs/write.md for what else.
-      dead_letter_topic: what goes to `failed` is written there as well, with body, reason, and coordinates as far as
-        they are known, for `python -m rmqio.replay`. A letter that cannot be written fails the bundle.
+      selector: `ConstantTopic`, `TopicFromFields`, or a callable from the element to a topic, (topic, tag), or None. A
+        message's own tag takes precedence over the selector's.
+      id_fn: a callable from the element to its stable id: text, the same when the element comes again, unique among
+        messages. None: the coordinates of a `Record`; for the result of `serializer` on the direct output of a
+        GroupByKey or a combine by key, a hash of key, window, pane and message (in a stream not in the global window);
+        for other elements a random id, which is logged once.
+      exactly_once: a writer that may repeat work looks back in the sink, and sends only what is missing, so that no
+        message is stored twice. Needs stable ids, and a group of this pipeline's own. docs/write.md has all conditions.
+      dead_letter_topic: elements that go to `failed` are also written there, with body, reason, and coordinates if
+        known, for `python -m rmqio.replay`. A letter that cannot be written fails the bundle.
       options: batching and retries.
-      ordered_by_sharding_key: at most one batch in flight per queue that a sharding key leads to. False: such queues
-        are as fast as others under `options.asynchronous`, but a retried batch may arrive behind a later one, or in
-        a queue of another broker.
-      with_sent: give out a `SendResult` per message. False: `sent` is empty, which saves time where nobody reads it.
-      backend: "remoting", or "librocketmq": the vendor's C++ client, which must be installed on the workers. What it
-        cannot do is refused; see docs/librocketmq.md.
-      client_factory: makes the producer on the workers; None: that of `backend`.
+      ordered_by_sharding_key: at most one batch in flight per queue that gets messages with a sharding key. False: such
+        queues are as fast as others with `options.asynchronous`, but a retried batch can arrive after a later one, or
+        in a queue of another broker.
+      with_sent: emit a `SendResult` per message. False: `sent` is empty, which saves time if nothing reads it.
+      backend: "remoting", or "librocketmq": the vendor's C++ client, which must be installed on the workers. Features
+        that it does not have are refused; see docs/librocketmq.md.
+      client_factory: creates the producer on the workers; None: that of `backend`.
 
-    Raises `LocalError` for what does not fit together, when it is made or applied.
+    Raises `LocalError` when it is built or applied, if arguments do not fit together.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class WriteToRocketMQ(beam.PTransform):
         if self._backend != "remoting":
             raise LocalError(f"exactly_once needs backend='remoting': {self._backend!r} repeats sends by itself")
         if self._options.asynchronous:
-            raise LocalError("exactly_once awaits each batch: leave WriteOptions.asynchronous away")
+            raise LocalError("exactly_once waits for each batch: leave WriteOptions.asynchronous out")
         self._position_group = look_back.group or group
         if self._position_group is None:
             raise LocalError(
@@ -174,7 +174,7 @@ class WriteToRocketMQ(beam.PTransform):
         validate_group(self._position_group + QUEUES)
 
     def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
-        """Hand `failed` to Beam's error handler; None: only to the result."""
+        """Send `failed` to Beam's error handler, too; None: only to the result."""
         self._error_handler = error_handler
         return self
 
@@ -199,7 +199,7 @@ class WriteToRocketMQ(beam.PTransform):
         tags = [FAILED, *([LETTERS] if with_letters else []), *([MARKS] if has_position else [])]
         outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(*tags, main=SENT)
         sent, failed = outputs[SENT], outputs[FAILED]
-        # So that Beam finds our coders: a ParDo knows the types of tagged outputs in its newest versions only.
+        # So that Beam finds our coders: only its newest versions know the types of a ParDo's tagged outputs.
         sent.element_type, failed.element_type = SendResult, FailedMessage
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failed)
@@ -212,7 +212,7 @@ class WriteToRocketMQ(beam.PTransform):
         return WriteToRocketMQResult(sent, failed)
 
     def _choose_ids(self, pcoll: PCollection[Any]) -> DefaultIds | None:
-        """The ids of elements that bring none, if they can be the same when a bundle is run again."""
+        """The default ids of elements, if they can be the same when a bundle is run again."""
         if self._maker.id_fn is not None:
             return None
         label = pcoll.pipeline.transforms_stack[-1].full_label
@@ -232,10 +232,11 @@ class WriteToRocketMQ(beam.PTransform):
         return ids
 
     def _sink(self, look_back: LookBack, factory: ClientFactory, pcoll: PCollection[Any]) -> Sink:
-        """What is written. Raises `LocalError` where ids are random.
+        """The sink of an exactly-once write. Raises `LocalError` if ids are random.
 
-        Of a bounded pipeline there is no position: what fails begins anew, and a finalizer would make a stream of it on
-        Flink. Unless it runs as a stream anyway, and so may go on from a checkpoint.
+        A bounded pipeline has no position: failed work starts from the beginning, and a finalizer would turn the
+        pipeline into a stream on Flink. The exception is one that runs as a stream anyway, and can continue from a
+        checkpoint.
         """
         if self._random_ids:
             raise LocalError(
@@ -246,17 +247,17 @@ class WriteToRocketMQ(beam.PTransform):
         return Sink(factory, group, look_back, int(time.time() * 1000))
 
     def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
-        from rmqio.transforms.write_dead_letters import WriteDeadLetters  # which is made of this transform
+        from rmqio.transforms.write_dead_letters import WriteDeadLetters  # it uses this transform
 
         letters.element_type = Message
-        assert self._dead_letter_topic is not None  # or there were no letters
+        assert self._dead_letter_topic is not None  # otherwise there are no letters
         _ = letters | "Dead letters" >> WriteDeadLetters(self._dead_letter_topic, client_factory=factory)
 
     def _backend_factory(self) -> ClientFactory:
-        # Imported here: who brings a factory of their own needs no sockets.
+        # Imported here: a user's own factory needs no sockets.
         from rmqio.client.factory import RemotingClientFactory
 
-        # A replica that is behind would not know of a message that is there, and it would be sent again
+        # A replica that is behind does not have the newest messages yet, so they would be sent again.
         replica_reads = self._exactly_once is None
         made = write_options.client_options(self._name_servers, self._options, replica_reads=replica_reads)
         if self._backend == "librocketmq":
@@ -266,7 +267,7 @@ class WriteToRocketMQ(beam.PTransform):
         return RemotingClientFactory(made)
 
     def _check_element_type(self, element_type: Any) -> None:
-        """What can be known to fail for every element is refused before anything runs."""
+        """Refuses, before anything runs, what would fail for every element."""
         if not isinstance(element_type, type) or element_type is object or self._maker.serializer is not None:
             return
         if not issubclass(element_type, (Message, Record, bytes, str)):
@@ -301,12 +302,12 @@ class WriteToRocketMQ(beam.PTransform):
 
 
 def _is_stream(pcoll: PCollection[Any]) -> bool:
-    """Whether what is written has no end, or may go on from a checkpoint all the same."""
+    """Whether the input never ends, or the pipeline can continue from a checkpoint anyway."""
     return not pcoll.is_bounded or bool(pcoll.pipeline.options.view_as(StandardOptions).streaming)
 
 
 def _of_single_tries(factory: ClientFactory) -> ClientFactory:
-    """A factory of ours whose producers repeat nothing; another one as it is: that is its maker's to see to."""
+    """Our own factory with producers that repeat nothing; a user's factory unchanged, which must ensure that itself."""
     from rmqio.client.factory import RemotingClientFactory
 
     if isinstance(factory, RemotingClientFactory):

@@ -1,4 +1,4 @@
-"""`WriteDeadLetters`: what failed, to a topic, so that `rmqio.replay` can send it back."""
+"""`WriteDeadLetters`: writes failures to a topic, so that `rmqio.replay` can send them back."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 _COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
-"""A body that came compressed may be larger than what is taken; compressed again it may pass."""
+"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
 
 
 class WriteDeadLetters(beam.PTransform):
-    """Writes each failure as one dead letter: the raw body, coordinates and error as properties.
+    """Writes each failure as one dead letter: the raw body, with coordinates and error as properties.
 
-    Elements are `ReadFailure`, `FailedMessage`, or a `Message` that is a letter already. So it is what Beam's
-    `ErrorHandler` may be given; `dead_letter_topic=` of the other transforms is short for it:
+    Elements are `ReadFailure`, `FailedMessage`, or a `Message` that is already a letter. The transform can be given to
+    Beam's `ErrorHandler`; `dead_letter_topic=` of the other transforms is short for this:
 
         with ErrorHandler(WriteDeadLetters("dead", name_server=...)) as errors:
             records = pipeline | ReadFromRocketMQ(...).with_error_handler(errors)
 
     Args:
-      topic: must exist.
-      name_server, security, options, client_factory: as `WriteToRocketMQ`.
+      topic: a topic that exists.
+      name_server, security, options, client_factory: as in `WriteToRocketMQ`.
 
-    Returns: PCollection of `SendResult`.
+    Returns: a PCollection of `SendResult`.
 
-    Delivery: at least once. The id of a letter follows from where it comes from, so that copies can be recognised. A
-    `FailedMessage` does not say that: there it follows from the message and the error's class, and two equal messages
-    are two letters with one id. `dead_letter_topic=` of the write knows the element, too. A letter that cannot be
-    written (a body of more than 4 MiB that does not shrink) raises `SerdeError`, which fails the bundle: it would be
-    the last copy of a message that the group is committed past.
+    Delivery: at least once. The id of a letter is derived from its origin, so that copies can be recognised. A
+    `FailedMessage` has no origin, so its id is derived from the message and the error's class: two equal messages are
+    two letters with one id. `dead_letter_topic=` of the write also knows the element. A letter that cannot be written
+    (a body of more than 4 MiB that compression does not reduce) raises `SerdeError`, which fails the bundle: the
+    group's offset is committed past the message, so the letter would be its last copy.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ def _as_letter(failure: Any) -> Message:
 def _refuse(failed: Any) -> None:
     raise SerdeError(
         f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
-        "it holds a message that failed, so the pipeline stops before that is lost"
+        "it contains a message that failed, so the pipeline stops before that message is lost"
     )
 
 
 def _compressing(factory: ClientFactory | None) -> ClientFactory | None:
-    """A factory of ours with the option to compress; another one as it is."""
+    """Our own factory with compression turned on; a user's factory unchanged."""
     from rmqio.client.factory import RemotingClientFactory
 
     if isinstance(factory, RemotingClientFactory) and factory.options.compress_over_bytes is None:

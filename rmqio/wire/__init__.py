@@ -1,1 +1,1 @@
-"""The remoting protocol, sans I/O: bytes to values and back. No sockets, threads or clock in here."""
+"""The remoting protocol without I/O: converts bytes to values and back. No sockets, threads or clock."""

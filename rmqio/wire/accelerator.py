@@ -1,4 +1,4 @@
-"""The hot loops in C, where they were built and nobody turned them off. See docs/accelerator.md."""
+"""The hot loops in C, if they were built and are not disabled. See docs/accelerator.md."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ def _load() -> ModuleType | None:
 _fast: Final = _load()
 
 IMPLEMENTATION: Final = "python" if _fast is None else "c"
-"""What this process decodes and encodes with."""
+"""The implementation that this process uses to decode and encode."""
 
 DecodeUsual = Callable[[bytes, int, list[Record], str, str | None, bool], int]
 decode_usual: Final[DecodeUsual | None] = getattr(_fast, "decode_usual", None)
-"""As `stored._decode_usual_in_python`, and takes messages of both versions and with any hosts."""
+"""As `stored._decode_usual_in_python`, but also accepts messages of both versions and with any hosts."""
 
 EncodeUsual = Callable[[Sequence[Message], Sequence[str], int, int, int], tuple[bytes, int]]
 encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
-"""Messages and their ids, from which index on, how many and how many bytes at most: the bytes of the members at the
-front that are usual and fit, and how many they are."""
+"""Takes messages and their ids, a start index, and the maximum number and size. Returns the bytes of the leading
+members that are usual and fit, and their number.
+"""
 
 HeaderFields = tuple[int, dict[str, str], int, int, str | None, Any, int]
-"""Code, fields, opaque, flag, remark, language (as it was read) and version."""
+"""Code, fields, opaque, flag, remark, language (as read) and version."""
 read_usual_header: Final[Callable[[bytes], HeaderFields | None] | None] = getattr(_fast, "read_usual_header", None)
-"""As `command._read_json`; None for a header that is not usual."""
+"""As `command._read_json`; returns None for a header that is not usual."""
 
 usual_properties: Final[Callable[[Message, str], str | None] | None] = getattr(_fast, "usual_properties", None)
-"""`encode_properties` as text; None for a message, or an id, that is not usual."""
+"""`encode_properties` as text; returns None for a message or an id that is not usual."""
 
 usual_size: Final[Callable[[object], int] | None] = getattr(_fast, "usual_size", None)
-"""`batch.estimated_size` of a `Message` that may go into any batch of its topic and has no properties; of anything
-else 0."""
+"""`batch.estimated_size` of a `Message` that fits into any batch of its topic and has no properties; 0 for anything
+else.
+"""
 
 SendResults = Callable[[MessageQueue, int, Sequence[str], list[str], SendStatus], list[SendResult]]
 send_results: Final[SendResults | None] = getattr(_fast, "send_results", None)

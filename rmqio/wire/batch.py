@@ -1,7 +1,7 @@
 """Batches of messages for one queue, and the ids of their messages.
 
 Layout of each member: `int32 size | int32 0 | int32 0 | int32 flag | int32 bodySize | body | int16 propertiesSize |
-properties`, size counting itself. A topic of type BatchCQ stores the same bytes as the body of one message.
+properties`; the size includes itself. A topic of type BatchCQ stores the same bytes as the body of one message.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from rmqio.wire.bodies import BodyError
 from rmqio.wire.properties import encode_properties
 
 MAX_BATCH_MESSAGES: Final = 4096
-"""Not a matter of taste. The broker adds `(short) batchSize` to the queue's offset: a batch of more than 32767 messages
-is acknowledged, then the queue's offsets turn negative and what any producer sends to it is lost (5.5.0, seen live)."""
+"""A hard limit. The broker adds `(short) batchSize` to the queue's offset: a batch of more than 32767 messages is
+acknowledged, then the queue's offsets turn negative and later messages to it, from any producer, are lost (5.5.0, seen
+live).
+"""
 MAX_BATCH_BYTES: Final = 1 << 20
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""The broker's maxMessageSize: of a body in a single send, of all members together in a batch."""
+"""The broker's maxMessageSize: limits the body in a single send, and all members together in a batch."""
 
 _HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
-"""Bytes that a member takes besides its body and its properties."""
+"""Bytes of a member in addition to its body and properties."""
 
 _encode_usual = accelerator.encode_usual
 
 
 _ESTIMATED_MEMBER: Final = 64
-"""What a member takes beside body and properties: its head, and a UNIQ_KEY of 32 characters."""
+"""Estimated bytes in addition to body and properties: the head, and a UNIQ_KEY of 32 characters."""
 _ESTIMATED_KEY: Final = 64
-"""Taken for a tag, and for each key: measuring them costs more than it saves. Who sends splits what is too large."""
+"""Estimate for a tag and for each key: measuring them costs more than it saves. The sender splits larger batches."""
 
 
 def estimated_size(message: Message) -> int:
-    """About how many bytes a message will take in a batch. Raises what fields of wrong types raise."""
-    # Fields are read by position, which is faster than by name: this runs per message.
+    """Return the approximate size of a message in a batch. Raises the errors that wrong field types cause."""
+    # Fields are read by position, which is faster than by name: this runs for each message.
     size = len(message[0]) + _ESTIMATED_MEMBER
     if message[4]:
         size += len(message.tags or "") + sum(map(len, message.keys)) + len(message.keys) + 16
@@ -53,7 +55,7 @@ def estimated_size(message: Message) -> int:
 
 
 def batchable(message: Message) -> bool:
-    """Whether the message may travel in a batch. The broker ignores a delay inside of one and delivers at once."""
+    """Return whether the message can be batched. In a batch, the broker ignores a delay and delivers at once."""
     return message.delay_level is None and message.deliver_at_ms is None
 
 
@@ -64,9 +66,9 @@ class BatchBuilder:
 
     def __init__(self, *, max_messages: int = MAX_BATCH_MESSAGES, max_bytes: int = MAX_BATCH_BYTES) -> None:
         if not 1 <= max_messages <= MAX_BATCH_MESSAGES:
-            raise LocalError(f"max_messages is {max_messages}; allowed are 1 to {MAX_BATCH_MESSAGES}")
+            raise LocalError(f"max_messages is {max_messages}; it must be between 1 and {MAX_BATCH_MESSAGES}")
         if not 1 <= max_bytes <= MAX_MESSAGE_BYTES:
-            raise LocalError(f"max_bytes is {max_bytes}; allowed are 1 to {MAX_MESSAGE_BYTES}")
+            raise LocalError(f"max_bytes is {max_bytes}; it must be between 1 and {MAX_MESSAGE_BYTES}")
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
@@ -74,13 +76,13 @@ class BatchBuilder:
         self._count = 0
 
     def add(self, message: Message, message_id: str) -> bool:
-        """Encodes and adds a message; False: no room, nothing was added, send this batch and begin another.
+        """Encode and add a message. False: no room, so nothing was added; send this batch and begin another.
 
-        A message larger than `max_bytes` is taken as the only member, as long as the broker would take it.
+        A message larger than `max_bytes` is accepted as the only member, if the broker accepts it.
 
         Raises:
-          LocalError: the message can go into no batch (too large, empty body, delayed, illegal property). Nothing was
-            added and the batch is still good.
+          LocalError: the message fits into no batch (too large, empty body, delayed, illegal property). Nothing was
+            added, and the batch is still valid.
         """
         body = message.body
         if self._count >= self._max_messages:
@@ -111,11 +113,11 @@ class BatchBuilder:
         return True
 
     def add_all(self, messages: Sequence[Message], ids: Sequence[str]) -> int:
-        """Adds messages, each with the id at its place, until one finds no room. Returns how many were added.
+        """Add messages with their ids until one does not fit. Returns the number of added messages.
 
         Raises:
-          LocalError: as `add`. The messages in front of the one that can go into no batch were added.
-          ValueError: not as many ids as messages.
+          LocalError: as `add`. The messages before the faulty one were added.
+          ValueError: the numbers of ids and messages differ.
         """
         total = len(messages)
         if len(ids) != total:
@@ -126,9 +128,9 @@ class BatchBuilder:
         return added
 
     def _add_usual(self, messages: Sequence[Message], ids: Sequence[str], begin: int) -> int:
-        """Adds messages from `begin` on as far as C takes them (none, if there is no C); returns the next one's place.
+        """Add messages from `begin` on with the C code (none without it); return the index of the next one.
 
-        It stops where a message is unusual or illegal, or finds no room: `add` then tells which.
+        It stops at a message that is unusual, illegal or does not fit: `add` then finds out which.
         """
         if _encode_usual is None:
             return begin
@@ -146,7 +148,7 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes that `encode` will return."""
+        """Number of bytes that `encode` will return."""
         return self._size
 
     @property
@@ -154,7 +156,7 @@ class BatchBuilder:
         return not self._count
 
     def encode(self) -> bytes:
-        """The request's body."""
+        """Return the request's body."""
         return b"".join(self._parts)
 
 
@@ -163,11 +165,11 @@ def _refuse(message: Message) -> None:
         raise LocalError(f"message body must be bytes, not {type(message.body).__name__}")
     if not message.body:
         raise LocalError("message body is empty; the broker fails on an empty body outside of batches")
-    raise LocalError("a delayed message must be sent on its own; in a batch the broker delivers it at once")
+    raise LocalError("a delayed message must be sent alone; in a batch the broker would deliver it at once")
 
 
 def encode_batch(messages: Iterable[Message], ids: Iterable[str]) -> bytes:
-    """All messages as one batch. Raises LocalError when they do not fit into one, ValueError unless ids are as many."""
+    """Encode all messages as one batch. Raises LocalError when they do not fit, ValueError when the counts differ."""
     messages = list(messages)
     builder = BatchBuilder()
     if builder.add_all(messages, list(ids)) < len(messages):
@@ -178,7 +180,7 @@ def encode_batch(messages: Iterable[Message], ids: Iterable[str]) -> bytes:
 def send_results_in_python(
     queue: MessageQueue, first_offset: int, ids: Sequence[str], offset_ids: list[str], status: SendStatus
 ) -> list[SendResult]:
-    """One result for each id and offset id, at rising offsets."""
+    """Return one result for each id and offset id, with consecutive offsets."""
     # What SendResult's constructor does, without its keyword handling.
     fields = zip(repeat(queue), count(first_offset), ids, offset_ids, repeat(status), repeat(None))
     return list(map(tuple.__new__, repeat(SendResult), fields))
@@ -196,7 +198,7 @@ class BatchMember(NamedTuple):
 
 
 def decode_batch(data: bytes) -> list[BatchMember]:
-    """The members of an encoded batch. Raises BodyError unless its structure is sound to the last byte."""
+    """Return the members of an encoded batch. Raises BodyError unless the structure is valid to the last byte."""
     members: list[BatchMember] = []
     position, end = 0, len(data)
     while position < end:
@@ -209,14 +211,14 @@ def decode_batch(data: bytes) -> list[BatchMember]:
         body_end = body_start + body_size
         (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, body_end)
         if properties_size != size - body_size - MEMBER_OVERHEAD:
-            raise BodyError(f"batch member {len(members)} has an illegal size of properties ({properties_size})")
+            raise BodyError(f"batch member {len(members)} has an illegal properties size ({properties_size})")
         position += size
         members.append(BatchMember(flag, data[body_start:body_end], data[body_end + 2 : position]))
     return members
 
 
 _process = object()
-"""Another object in each process."""
+"""A different object in each process."""
 
 
 def _forked() -> None:
@@ -227,14 +229,14 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 _FEW: Final = 32
-"""Fewer ids than this are cheaper one by one than from a block, of which the rest is lost."""
+"""Below this number, single ids are cheaper than a block whose rest is lost."""
 _LAST_DIGITS: Final = tuple(f"{number:02X}" for number in range(256))
 
 
 class MessageIds:
-    """Endless unique message ids: 32 upper-case hexadecimal digits, of 80 random bits and a counter.
+    """Generates unique message ids: 32 upper-case hexadecimal digits, from 80 random bits and a counter.
 
-    Safe to share between threads. A forked child, and a pickled copy, draw random bits of their own.
+    Threads can share it. A forked child and a pickled copy draw their own random bits.
     """
 
     def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
@@ -256,7 +258,7 @@ class MessageIds:
         try:
             return self._ready.pop()
         except IndexError:
-            # Made 256 at a time, which takes half the time. Threads that come here at once make a block each.
+            # Generated 256 at a time, in half the time. Threads that get here at once generate a block each.
             ready = self._block()
             ready.reverse()
             first = ready.pop()
@@ -268,7 +270,7 @@ class MessageIds:
         return [block + digits for digits in _LAST_DIGITS]
 
     def take(self, number: int) -> list[str]:
-        """That many ids at once; each costs less than from `next`. They need not be in rising order."""
+        """Return `number` ids; each costs less than from `next`. They need not be in ascending order."""
         if self._process is not _process:
             self._restart()
         if number < _FEW:

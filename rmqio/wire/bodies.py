@@ -1,7 +1,7 @@
-"""Message bodies: compression as the system flag announces it, bounded when it is undone.
+"""Message bodies: compression according to the system flag, and bounded decompression.
 
-A 4 MiB zlib body can hold 4 GiB, and the broker stores whatever type bits a producer sets, unchecked: so a limit holds
-before memory is taken, and every way to fail ends in `BodyError`.
+A 4 MiB zlib body can hold 4 GiB, and the broker stores any type bits that a producer sets, unchecked. So the limit
+applies before memory is allocated, and every failure is a `BodyError`.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ import lz4.frame
 import zstandard
 
 COMPRESSED: Final = 0x1
-"""System flag: the body is compressed, by the type in `COMPRESSION_TYPE_MASK`."""
+"""System flag: the body is compressed, with the type in `COMPRESSION_TYPE_MASK`."""
 COMPRESSION_TYPE_MASK: Final = 0x700
 COMPRESSION_TYPE_SHIFT: Final = 8
 
 ZLIB_OLD: Final = 0
-"""No type bits: zlib, from producers older than the bits."""
+"""No type bits: zlib, from producers older than these bits."""
 LZ4: Final = 1
 ZSTD: Final = 2
 ZLIB: Final = 3
 KINDS: Final = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
-"""By the names that users give."""
+"""By the names that users specify."""
 
 _LZ4_FIRST_OUTPUT: Final = 64 * 1024
 _ZSTD_MAX_RATIO: Final = 128 * 1024 // 4
-"""The smallest zstd block takes four bytes and gives the largest: 128 KiB of one value."""
+"""The smallest zstd block takes four bytes and produces the largest output: 128 KiB of one value."""
 _ZSTD_USUAL_WINDOW: Final = 8 * 1024 * 1024
-"""What decoders must support, by RFC 8878; a frame may ask for gigabytes."""
+"""The window that decoders must support, according to RFC 8878; a frame can request gigabytes."""
 
 
 class BodyError(ValueError):
-    """Bytes inside a message that do not decode. `stored` makes a `CorruptMessage` of it."""
+    """Bytes inside a message that do not decode. `stored` converts it to a `CorruptMessage`."""
 
 
 class BodyTooLarge(BodyError):
-    """More output than allowed."""
+    """The output is larger than allowed."""
 
 
 def compression_flags(kind: int) -> int:
-    """The system flag bits of a body that was compressed with `kind`."""
+    """Return the system flag bits of a body compressed with `kind`."""
     return COMPRESSED | kind << COMPRESSION_TYPE_SHIFT
 
 
 def compress(data: bytes, *, kind: int = ZLIB, level: int = 5) -> bytes:
-    """Compresses a body; the message's system flag then needs `compression_flags(kind)`. LZ4 has no level."""
+    """Compress a body; the message's system flag then needs `compression_flags(kind)`. LZ4 ignores the level."""
     if kind in (ZLIB, ZLIB_OLD):
         return zlib.compress(data, level)
     if kind == LZ4:
@@ -58,10 +58,10 @@ def compress(data: bytes, *, kind: int = ZLIB, level: int = 5) -> bytes:
 
 
 def decompress(data: bytes, sys_flag: int, *, limit: int) -> bytes:
-    """Undoes the compression that `sys_flag` announces; the flag's `COMPRESSED` bit is not looked at.
+    """Decompress according to `sys_flag`, without checking the flag's `COMPRESSED` bit.
 
     Raises:
-      BodyError: unknown type, broken or incomplete data, bytes behind the end.
+      BodyError: unknown type, invalid or incomplete data, or bytes after the end.
       BodyTooLarge: more than `limit` bytes of output. They are not allocated.
     """
     kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
@@ -89,7 +89,7 @@ def _decompress_zlib(data: bytes, limit: int) -> bytes:
     if not stream.eof:
         raise BodyError("zlib body is incomplete")
     if stream.unused_data:
-        raise BodyError(f"zlib body has {len(stream.unused_data)} bytes behind its end")
+        raise BodyError(f"zlib body has {len(stream.unused_data)} bytes after its end")
     return body
 
 
@@ -97,7 +97,7 @@ def _decompress_lz4(data: bytes, limit: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     size = 0
-    # The decompressor allocates what it is allowed to return, at once: so it is allowed little at first.
+    # The decompressor allocates its output limit at once, so the first limit is small.
     step = max(_LZ4_FIRST_OUTPUT, 4 * len(data))
     pending = data
     while not stream.eof and size <= limit:
@@ -116,7 +116,7 @@ def _decompress_lz4(data: bytes, limit: int) -> bytes:
     if not stream.eof:
         raise BodyError("LZ4 body is incomplete")
     if stream.unused_data:
-        raise BodyError(f"LZ4 body has {len(stream.unused_data)} bytes behind its end")
+        raise BodyError(f"LZ4 body has {len(stream.unused_data)} bytes after its end")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -128,8 +128,8 @@ def _decompress_zstd(data: bytes, limit: int) -> bytes:
             raise _too_large("zstd", limit)
         if declared > 0:
             return decompressor.decompress(data, allow_extra_data=False)
-        # Written as a stream, as Java does. This decompressor returns all that its input gives, so the input is fed in
-        # steps whose output can hardly pass the limit.
+        # Written as a stream, as Java does. This decompressor returns all output of its input, so the input is fed in
+        # steps whose output can hardly exceed the limit.
         stream = decompressor.decompressobj()
         parts: list[bytes] = []
         position = size = 0
@@ -146,5 +146,5 @@ def _decompress_zstd(data: bytes, limit: int) -> bytes:
     if not stream.eof:
         raise BodyError("zstd body is incomplete")
     if extra := len(stream.unused_data) + len(data[position:]):
-        raise BodyError(f"zstd body has {extra} bytes behind its end")
+        raise BodyError(f"zstd body has {extra} bytes after its end")
     return b"".join(parts)

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What is asked; the ones that this client sends or is sent."""
+    """Request codes that this client sends or receives."""
 
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
@@ -40,7 +40,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Answers that are more than an error; errors are in `rmqio.errors`."""
+    """Response codes that are more than an error; errors are in `rmqio.errors`."""
 
     SUCCESS = 0
     REQUEST_CODE_NOT_SUPPORTED = 3
@@ -60,7 +60,7 @@ class CommandFlag(IntFlag):
 
 
 class Serialization(IntEnum):
-    """How a header is written: the top byte of the header length."""
+    """The format of a header: the top byte of the header length."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -80,7 +80,7 @@ LANGUAGES: Final = (
 PYTHON: Final = LANGUAGES.index("PYTHON")
 
 VERSION: Final = 513
-"""We speak as V5_5_0. From 401 on a name server emits strict JSON; above 475 a broker may answer GO_AWAY."""
+"""We report V5_5_0. From 401 on a name server emits strict JSON; above 475 a broker may answer GO_AWAY."""
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The server's own limit (`com.rocketmq.remoting.frameMaxLength`): it closes the socket above it."""

@@ -1,4 +1,4 @@
-"""One command, request or answer, and its two header formats (RemotingCommand.java, RocketMQSerializable.java)."""
+"""Commands (requests and answers) and their two header formats (RemotingCommand.java, RocketMQSerializable.java)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, ResponseCo
 _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-# Plain numbers: those of an enumeration take longer, an IntFlag's `&` 1 us.
+# Plain numbers: those of an enumeration are slower; an IntFlag's `&` takes 1 us.
 _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 _JSON, _ROCKETMQ = int(Serialization.JSON), int(Serialization.ROCKETMQ)
 _read_usual = accelerator.read_usual_header
@@ -26,7 +26,7 @@ _DECODE_JSON = json.JSONDecoder().raw_decode
 
 @dataclass(slots=True)
 class Command:
-    """A request or an answer. Mutable only in that the connection gives it its `opaque`."""
+    """A request or an answer. Immutable, except that the connection sets its `opaque`."""
 
     code: int
     ext: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of ours: a server also sends requests of its own on the same socket."""
+        """Whether this answers our request: a server also sends its own requests on the same socket."""
         return bool(self.flag & _RESPONSE)
 
     @property
@@ -53,7 +53,7 @@ class Command:
 
 
 def refuse(request: Command) -> Command | None:
-    """Our answer to a request that the server sent us: none to a one-way one, else "not supported"."""
+    """Return our answer to a request from the server: None for a one-way one, else "not supported"."""
     if request.is_oneway:
         return None
     return Command(
@@ -65,14 +65,14 @@ def refuse(request: Command) -> Command | None:
 
 
 def encode_header(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
-    """The header's bytes, without the lengths that precede it."""
+    """Return the header's bytes, without the lengths that precede it."""
     if serialization is Serialization.JSON:
         return _encode_json(command)
     return _encode_rocketmq(command)
 
 
 def decode_header(data: bytes, serialization: int) -> Command:
-    """The command that a header describes (its body is not in it). Raises `WireError`, never anything else."""
+    """Return the command that a header describes, without its body. Raises only `WireError`."""
     if serialization == _JSON:
         return _decode_json(data)
     if serialization == _ROCKETMQ:
@@ -81,7 +81,7 @@ def decode_header(data: bytes, serialization: int) -> Command:
 
 
 def _encode_json(command: Command) -> bytes:
-    # Put together here, which takes half the time of `json.dumps`: that makes an encoder for each call.
+    # Assembled here, in half the time of `json.dumps`, which creates an encoder for each call.
     fields = ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in command.ext.items()])
     remark = "" if command.remark is None else f',"remark":{_quoted(command.remark)}'
     return (
@@ -94,10 +94,10 @@ def _decode_json(data: bytes) -> Command:
     usual = None if _read_usual is None else _read_usual(data)
     try:
         code, ext, opaque, flag, remark, language, version = _read_json(data) if usual is None else usual
-    except RecursionError as error:  # what can just be parsed may be nested too deeply to be shown or written
+    except RecursionError as error:  # JSON that can just be parsed may be nested too deeply to show or write
         raise WireError("header is JSON nested too deeply") from error
     number = LANGUAGES.index(language) if language in LANGUAGES else PYTHON
-    # By position: by keyword it takes twice as long, and there is one for each 32 messages that are read.
+    # By position: keywords take twice as long, and this runs for each 32 messages read.
     return Command(code, ext, b"", opaque, flag, remark, number, version)
 
 
@@ -120,7 +120,7 @@ def _read_json(data: bytes) -> HeaderFields:
 
 
 def _parse_json(data: bytes) -> Any:
-    """2.5 us for a pull's answer; `json.loads` takes 4.3, since it first looks for encodings and white space."""
+    """Parse in 2.5 us for a pull's answer; `json.loads` takes 4.3, as it first checks encodings and white space."""
     try:
         text = data.decode()
         value, end = _DECODE_JSON(text)
@@ -128,7 +128,7 @@ def _parse_json(data: bytes) -> Any:
             return value
     except (ValueError, RecursionError):
         pass
-    # Anything unusual, and anything wrong: as `json.loads` sees it.
+    # Leave anything unusual or wrong to `json.loads`.
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""Frames: bytes in, commands out, no I/O (NettyDecoder.java, RemotingCommand.java).
+"""Frames: converts bytes to commands, without I/O (NettyDecoder.java, RemotingCommand.java).
 
-int32 length of what follows | int8 serialization, int24 header length | header | body
+int32 length of the rest | int8 serialization, int24 header length | header | body
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from rmqio.wire.command import Command, decode_header, encode_header
 
 _LENGTHS = struct.Struct(">ii")
 _SMALL = 512
-"""Bytes of a piece that is not kept by itself: as an object of its own, one of two bytes takes twenty times as much."""
+"""Smaller pieces are merged: as an object of its own, a piece of two bytes takes twenty times as much memory."""
 
 
 def encode_frame(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
-    """The bytes to send for a command. Raises `LocalError` when they exceed what a server accepts."""
+    """Return the bytes to send for a command. Raises `LocalError` when they exceed the server's limit."""
     return make_frame(encode_header(command, serialization), command.body, command, serialization)
 
 
 def make_frame(header: bytes, body: bytes, request: object, serialization: int = 0) -> bytes:
-    """The bytes to send; an error names the request. Raises as `encode_frame`."""
+    """Return the bytes to send; an error names the request. Raises as `encode_frame`."""
     size = len(header)
     length = 4 + size + len(body)
     if length > MAX_FRAME_BYTES:
@@ -31,24 +31,24 @@ def make_frame(header: bytes, body: bytes, request: object, serialization: int =
 
 
 class FrameDecoder:
-    """Takes bytes as they come, gives commands as they are complete.
+    """Receives bytes and returns complete commands.
 
-    The first eight bytes are checked before anything is awaited, so a hostile length never makes us buffer more than
-    `max_frame_bytes`. After a `WireError` the decoder is dead: close the connection.
+    The first eight bytes are checked first, so that a hostile length never makes us buffer more than `max_frame_bytes`.
+    After a `WireError` the decoder is unusable: close the connection.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        # Bytes are cut where they lie: each body is copied once. Only the piece of a frame that a receive ends with is
-        # copied together with the next pieces, once, when they make a frame.
+        # Frames are cut in place: each body is copied once. Only the partial frame at the end of a receive is copied
+        # with the next pieces, once, when they complete it.
         self._data = b""
         self._begin = 0
-        """Where the next frame starts in `_data`."""
+        """Start of the next frame in `_data`."""
         self._pieces: list[bytes | bytearray] = []
-        """What came after `_data`; small ones together."""
+        """Pieces that arrived after `_data`; small ones are merged."""
         self._unread = 0
-        """Bytes that are not part of a command yet."""
+        """Number of bytes that are not part of a command yet."""
         self._wanted = _LENGTHS.size
-        """Bytes to have before it makes sense to look again."""
+        """Number of bytes required before checking again."""
         self._max_frame_bytes = max_frame_bytes
         self._failure: str | None = None
 
@@ -56,7 +56,7 @@ class FrameDecoder:
         return f"<FrameDecoder {self._unread} B buffered{', failed' if self._failure else ''}>"
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Append what a socket gave."""
+        """Append bytes received from a socket."""
         if not isinstance(data, bytes):
             data = bytes(data)
         if self._unread:
@@ -71,7 +71,7 @@ class FrameDecoder:
         self._unread += len(data)
 
     def next_command(self) -> Command | None:
-        """The next complete command, or None when more bytes are needed. Raises `WireError`."""
+        """Return the next complete command, or None when more bytes are needed. Raises `WireError`."""
         if self._failure is not None:
             raise WireError(self._failure)
         if self._unread < self._wanted:
@@ -85,7 +85,7 @@ class FrameDecoder:
         end = begin + 4 + length
         try:
             if not 4 <= length <= self._max_frame_bytes:
-                raise WireError(f"frame length {length} is not within 4 and {self._max_frame_bytes}")
+                raise WireError(f"frame length {length} is not between 4 and {self._max_frame_bytes}")
             if header_end > end:
                 raise WireError(f"header length {mark & 0xFFFFFF} exceeds its frame of {length} bytes")
             if end > len(data):

@@ -1,4 +1,4 @@
-"""The legality of what a read names: topics, and queues with their brokers. No broker checks it: it finds nothing."""
+"""Validates the names of a read: topics, and queues with their brokers. Brokers do not check them and find nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_BROKER: Final = 255
 
 
 def validate_subscription(what: Subscription) -> None:
-    """Raises `LocalError` for the first topic or queue that no broker can have. What a pattern matches is there."""
+    """Raise `LocalError` for the first topic or queue that no broker can have. Matches of a pattern exist."""
     for topic in what.topics:
         validate_topic(topic)
     for queue in what.queues:
@@ -21,13 +21,13 @@ def validate_subscription(what: Subscription) -> None:
 
 
 def validate_queue(queue: MessageQueue) -> None:
-    """Raises `LocalError` for a queue that no broker can have."""
+    """Raise `LocalError` for a queue that no broker can have."""
     topic, broker, queue_id = queue
     for what, name in (("topic", topic), ("broker", broker)):
         if not isinstance(name, str):
             raise LocalError(f"{what} name of {tuple(queue)} is {name!r}; it must be text")
     validate_topic(topic)
-    # A broker takes nearly any name for itself (with dots, colons or slashes), but none that a line cannot hold.
+    # A broker accepts nearly any name for itself (with dots, colons or slashes), except characters that break a line.
     if not broker or len(broker) > _MAX_BROKER or not broker.isprintable() or broker != "".join(broker.split()):
         raise LocalError(
             f"broker name {broker!r} (of topic {topic!r}) is illegal: 1 to {_MAX_BROKER} characters are allowed, and "

@@ -1,4 +1,4 @@
-"""Message properties on their way out, and the legality of names. The broker checks next to none of this.
+"""Encodes message properties and validates names. The broker checks almost none of this.
 
 Stored form: `name \\x01 value \\x02` repeated, UTF-8, without any escaping.
 """
@@ -15,8 +15,9 @@ from rmqio.errors import LocalError
 from rmqio.model import DELAY, KEYS, SHARDING_KEY, TAGS, TIMER_DELIVER_MS, UNIQ_KEY, Message
 
 MAX_PROPERTIES_BYTES: Final = 32_000
-"""The stored length is an int16 and the broker adds CLUSTER, MSG_REGION, TRACE_ON and, in a single send, UNIQ_KEY:
-32,700 of ours were refused, 32,000 taken. This leaves room for long names of cluster and region too."""
+"""The stored length is an int16, and the broker adds CLUSTER, MSG_REGION, TRACE_ON and, in a single send, UNIQ_KEY:
+32,700 bytes of ours were refused, 32,000 accepted. This also leaves room for long cluster and region names.
+"""
 
 MAX_DELAY_LEVEL: Final = 18
 
@@ -30,43 +31,43 @@ _RESERVED_IN_JAVA = """
     TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC
     DLQ_ORIGIN_MESSAGE_ID
 """
-# ... and names that are not in it though the broker or the clients act on them.
+# ... and names that are not in it although the broker or the clients act on them.
 _RESERVED_BESIDES = """
     __SHARDINGKEY INNER_NUM INNER_BASE INNER_MULTI_DISPATCH CHECK_IMMUNITY_TIME_IN_SECONDS TRANSACTION_CHECK_TIMES
     __transactionId__ PROPERTY_FORWARD_QUEUE_ID REDIRECT TRACE_CONTEXT _SYS_MSG_PRIORITY_ __LITE_TOPIC __CRC32#
 """
 RESERVED_NAMES: Final = frozenset((_RESERVED_IN_JAVA + _RESERVED_BESIDES).split())
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
-"""Names that begin so are reserved too."""
+"""Names with this prefix are also reserved."""
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether RocketMQ keeps this property name for itself."""
+    """Return whether RocketMQ reserves this property name."""
     return name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """What may be sent again of the properties of a received `Record`: all but reserved names and empty values."""
+    """Return the properties of a received `Record` that can be sent again: without reserved names and empty values."""
     return {name: value for name, value in properties.items() if name and value and not is_reserved(name)}
 
 
 def encode_properties(message: Message, *, message_id: str | None, extra: Mapping[str, str] = _NOTHING) -> bytes:
-    """The stored form of a message's properties.
+    """Return the stored form of a message's properties.
 
     Args:
       message: its tags, keys, sharding key, delay and user properties are encoded.
-      message_id: the value of UNIQ_KEY; None: the broker makes one (in single sends only).
-      extra: set by the client itself (WAIT, an id of its own ...), so reserved names are allowed. Wins over a user
-        property of the same name.
+      message_id: the value of UNIQ_KEY; None: the broker generates one (in single sends only).
+      extra: properties set by the client itself (WAIT, its own id etc.), so reserved names are allowed. They override
+        user properties of the same name.
 
     Raises:
-      LocalError: names the property and the reason. Nothing that the broker would drop, cut or misread gets through.
+      LocalError: names the property and the reason. Anything that the broker would drop, cut or misread is refused.
     """
     _, _, tags, keys, properties, sharding_key, delay_level, deliver_at_ms = message
-    # Added with "+", which refuses what is not a str, and looked at with "in", which is the cheapest look there is:
-    # this runs for each message sent.
+    # Added with "+", which refuses non-strings, and checked with "in", which is the cheapest check: this runs for each
+    # message sent.
     text = ""
     try:
         if message_id is not None:
@@ -102,8 +103,8 @@ def encode_properties(message: Message, *, message_id: str | None, extra: Mappin
         raise _explain(message, message_id, extra) from error
     if len(encoded) > MAX_PROPERTIES_BYTES:
         raise LocalError(
-            f"message properties take {len(encoded)} bytes; at most {MAX_PROPERTIES_BYTES} are sent"
-            " (the broker stores 32767, its own additions included)"
+            f"message properties take {len(encoded)} bytes; at most {MAX_PROPERTIES_BYTES} are allowed"
+            " (the broker stores 32767, including its own additions)"
         )
     return encoded
 
@@ -114,14 +115,14 @@ def _delay(delay_level: int | None, deliver_at_ms: int | None) -> str:
             raise LocalError(f"delay_level {delay_level!r} is not a level from 1 to {MAX_DELAY_LEVEL}")
         return _property(DELAY, str(int(delay_level)))
     if delay_level is not None:
-        raise LocalError("message has delay_level and deliver_at_ms; the broker would ignore deliver_at_ms")
+        raise LocalError("message has both delay_level and deliver_at_ms; the broker would ignore deliver_at_ms")
     if not isinstance(deliver_at_ms, int) or deliver_at_ms <= 0:
         raise LocalError(f"deliver_at_ms {deliver_at_ms!r} is not a Unix time in milliseconds")
     return _property(TIMER_DELIVER_MS, str(int(deliver_at_ms)))
 
 
 def _property(name: str, value: str) -> str:
-    """One property in its stored form. Raises LocalError, naming it, unless name and value may be stored."""
+    """Return a property in its stored form. Raises LocalError, naming it, unless name and value can be stored."""
     for what, text in (("name", name), ("value", value)):
         if not isinstance(text, str):
             raise LocalError(f"message property {name!r}: its {what} must be a str, not {type(text).__name__}")
@@ -129,7 +130,7 @@ def _property(name: str, value: str) -> str:
             raise LocalError(f"message property {name!r}: its {what} is empty; the broker would drop the property")
         for separator in ("\x01", "\x02"):
             if separator in text:
-                raise LocalError(f"message property {name!r}: holds the separator {separator!r}; there is no escaping")
+                raise LocalError(f"message property {name!r}: holds the separator {separator!r}; it cannot be escaped")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -137,10 +138,10 @@ def _property(name: str, value: str) -> str:
     return f"{name}\x01{value}\x02"
 
 
-# Names repeat from message to message, so that each is checked once.
+# Names repeat across messages, so each is checked once.
 @lru_cache(maxsize=1024)
 def _user_name(name: str) -> str:
-    """A name that users may set, with its separator."""
+    """Return a name that users may set, with its separator."""
     checked = _property(name, "any").removesuffix("any\x02")
     if is_reserved(name):
         raise LocalError(
@@ -151,7 +152,7 @@ def _user_name(name: str) -> str:
 
 
 def _explain(message: Message, message_id: str | None, extra: Mapping[str, str]) -> LocalError:
-    """Finds what is wrong with one of the properties."""
+    """Return the error for the faulty property."""
     try:
         for key in message.keys:
             _property(KEYS, key)
@@ -174,12 +175,12 @@ _DERIVED_PREFIXES: Final = ("%RETRY%", "%DLQ%")
 
 
 def validate_topic(name: str) -> None:
-    """Raises LocalError unless the broker would take this topic name (retry and dead-letter topics may be longer)."""
+    """Raise LocalError unless the broker accepts this topic name (retry and dead-letter topics may be longer)."""
     _validate("topic", name, _MAX_DERIVED if name.startswith(_DERIVED_PREFIXES) else _MAX_TOPIC)
 
 
 def validate_group(name: str) -> None:
-    """Raises LocalError unless the broker would take this name of a consumer or producer group."""
+    """Raise LocalError unless the broker accepts this name of a consumer or producer group."""
     _validate("group", name, _MAX_GROUP)
 
 

@@ -1,4 +1,4 @@
-"""A reader's pulls as frames: they differ in three numbers only, so the rest is written once."""
+"""A reader's pulls as frames: they differ in only three numbers, so the rest is encoded once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from rmqio.wire.template import content_with_holes, header_with_holes
 _LENGTHS = struct.Struct(">ii")
 
 Pull = tuple[int, int, bool]
-"""Offset, messages asked for, and whether the broker is to hold the pull until there is one."""
+"""Offset, number of messages requested, and whether the broker holds the pull until a message arrives."""
 
 
 class PullTemplate:
-    """The frames of pulls of one queue, as `requests.pull` and `encode_frame` make them but for the order of fields.
+    """The frames of pulls of one queue, as `requests.pull` and `encode_frame` build them except for the field order.
 
-    0.8 us a frame instead of 9: there is one for each 32 messages.
+    Takes 0.8 us a frame instead of 9: there is one for each 32 messages.
 
-    Raises `LocalError` for a filter that is too large to be sent.
+    Raises `LocalError` for a filter that is too large to send.
     """
 
     def __init__(self, group: str, queue: MessageQueue, *, message_filter: MessageFilter, suspend_ms: int) -> None:
         def template(suspend_ms: int) -> tuple[bytes, bytes]:
             pull = requests.pull(group, queue, 0, max_messages=0, message_filter=message_filter, suspend_ms=suspend_ms)
-            encode_frame(pull)  # for its check of the size; a few digits more do not matter
+            encode_frame(pull)  # to check the size; a few digits more do not matter
             header = header_with_holes(pull, {"queueOffset": b'"%d"', "maxMsgNums": b'"%d"'})
             return header, content_with_holes(pull, {"queueOffset": b"%d", "maxMsgNums": b"%d"})
 
@@ -40,7 +40,7 @@ class PullTemplate:
     def frame(
         self, opaque: int, offset: int, max_messages: int, is_held: bool, credentials: Credentials | None = None
     ) -> bytes:
-        """The bytes to send; the three in the middle are a `Pull`."""
+        """Return the bytes to send; the three arguments in the middle are a `Pull`."""
         header = (self._held if is_held else self._immediate) % (opaque, offset, max_messages)
         if credentials is not None:
             content = (self._held_content if is_held else self._immediate_content) % (max_messages, offset)

@@ -1,4 +1,4 @@
-"""Calling back a message that waits for its time (RecallMessageProcessor.java, RecallMessageHandle.java)."""
+"""Recalls a message that waits for its delivery time (RecallMessageProcessor.java, RecallMessageHandle.java)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PARTS = 5
 
 
 def broker_of(handle: str) -> str:
-    """The name of the broker that a recall handle belongs to. Raises `LocalError` for what is no handle."""
+    """Return the name of the broker of a recall handle. Raises `LocalError` for an invalid handle."""
     try:
         parts = base64.b64decode(handle.encode(), altchars=b"-_", validate=True).decode().split(" ")
     except (binascii.Error, UnicodeError, AttributeError, ValueError) as error:
-        raise LocalError(f"recall handle {handle!r} is none: {error}") from error
+        raise LocalError(f"recall handle {handle!r} is invalid: {error}") from error
     if len(parts) != _PARTS or parts[0] != _VERSION:
-        raise LocalError(f"recall handle {handle!r} is none, or of a version that is not known here")
+        raise LocalError(f"recall handle {handle!r} is invalid, or has an unknown version")
     return parts[2]
 
 
 def recall(group: str, topic: str, handle: str, broker: str) -> Command:
-    """Call back the message of a handle, at the broker that it belongs to."""
+    """Return the request to recall the message of a handle at the handle's broker."""
     ext = {"producerGroup": group, "topic": topic, "recallHandle": handle, "bname": broker}
     return Command(RequestCode.RECALL_MESSAGE, ext)

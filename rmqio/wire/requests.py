@@ -1,4 +1,4 @@
-"""Requests as functions, answers as values. Field names and their quirks are those of RocketMQ's header classes."""
+"""Builds requests and parses answers. Field names and their quirks are those of RocketMQ's header classes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rmqio.wire.stored import Room, decode_records
 
 
 def get_route(topic: str) -> Command:
-    """Where a topic lives. The flag asks for standard JSON: without it, broker ids come as bare integer keys."""
+    """Request a topic's route. The flag asks for standard JSON: without it, broker ids are bare integer keys."""
     return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
 
 
 def parse_route(topic: str, answer: Command) -> TopicRoute:
-    """The route. Raises `TopicNotExist` or another `BrokerError`, `WireError` for a body that is not a route."""
+    """Return the route. Raises `TopicNotExist` or another `BrokerError`, and `WireError` for an invalid body."""
     expect_success(answer, f"route of topic {topic!r}")
     body = _json_object(answer.body, "route")
     try:
@@ -55,12 +55,12 @@ def parse_route(topic: str, answer: Command) -> TopicRoute:
 
 
 def get_topic_list() -> Command:
-    """All topics of a name server."""
+    """Request all topics of a name server."""
     return Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 
 
 def parse_topic_list(answer: Command) -> list[str]:
-    """Topic names, sorted, RocketMQ's own included."""
+    """Return the topic names, sorted, including RocketMQ's own."""
     expect_success(answer, "list of topics")
     topics = _json_object(answer.body, "list of topics").get("topicList") or []
     if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
@@ -72,12 +72,12 @@ _BARE_KEY = re.compile(rb"([{,])(\d+):")
 
 
 def get_cluster_info() -> Command:
-    """All brokers that a name server knows."""
+    """Request all brokers that a name server knows."""
     return Command(RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 def parse_cluster_info(answer: Command) -> list[BrokerData]:
-    """The brokers, sorted by name."""
+    """Return the brokers, sorted by name."""
     expect_success(answer, "cluster info")
     # 5.5.0's name server writes broker ids as bare integer keys here, whatever version the client states.
     body = _BARE_KEY.sub(rb'\1"\2":', answer.body)
@@ -95,35 +95,35 @@ def parse_cluster_info(answer: Command) -> list[BrokerData]:
 
 
 def get_max_offset(queue: MessageQueue) -> Command:
-    """One past the newest visible message. An unknown topic or queue answers 0 with success: check the route first."""
+    """Request one past the newest visible offset. Unknown topics and queues answer 0 with success: check the route."""
     return Command(RequestCode.GET_MAX_OFFSET, _queue(queue))
 
 
 def get_min_offset(queue: MessageQueue) -> Command:
-    """The oldest offset that retention has left; same trap as `get_max_offset`."""
+    """Request the oldest offset that retention has left; has the same trap as `get_max_offset`."""
     return Command(RequestCode.GET_MIN_OFFSET, _queue(queue))
 
 
 def search_offset(queue: MessageQueue, timestamp_ms: int) -> Command:
-    """The first offset stored at or after a time (by store time); the maximum offset when there is none."""
+    """Request the first offset at or after a time (by store time); the maximum offset when there is none."""
     ext = _queue(queue) | {"timestamp": str(timestamp_ms), "boundaryType": "LOWER"}
     return Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
 
 
 def parse_offset(answer: Command, what: str) -> int:
-    """The number that an offset request asked for."""
+    """Return the number in the answer to an offset request."""
     expect_success(answer, what)
     return _ext_int(answer, "offset", what)
 
 
 def query_group_offset(group: str, queue: MessageQueue) -> Command:
-    """A group's committed offset. Without `setZeroIfNotFound=false` a group never seen may be told 0."""
+    """Request a group's committed offset. Without `setZeroIfNotFound=false` an unknown group's can be 0."""
     ext = _queue(queue) | {"consumerGroup": group, "setZeroIfNotFound": "false"}
     return Command(RequestCode.QUERY_CONSUMER_OFFSET, ext)
 
 
 def parse_group_offset(answer: Command, group: str) -> int | None:
-    """The committed offset; None when the group has none."""
+    """Return the committed offset; None when the group has none."""
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     what = f"offset of group {group!r}"
@@ -132,7 +132,7 @@ def parse_group_offset(answer: Command, group: str) -> int | None:
 
 
 def commit_group_offset(group: str, queue: MessageQueue, offset: int) -> Command:
-    """Set a group's offset. The broker checks nothing: backwards and beyond the end are accepted alike."""
+    """Set a group's offset. The broker checks nothing: offsets before or beyond the current range are accepted."""
     ext = _queue(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
     return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
 
@@ -141,7 +141,7 @@ RESET_PENDING_REMARK = "Offset has been previously reset"
 
 
 def is_ignored_commit(answer: Command) -> bool:
-    """Whether a commit answered with success was in fact ignored, because an operator's reset is pending."""
+    """Return whether a commit answered with success was in fact ignored because an operator's reset is pending."""
     return answer.code == ResponseCode.SUCCESS and (answer.remark or "").startswith(RESET_PENDING_REMARK)
 
 
@@ -157,10 +157,10 @@ def pull(
     message_filter: MessageFilter,
     suspend_ms: int = 0,
 ) -> Command:
-    """Messages from an offset on; `suspend_ms` > 0 lets the broker hold the request until a message comes.
+    """Request messages from an offset on; with `suspend_ms` > 0 the broker can hold the request until one arrives.
 
-    The subscription is part of the request, so that no heartbeat as a consumer is needed (it would make the broker
-    share the topic's queues with us). Code 11, not 361: brokers can switch that one off.
+    The subscription is part of the request, so that no consumer heartbeat is needed (with one, the broker would share
+    the topic's queues with us). Code 11, not 361: brokers can disable that one.
     """
     flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if suspend_ms > 0 else 0)
     ext = {
@@ -188,7 +188,7 @@ _PULL_STATUS = {
 
 
 def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
-    """What a pull from `offset` found. Raises `BrokerError`, `WireError`, and `CorruptMessage` for lost framing."""
+    """Return the result of a pull. Raises `BrokerError`, `WireError`, and `CorruptMessage` for lost framing."""
     status = _PULL_STATUS.get(answer.code)
     if status is None:
         raise broker_error(answer.code, answer.remark, f"pull of {queue} at {offset}")
@@ -219,7 +219,7 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
 
 
 def check_filter(client_id: str, group: str, topic: str, message_filter: MessageFilter) -> Command:
-    """Have the broker compile a filter: 23 when it does not, while a pull would deliver everything instead."""
+    """Have the broker compile a filter: it answers 23 on failure, where a pull would deliver everything instead."""
     subscription: dict[str, Any] = {
         "topic": topic,
         "subString": message_filter.expression,
@@ -237,7 +237,7 @@ OFFSET_RESET_REMARK = "OFFSET_RESET"
 
 
 def parse_reset(answer: Command) -> int | None:
-    """The offset that an operator has reset a group to, if that is what a pull was answered with."""
+    """Return the offset to which an operator has reset the group, if the answer to a pull contains it."""
     if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.remark == OFFSET_RESET_REMARK:
         return _ext_int(answer, "nextBeginOffset", "reset of an offset")
     return None
@@ -261,10 +261,10 @@ def send(
     create_topic: bool = False,
     topic_queues: int = 4,
 ) -> Command:
-    """One message, or an encoded batch (`batch=True`: that field decides, not the code).
+    """Send one message, or an encoded batch (`batch=True`: that field decides, not the code).
 
-    With `create_topic` a missing topic is made from the broker's template where the broker permits it; any other
-    template name makes it answer 17.
+    With `create_topic`, a missing topic is created from the broker's template if the broker permits it; with any other
+    template name it answers 17.
     """
     ext = {
         "a": group,
@@ -289,11 +289,11 @@ _SEND_STATUS = {status.value: status for status in SendStatus}
 
 
 def parse_send(answer: Command, what: object) -> tuple[SendStatus, int, int, list[str]]:
-    """Status, queue id, first queue offset and offset message ids (one per message of a batch).
+    """Return the status, queue id, first queue offset and offset message ids (one per message of a batch).
 
-    `what` is put into the text of an error.
+    `what` is used in error messages.
 
-    Codes 10, 11 and 12 are no failure: the message is stored, only its flush or copy was not confirmed in time.
+    Codes 10, 11 and 12 are not failures: the message is stored, but its flush or copy was not confirmed in time.
     """
     status = _SEND_STATUS.get(answer.code)
     if status is None:
@@ -318,7 +318,7 @@ def create_topic(
     permission: int = 6,
     attributes: Mapping[str, str] | None = None,
 ) -> Command:
-    """Create or change a topic on one broker. Attributes are set with a leading plus, as the broker demands."""
+    """Create or change a topic on one broker. Attributes are set with a leading plus, as the broker requires."""
     ext = {
         "topic": topic,
         "defaultTopic": AUTO_CREATE_TOPIC,
@@ -339,12 +339,12 @@ def delete_topic_in_broker(topic: str) -> Command:
 
 
 def delete_topic_in_name_server(topic: str) -> Command:
-    """Forget a topic's route at one name server."""
+    """Delete a topic's route at one name server."""
     return Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
 
 
 def reset_group_offset(group: str, queue: MessageQueue, offset: int) -> Command:
-    """An operator's reset of one queue: handed to the group's first puller, once; commits are ignored until then."""
+    """Reset one queue as an operator does: the group's first pull gets the offset; until then commits are ignored."""
     ext = {
         "topic": queue.topic,
         "group": group,
@@ -357,7 +357,7 @@ def reset_group_offset(group: str, queue: MessageQueue, offset: int) -> Command:
 
 
 def producer_heartbeat(client_id: str, groups: list[str]) -> Command:
-    """Tell a broker that producers of these groups are here. Never sent as a consumer."""
+    """Register producers of these groups at a broker. Never sent as a consumer."""
     body = {
         "clientID": client_id,
         "producerDataSet": [{"groupName": group} for group in groups],
@@ -372,7 +372,7 @@ def producer_heartbeat(client_id: str, groups: list[str]) -> Command:
 
 
 def expect_success(answer: Command, what: str) -> None:
-    """Raise the `BrokerError` of an answer's code unless it is success. The remark alone never is an error."""
+    """Raise the `BrokerError` of an answer's code unless it is success. A remark alone is never an error."""
     if answer.code != ResponseCode.SUCCESS:
         raise broker_error(answer.code, answer.remark, what)
 

@@ -1,4 +1,4 @@
-"""A producer's sends as frames: those to one queue differ in a few fields only, so the rest is written once."""
+"""A producer's sends as frames: sends to one queue differ in only a few fields, so the rest is encoded once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _usual_properties = accelerator.usual_properties
 
 
 def properties_text(message: Message, message_id: str) -> str:
-    """`encode_properties` as text, which is what the header of a request takes."""
+    """Return `encode_properties` as text, which a request's header requires."""
     usual = None if _usual_properties is None else _usual_properties(message, message_id)
     return encode_properties(message, message_id=message_id).decode() if usual is None else usual
 
 
 class SendTemplate:
-    """The sends of a producer group to one queue, whose name and group are as the broker knows them."""
+    """The sends of a producer group to one queue; the queue's name and the group are as the broker knows them."""
 
     __slots__ = ("contents", "headers")
 
@@ -38,16 +38,16 @@ class SendTemplate:
         commands = {_ONE: send(False), _BATCH: send(True)}
         holes = {"f": b'"%d"', "g": b'"%d"', "i": b"%b"}
         self.headers = {code: header_with_holes(command, holes) for code, command in commands.items()}
-        """By code; to be filled with opaque, sys flag, time of birth and properties."""
+        """By code; filled with opaque, system flag, born time and properties."""
         holes = {"f": b"%d", "g": b"%d", "i": b"%b"}
         self.contents = {code: content_with_holes(command, holes) for code, command in commands.items()}
-        """What is signed, to be filled with the same without the opaque."""
+        """The signed content, filled with the same fields except opaque."""
 
 
 class SendRequest:
-    """One send: what `requests.send` and `encode_frame` make of the same values, but for the order of fields.
+    """One send: equals `requests.send` with `encode_frame`, except for the order of fields.
 
-    2 us instead of 7, since there may be one for each message.
+    Takes 2 us instead of 7, because there can be one for each message.
     """
 
     __slots__ = ("_born_ms", "_properties", "_sys_flag", "_template", "body", "code")
@@ -72,7 +72,7 @@ class SendRequest:
         return f"<request code={self.code} body={len(self.body)} B>"
 
     def frame(self, opaque: int, credentials: Credentials | None = None) -> bytes:
-        """The bytes to send. Raises `LocalError` when they exceed what a server accepts."""
+        """Return the bytes to send. Raises `LocalError` when they exceed the server's limit."""
         properties = _quoted(self._properties).encode("utf-8", "surrogatepass")
         header = self._template.headers[self.code] % (opaque, self._sys_flag, self._born_ms, properties)
         if credentials is not None:
@@ -82,16 +82,16 @@ class SendRequest:
         return make_frame(header, self.body, self)
 
     def by(self, template: SendTemplate) -> SendRequest:
-        """The same message or batch, to the queue of another template."""
+        """Return the same message or batch for the queue of another template."""
         return SendRequest(template, self.body, self._properties, self._born_ms, self._sys_flag, self.code == _BATCH)
 
 
 Request = Command | SendRequest
-"""What a connection can send."""
+"""Anything that a connection can send."""
 
 
 def encode_request(request: Request, opaque: int, credentials: Credentials | None = None) -> bytes:
-    """The bytes to send, signed if there are credentials. Raises `LocalError` when a server would not take so many."""
+    """Return the bytes to send, signed if there are credentials. Raises `LocalError` above the server's limit."""
     if isinstance(request, SendRequest):
         return request.frame(opaque, credentials)
     request.opaque = opaque

@@ -1,7 +1,7 @@
 """Signatures of requests (AclUtils.java, AclSigner.java): the same for access control 1.0 and 2.0.
 
-What is signed are the values of the header's fields, ordered by name, and the body; neither the code nor the time. So
-whoever sees a frame can send it again: credentials without TLS protect against strangers, not against listeners.
+The signature covers the values of the header's fields, ordered by name, and the body, but neither the code nor the
+time. So anyone who sees a frame can replay it: credentials without TLS do not protect against eavesdroppers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SIGNATURE: Final = "Signature"
 
 
 def signature(secret_key: str, content: bytes, body: bytes = b"") -> str:
-    """Base64 of HMAC-SHA1 over content and body."""
+    """Return the Base64 of HMAC-SHA1 over content and body."""
     code = hmac.new(secret_key.encode(), content, "sha1")
     code.update(body)
     return b64encode(code.digest()).decode()
 
 
 def content_of(fields: Mapping[str, str]) -> str:
-    """What is signed of a header: all values, by the order of their names."""
+    """Return the signed part of a header: all values, ordered by their names."""
     return "".join([fields[name] for name in sorted(fields)])
 
 
 def signed(command: Command, credentials: Credentials) -> Command:
-    """The same request with the fields that say who sends it."""
+    """Return the same request with the fields that identify its sender."""
     fields = {**command.ext, **_identity(credentials)}
     content = content_of(fields).encode("utf-8", "surrogatepass")
     fields[SIGNATURE] = signature(credentials.secret_key, content, command.body)
@@ -50,12 +50,12 @@ def signed(command: Command, credentials: Credentials) -> Command:
 
 
 def signed_header(header: bytes, content: bytes, body: bytes, credentials: Credentials) -> bytes:
-    """As `signed`, for the JSON header of a request that has fields, and no remark.
+    """As `signed`, for the JSON header of a request that has fields and no remark.
 
     Args:
       header: its bytes.
-      content: `content_of` its fields. Their names must come after those of the fields that are added here, as they do
-        if they begin with a small letter.
+      content: `content_of` its fields. Their names must sort after those of the fields that are added here, which is
+        the case if they begin with a lower-case letter.
     """
     identity = _identity(credentials)
     code = signature(credentials.secret_key, "".join(identity.values()).encode() + content, body)

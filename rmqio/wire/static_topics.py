@@ -1,7 +1,7 @@
-"""Static topics: queues that keep their numbers and offsets while they move from broker to broker.
+"""Static topics: queues that keep their numbers and offsets while they move between brokers.
 
-A route names their queues after no broker (`__syslo__global__`) and says which broker has each now. Requests name a
-queue by that number, and brokers translate it, and their answers too, all but the bytes of stored messages
+A route uses `__syslo__global__` in place of a broker for their queues and maps each to its current broker. Requests use
+these queue numbers. Brokers translate them, and also their answers, except for the bytes of stored messages
 (ClientMetadata.java, TopicQueueMappingUtils.java, PullAPIWrapper.java).
 """
 
@@ -19,14 +19,14 @@ _GLOBAL_SCOPE: Final = "__global__"
 
 
 def is_logical(queue: MessageQueue) -> bool:
-    """Whether a queue is one of a static topic."""
+    """Return whether a queue belongs to a static topic."""
     return queue.broker.startswith(_PREFIX)
 
 
 def owners(route: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """From a route's JSON: the queues of a static topic (name in place of a broker, number), and who has each now.
+    """Return the current brokers of a static topic's queues, from a route's JSON: (name in place of a broker, number).
 
-    Where two brokers claim a queue, the later epoch is right. Raises what malformed JSON values raise.
+    Where two brokers claim a queue, the later epoch wins. Raises the errors that malformed JSON values cause.
     """
     found: dict[tuple[str, int], tuple[int, str]] = {}
     for broker, mapping in (route.get("topicQueueMappingByBroker") or {}).items():
@@ -42,20 +42,20 @@ def owners(route: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 
 
 def offset_delta(queue: MessageQueue, ext: Mapping[str, str]) -> int:
-    """What is to be added to the offsets of stored messages in the answer to a pull. Raises ValueError."""
+    """Return the number to add to the offsets of stored messages in the answer to a pull. Raises ValueError."""
     return int(ext.get("offsetDelta") or 0) if is_logical(queue) else 0
 
 
 def is_border(queue: MessageQueue, status: PullStatus, next_offset: int, min_offset: int) -> bool:
-    """Whether an answer says that the queue goes on with the first offset of another broker.
+    """Return whether an answer says that the queue continues with the first offset of another broker.
 
-    A broker that takes a queue over leaves room in front of its own offsets; the one before it may still be writing.
+    A broker that takes over a queue leaves a gap before its own offsets; the previous one may still be writing.
     """
     return is_logical(queue) and status is PullStatus.NO_MATCH and next_offset == min_offset
 
 
 def as_logical(decoded: Decoded, queue: MessageQueue, delta: int) -> Decoded:
-    """What a pull from a static topic's queue gave, as of that queue: stored messages tell where they are stored."""
+    """Convert the result of a pull from a static topic's queue: stored messages contain the location of the storage."""
     records = [_record(record, queue, delta) for record in decoded.records]
     return Decoded(records, tuple(_corrupt(bad, queue, delta) for bad in decoded.corrupt))
 

@@ -1,8 +1,8 @@
-"""Stored messages: the body of a pull's answer to `Record`s.
+"""Stored messages: decodes the body of a pull's answer to `Record`s.
 
-Java's client stops at the first message that it cannot decode and still moves on behind all of them. Here nothing is
-left out in silence: a message whose bounds are known but whose content is broken becomes a `CorruptMessage` in the
-result, and bytes that cannot be cut into messages at all raise one.
+Java's client stops at the first message that it cannot decode and still skips all of them. Here nothing is dropped
+silently: a message with known bounds but invalid content becomes a `CorruptMessage` in the result, and bytes that
+cannot be split into messages raise one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rmqio.wire.stored_fields import cut as _cut
 
 DEFAULT_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_PULL_BYTES: Final = 64 * 1024 * 1024
-"""What the messages of one pull may take together when decompressed. A pull's 256 KiB can hold 32 times the largest."""
+"""Limit for the decompressed messages of one pull. A pull's 256 KiB can hold 32 of the largest."""
 
 NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
@@ -45,46 +45,47 @@ _UNUSUAL: Final = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6 | NEED_UNWRAP | INNE
 
 _LARGEST_INNER_BATCH: Final = 32767
 _MOST_BROKEN_MEMBERS: Final = 16
-"""Of an inner batch, that are decompressed in vain. The others are corrupt then, unless they are not compressed."""
+"""Maximum number of members of an inner batch that fail to decompress. Further compressed members count as corrupt."""
 
 
 class Decoded(NamedTuple):
-    """What a pull's body held."""
+    """The content of a pull's body."""
 
     records: list[Record]
     corrupt: tuple[CorruptMessage, ...]
-    """Messages that do not decode, in their order, each with its coordinates and its bytes."""
+    """Messages that do not decode, in order, each with its coordinates and its bytes."""
 
 
 @dataclass(slots=True)
 class Room:
-    """For what a pull's messages take when they are decompressed.
+    """The remaining room for a pull's decompressed messages.
 
-    Decoding ends in front of a message that might find too little, so that none is taken for corrupt on account of its
-    neighbours: it is pulled again. The first one always has as much as a message may take.
+    Decoding ends before a message that may not have enough room, so that no message counts as corrupt because of its
+    neighbours: it is pulled again. The first message always has the full limit of a message.
     """
 
     most_bytes: int = MAX_PULL_BYTES
     used_bytes: int = 0
     next_offset: int | None = None
-    """Of the message where decoding ended early; None: there is none."""
+    """The offset of the message where decoding ended early; None: it did not."""
 
     def behind(self, begin: int, end: int, delta: int) -> int:
-        """The offset to go on at after a pull from `begin` on, for which the broker says `end`.
+        """Return the offset to continue at after a pull from `begin`, for which the broker reports `end`.
 
-        Of a static topic `delta` is what makes its offsets of stored ones. Raises `WireError` for one that cannot be.
+        For a static topic, `delta` converts offsets of stored messages to its own. Raises `WireError` for an impossible
+        one.
         """
         if self.next_offset is None:
             return end
         found = self.next_offset + delta
         if not begin < found < end:
-            raise WireError(f"a pull from offset {begin} to {end} gave a message of offset {found}")
+            raise WireError(f"a pull from offset {begin} to {end} returned a message at offset {found}")
         return found
 
 
 @dataclass(slots=True)
 class _Pull:
-    """The call, for the slow path: its arguments and what was found so far."""
+    """The call, for the slow path: its arguments and the results so far."""
 
     data: bytes
     broker: str
@@ -104,7 +105,7 @@ class _Pull:
         return body
 
     def is_full(self) -> bool:
-        """Whether the next message may find less room than a message may take."""
+        """Return whether the next message may have less room than the limit of a message."""
         room = self.room
         return room.used_bytes > 0 and room.used_bytes + self.max_body_bytes > room.most_bytes
 
@@ -135,24 +136,24 @@ def decode_records(
     queue_id: int | None = None,
     room: Room | None = None,
 ) -> Decoded:
-    """All messages of a pull's body, in their order.
+    """Decode all messages of a pull's body, in order.
 
-    A message that is an inner batch is unwrapped: member i has the queue offset of the wrapper plus i, its own flag,
-    body and properties, its own size in the batch as `stored_size`, the CRC of its body, and all else of the wrapper.
+    An inner batch is unwrapped: member i has the wrapper's queue offset plus i, its own flag, body and properties, its
+    own size in the batch as `stored_size`, the CRC of its body, and everything else from the wrapper.
 
     Args:
       data: concatenated stored messages.
       broker: for the coordinates of the records.
-      min_offset: the offset that was asked for. The broker returns an inner batch from its base on, so that members
-        below are dropped; other messages are not looked at.
-      max_body_bytes: what one stored message may take when decompressed; an inner batch, all members together.
+      min_offset: the requested offset. The broker returns an inner batch from its base on, so members below it are
+        dropped; other messages are not checked.
+      max_body_bytes: limit for one decompressed stored message; for an inner batch, all members together.
       check_crc: whether to check body CRCs.
-      topic: for the coordinates of errors only, where the message itself does not tell.
+      topic: only for the coordinates of errors, if the message itself does not contain it.
       queue_id: likewise.
-      room: for all messages together; it tells whether decoding ended early. None: as much as they take.
+      room: the room for all messages together; it reports whether decoding ended early. None: unlimited.
 
     Raises:
-      CorruptMessage: the bytes cannot be cut into messages: cut off, a size out of bounds, or an unknown magic.
+      CorruptMessage: the bytes cannot be split into messages: truncated, a size out of bounds, or an unknown magic.
     """
     if not isinstance(data, bytes):
         data = bytes(data)
@@ -172,16 +173,16 @@ def decode_records(
 def _decode_usual_in_python(
     data: bytes, position: int, records: list[Record], broker: str, topic: str | None, check_crc: bool
 ) -> int:
-    """Appends the usual messages of `topic` from `position` on. Returns the position of the first that is not usual.
+    """Append the usual messages of `topic` from `position` on; return the position of the first unusual one.
 
-    Checked as far as it takes to tell a usual message from others; no function of Python's is called for a message:
-    1.2 us for 100 bytes, where the careful way takes 4.7 (and C 0.27).
+    Checks only what distinguishes usual messages from others, and calls no Python function per message: 1.2 us for 100
+    bytes, where the careful path takes 4.7 (and C 0.27).
     """
     append, unpack, new, crc32 = records.append, HEADER.unpack_from, tuple.__new__, zlib.crc32
     size = len(data)
     header_size = HEADER.size
-    # Behind the body come the topic's length, topic, the properties' length, the properties. A pull has one topic, so
-    # its bytes are compared and not decoded.
+    # The body is followed by the topic's length, topic, the properties' length and the properties. A pull has one
+    # topic, so its bytes are compared and not decoded.
     topic_bytes, unpack_tail, tail_size = _tail(topic)
     while position <= size - header_size:
         (
@@ -216,7 +217,7 @@ _decode_usual = accelerator.decode_usual or _decode_usual_in_python
 
 @lru_cache(maxsize=256)
 def _tail(topic: str | None) -> tuple[bytes, Callable[[bytes, int], tuple[Any, ...]], int]:
-    """A topic as messages of version 1 hold it, and how to read as many bytes and the properties' size behind it."""
+    """Return a topic as stored in version 1, and how to read that many bytes and the properties' size after it."""
     try:
         encoded = (topic or "").encode()
     except UnicodeEncodeError:
@@ -230,12 +231,12 @@ def _tail(topic: str | None) -> tuple[bytes, Callable[[bytes, int], tuple[Any, .
 
 @lru_cache(maxsize=256)
 def _topic_text(encoded: bytes) -> str:
-    """One string object for all records of a topic."""
+    """Return one shared string object for all records of a topic."""
     return encoded.decode()
 
 
 def _decode_carefully(pull: _Pull, position: int) -> int:
-    """Decodes one message of any kind into `pull`, or tells what is wrong with it. Returns the position behind it."""
+    """Decode one message of any kind into `pull`, or record what is wrong with it; return the position after it."""
     data = pull.data
     left = len(data) - position
     if left < SIZE_AND_MAGIC.size:
@@ -260,7 +261,7 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
     try:
         fields = _cut(data, position, end, magic)
         pull.topic = _topic_text(fields.topic)
-        if inner and queue_offset < 0:  # its members would be taken for ones from before the pull, and skipped
+        if inner and queue_offset < 0:  # its members would be mistaken for ones before the pull, and skipped
             raise BodyError(f"queue offset {queue_offset} is negative")
         if inner and (number := _inner_count(fields.properties)) is not None:
             next_offset = queue_offset + number
@@ -270,7 +271,7 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
             _unwrap(pull, fields)
         else:
             body = fields.body
-            if sys_flag & COMPRESSED and body:  # Java leaves an empty body alone too
+            if sys_flag & COMPRESSED and body:  # Java leaves an empty body alone, too
                 body = pull.decompress(body, sys_flag, pull.max_body_bytes)
             pull.records.append(
                 _record(pull, fields, queue_offset, fields.flag, body, fields.properties, fields.crc, fields.size)
@@ -282,7 +283,7 @@ def _decode_carefully(pull: _Pull, position: int) -> int:
 
 
 def _framing_error(pull: _Pull, position: int, reason: str) -> CorruptMessage:
-    """For bytes behind which nothing can be trusted. Coordinates only if magic and their fields are there."""
+    """Return the error after which no bytes can be trusted. Coordinates require a known magic and their fields."""
     data = pull.data
     queue_id, queue_offset = pull.queue_id, -1
     if len(data) - position >= BEFORE_HOSTS.size:
@@ -324,7 +325,7 @@ def _record(
 
 
 def _inner_count(properties: bytes) -> int | None:
-    """How many queue offsets an inner batch takes, by its wrapper; None if it does not say so credibly."""
+    """Return how many queue offsets an inner batch spans, from its wrapper; None without a credible number."""
     text = find_property(properties, "INNER_NUM")
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 5:
         return None
@@ -333,12 +334,12 @@ def _inner_count(properties: bytes) -> int | None:
 
 
 def _unwrap(pull: _Pull, wrapper: Fields) -> None:
-    """Adds the members of an inner batch to `pull`. A member that does not decompress is corrupt by itself."""
+    """Add the members of an inner batch to `pull`. A member that does not decompress is corrupt by itself."""
     encoded, sys_flag, room = wrapper.body, wrapper.sys_flag, pull.max_body_bytes
     members_compressed = bool(sys_flag & COMPRESSED)
     if members_compressed and (len(encoded) < 4 or int.from_bytes(encoded[:4], "big") > len(encoded)):
-        # Flags are set once for the batch. The broker takes batches of compressed members; Java's client would read a
-        # batch compressed as a whole. The magic of no compression reads as the size of a first member: not ambiguous.
+        # Flags are set once per batch. The broker accepts batches of compressed members; Java's client would read a
+        # batch compressed as a whole. No compression format's magic reads as a first member's size: not ambiguous.
         encoded = pull.decompress(encoded, sys_flag, room)
         members_compressed = False
     members = decode_batch(encoded)
@@ -360,8 +361,8 @@ def _unwrap(pull: _Pull, wrapper: Fields) -> None:
                 pull.add_corrupt(
                     reason, error, wrapper.queue_id, queue_offset, raw=encoded[start:end], next_offset=queue_offset + 1
                 )
-                # A bomb has used up the room of all: else each of thousands of members could cost as much time again,
-                # as could thousands that break off after as many bytes.
+                # A decompression bomb has used up the shared room: otherwise each of thousands of members could cost as
+                # much time again, and so could thousands that break off after as many bytes.
                 broken += 1
                 room = 0 if isinstance(error, BodyTooLarge) or broken >= _MOST_BROKEN_MEMBERS else room
                 continue

@@ -1,4 +1,4 @@
-"""The layout of a stored message (MessageDecoder.java, MessageExtEncoder.java), and cutting one into its fields."""
+"""The layout of a stored message (MessageDecoder.java, MessageExtEncoder.java), and how to split it into its fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INT16: Final = struct.Struct(">h")
 
 
 class Fields(NamedTuple):
-    """A stored message cut into its fields."""
+    """A stored message split into its fields."""
 
     crc: int
     queue_id: int
@@ -48,14 +48,14 @@ class Fields(NamedTuple):
 
 
 def smallest(magic: int) -> int:
-    """The least bytes that a message takes."""
+    """Return the minimum size of a message."""
     return HEADER.size + (1 if magic == MAGIC_V1 else 2) + _INT16.size
 
 
 def cut(data: bytes, position: int, end: int, magic: int) -> Fields:
-    """Cuts the message in data[position:end], which has room for the smallest header.
+    """Split the message in data[position:end], which has room for the smallest header.
 
-    Raises `BodyError` for sizes that cannot be.
+    Raises `BodyError` for impossible sizes.
     """
     _, _, crc, queue_id, flag, queue_offset, commit_log_offset, sys_flag, born = BEFORE_HOSTS.unpack_from(
         data, position
@@ -72,12 +72,12 @@ def cut(data: bytes, position: int, end: int, magic: int) -> Fields:
     reconsumed, prepared, body_size = _BEFORE_BODY.unpack_from(data, reconsumed_at)
     body_end = body_at + body_size
     if body_size < 0 or body_end + topic_length_size + _INT16.size > end:
-        raise BodyError(f"body of {body_size} bytes in a message of {end - position}")
+        raise BodyError(f"body of {body_size} bytes in a message of {end - position} bytes")
     topic_at = body_end + topic_length_size
     topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
     properties_at = topic_end + _INT16.size
     if properties_at > end:
-        raise BodyError(f"topic of {topic_end - topic_at} bytes goes beyond the message")
+        raise BodyError(f"topic of {topic_end - topic_at} bytes extends beyond the message")
     (properties_size,) = _INT16.unpack_from(data, topic_end)
     if properties_at + properties_size != end:
         raise BodyError(f"properties of {properties_size} bytes where the message has {end - properties_at}")

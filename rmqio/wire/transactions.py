@@ -1,6 +1,6 @@
-"""Half messages, their end, and what a broker asks about them (EndTransactionProcessor.java).
+"""Half messages, their commits and rollbacks, and the broker's checks (EndTransactionProcessor.java).
 
-A broker keeps a half message in a system topic and shows it to nobody until it is told to commit it.
+A broker keeps a half message in a system topic, invisible to consumers until it is told to commit it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rmqio.wire.command import Command
 from rmqio.wire.stored import decode_records
 
 PREPARED: Final = 0x4
-"""System flag of a half message. Never without `half_properties`: the broker acknowledges such a one and loses it."""
+"""System flag of a half message. Requires `half_properties`: without them the broker acknowledges and loses it."""
 
 
 class Decision(Enum):
-    """What is to become of a half message. The values are the protocol's."""
+    """The decision on a half message. The values are the protocol's."""
 
     COMMIT = 8
     ROLLBACK = 12
@@ -29,7 +29,7 @@ class Decision(Enum):
 
 
 class HalfMessage(NamedTuple):
-    """Where a broker keeps a half message. It moves with each check: the newest place is the one to end."""
+    """Where a broker keeps a half message. It moves with each check: the newest position is the one to end."""
 
     topic: str
     """As the broker names it."""
@@ -39,23 +39,23 @@ class HalfMessage(NamedTuple):
 
 
 def half_properties(group: str) -> Mapping[str, str]:
-    """The properties that make a message a half message of a producer group (as the broker names it)."""
+    """Return the properties that make a message a half message of a producer group (as the broker names it)."""
     return {"TRAN_MSG": "true", "PGROUP": group}
 
 
 def stored_half(topic: str, result: SendResult) -> HalfMessage:
-    """Where the half message is that a send with `PREPARED` has stored. Raises `WireError` for a malformed id."""
+    """Return the position of a half message stored by a send with `PREPARED`. Raises `WireError` for a malformed id."""
     try:
         commit_log_offset = int(result.offset_message_id[-16:], 16)
     except ValueError as error:
-        raise WireError(f"half message {result.message_id}: the broker gave no offset message id") from error
+        raise WireError(f"half message {result.message_id}: the broker returned no offset message id") from error
     return HalfMessage(topic, result.message_id, result.queue_offset, commit_log_offset)
 
 
 def end_transaction(group: str, half: HalfMessage, decision: Decision, *, from_check: bool) -> Command:
-    """Decide over a half message, at the broker that keeps it. Not idempotent: two commits give two messages.
+    """End a half message at the broker that keeps it. Not idempotent: two commits create two messages.
 
-    With `UNKNOWN` it is one-way: the broker never answers that.
+    With `UNKNOWN` it is one-way: the broker never answers it.
     """
     ext = {
         "topic": half.topic,
@@ -72,10 +72,7 @@ def end_transaction(group: str, half: HalfMessage, decision: Decision, *, from_c
 
 
 def parse_check(command: Command) -> tuple[HalfMessage, Record]:
-    """The half message that a pushed CHECK_TRANSACTION_STATE asks about: where it is now, and what it says.
-
-    Raises `WireError`, and `CorruptMessage` for a message that does not decode.
-    """
+    """Return the half message of a pushed CHECK_TRANSACTION_STATE: its current position and its content."""
     ext = command.ext
     try:
         queue_offset, commit_log_offset = int(ext["tranStateTableOffset"]), int(ext["commitLogOffset"])

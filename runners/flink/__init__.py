@@ -1,4 +1,4 @@
-"""Beam's own runner for Flink, with all that it needs: `--runner=FlinkRunner`, and its parts.
+"""Beam's own runner for Flink, with everything it needs: `--runner=FlinkRunner`, and its parts.
 
 with JobServer() as server:
     options = rmqio.runners.options([*server.flags, "--streaming", "--checkpointing_interval=5000"])
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlinkError", "FlinkJob", "FlinkRest", "FlinkResult", "FlinkRunner", "JobServer", "JobServerError"]
 
-# Those that import Beam, which takes seconds that the others need not wait for.
+# These import Beam, which takes seconds; the others need not wait for it.
 _WITH_BEAM: Final = {"FlinkResult": "result", "FlinkRunner": "runner"}
 
 

@@ -1,4 +1,4 @@
-"""Jobs on Flink from the command line: list them, cancel one, stop one with a savepoint. And a pool of their workers.
+"""Manages jobs on Flink: lists them, cancels one, or stops one with a savepoint. Also runs a pool of their workers.
 
 python -m rmqio.runners.flink jobs
 python -m rmqio.runners.flink stop JOB --folder=file:///var/lib/savepoints
@@ -21,19 +21,19 @@ _DEFAULT = "127.0.0.1:8081"
 
 
 def find(rest: FlinkRest, wanted: str) -> FlinkJob:
-    """The running job with this id or name. Raises `RmqioError`: there is none, or there are several."""
+    """Return the running job with this id or name. Raises `RmqioError` if there is none, or if there are several."""
     running = [each for each in rest.jobs() if not each.has_ended]
     found = [each for each in running if wanted in (each.id, each.name)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise RmqioError(f"{len(found)} running jobs are named {wanted!r}: say which by its id")
+        raise RmqioError(f"{len(found)} running jobs are named {wanted!r}: give the id of one")
     names = ", ".join(f"{each.name} ({each.id})" for each in running) or "none"
     raise RmqioError(f"no running job at {rest.url} has the id or the name {wanted!r}; running: {names}")
 
 
 def show(jobs: Sequence[FlinkJob]) -> None:
-    """A line a job, those that run first."""
+    """Print a line per job, running jobs first."""
     for each in sorted(jobs, key=lambda job: (job.has_ended, job.duration_ms)):
         print(f"{each.id}  {each.state:10} {each.duration_ms / 1000:9.0f} s  {each.name}")
     if not jobs:
@@ -41,8 +41,8 @@ def show(jobs: Sequence[FlinkJob]) -> None:
 
 
 def run_workers(port: int) -> None:
-    """Blocks until SIGINT or SIGTERM."""
-    logging.disable(logging.WARNING)  # Beam warns of modules that it would use if they were there
+    """Run a pool of workers until SIGINT or SIGTERM."""
+    logging.disable(logging.WARNING)  # Beam warns of missing optional modules
     from rmqio.runners.flink.workers import start_pool  # Beam takes seconds to import
 
     logging.disable(logging.NOTSET)
@@ -60,26 +60,28 @@ def run_workers(port: int) -> None:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rmqio.runners.flink",
-        description="Jobs on a Flink cluster, or on the Flink inside of a running pipeline's job server.",
+        description="Manage jobs on a Flink cluster, or on the Flink inside a running pipeline's job server.",
         epilog="exit status: 0 done, 1 Flink does not answer, refuses, or has no such job, 2 wrong usage",
     )
     address = argparse.ArgumentParser(add_help=False)
     address.add_argument("--flink_master", default=_DEFAULT, metavar="HOST:PORT", help="default: %(default)s")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("jobs", parents=[address], help="list them")
-    cancel = commands.add_parser("cancel", parents=[address], help="end one; its last checkpoint stays")
-    stop = commands.add_parser("stop", parents=[address], help="end one with a savepoint, print its URL")
-    workers = commands.add_parser("workers", help="run a pool of Python workers, beside each TaskManager, until Ctrl-C")
-    workers.add_argument("--port", type=int, default=50_000, help="on the loopback interface; default: %(default)s")
+    commands.add_parser("jobs", parents=[address], help="list jobs")
+    cancel = commands.add_parser("cancel", parents=[address], help="cancel a job; its last checkpoint stays")
+    stop = commands.add_parser("stop", parents=[address], help="stop a job with a savepoint, and print its URL")
+    workers = commands.add_parser("workers", help="run a pool of Python workers until Ctrl-C, next to each TaskManager")
+    workers.add_argument(
+        "--port", type=int, default=50_000, help="port on the loopback interface; default: %(default)s"
+    )
     for each in cancel, stop:
-        each.add_argument("job", metavar="JOB", help="its id or its name")
+        each.add_argument("job", metavar="JOB", help="id or name of the job")
     stop.add_argument("--folder", metavar="URL", help="where the savepoint goes; default: as the cluster is configured")
-    stop.add_argument("--drain", action="store_true", help="let all windows fire first; it cannot be resumed then")
+    stop.add_argument("--drain", action="store_true", help="fire all windows first; the job cannot be resumed then")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Run a command line and return the exit status."""
     given = make_parser().parse_args(argv)
     try:
         if given.command == "workers":

@@ -1,4 +1,4 @@
-"""The one file of `runners/flink` that touches Beam's private modules: its FlinkRunner, the job server that this would
+"""The only file of `runners/flink` that uses Beam's private modules: its FlinkRunner, the job server that Beam would
 download, and its pool of workers.
 """
 
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 _TARGET: Final = ":runners:flink:1.19:job-server:shadowJar"
-"""As Beam's FlinkRunner names it. Every Beam that we support publishes one for this version of Flink."""
+"""As Beam's FlinkRunner names it. Every supported Beam publishes one for this version of Flink."""
 
 
 def published_job_server() -> Path:
-    """The jar of the job server of the installed Beam, from Beam's cache or downloaded into it; not verified.
+    """Return the job server jar of the installed Beam, from Beam's cache or downloaded into it; not verified.
 
-    Raises OSError or RuntimeError if it cannot be had.
+    Raises OSError or RuntimeError if it is not available.
     """
     from apache_beam.utils.subprocess_server import JavaJarServer
 
@@ -51,20 +51,20 @@ def published_job_server() -> Path:
 
 
 def downloaded(url: str) -> str:
-    """The path of a job server's jar that is given as a URL, in Beam's cache. Raises OSError if it cannot be had."""
+    """Return the path in Beam's cache of a job server jar given as a URL. Raises OSError if it is not available."""
     from apache_beam.utils.subprocess_server import JavaJarServer
 
     return str(JavaJarServer.local_jar(url))
 
 
 def has_no_end(pipeline: Any) -> bool:
-    """Whether a PCollection of the pipeline, in Beam's portable form, is unbounded."""
+    """Return whether a PCollection of the pipeline, in Beam's portable form, is unbounded."""
     unbounded = beam_runner_api_pb2.IsBounded.UNBOUNDED
     return any(each.is_bounded == unbounded for each in pipeline.components.pcollections.values())
 
 
 def finalizes(pipeline: Any) -> bool:
-    """Whether a DoFn of the pipeline, in Beam's portable form, asks to be told that its bundles are committed."""
+    """Return whether a DoFn of the pipeline, in Beam's portable form, requests bundle finalization."""
     payloads = (
         beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
         for each in pipeline.components.transforms.values()
@@ -74,7 +74,7 @@ def finalizes(pipeline: Any) -> bool:
 
 
 def identity() -> Any:
-    """The spec of a step that gives what it gets, in Beam's portable form. It pickles by value."""
+    """Return the spec of an identity step in Beam's portable form. It pickles by value."""
     pipeline = beam.Pipeline()
     _ = pipeline | beam.Impulse() | "Same" >> beam.Map(lambda each: each)
     (spec,) = (
@@ -86,24 +86,24 @@ def identity() -> Any:
 
 
 def name_in_flink(result: Any) -> str:
-    """How Flink lists a job of Beam's runner: Beam's FlinkJobInvoker makes ids of name, underscore and UUID."""
+    """Return a job's name in Flink: Beam's FlinkJobInvoker makes ids of name, underscore and UUID."""
     return str(result._job_id).rpartition("_")[0]
 
 
 def loopback_environments(pipeline: Any) -> list[Any]:
-    """Those of the pipeline whose code is to run in the process that submits it."""
+    """Return the environments whose code runs in the process that submits the pipeline."""
     found = pipeline.components.environments.values()
     return [each for each in found if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK]
 
 
 def to_pool(environment: Any, address: str) -> None:
-    """Make it one whose workers are asked for at `address`."""
+    """Make the environment take its workers from the pool at `address`."""
     made = environments.ExternalEnvironment(address).to_runner_api(None)
     environment.urn, environment.payload = made.urn, made.payload
 
 
 def cache_bytes(options: PipelineOptions) -> tuple[int, int]:
-    """Of what a worker keeps of state, and how long it may keep back what it has made, in ms, as Beam has it."""
+    """Return a worker's state cache size, and how long in ms it may hold back its output, as Beam sets them."""
     experiments = options.view_as(DebugOptions).experiments or []
     cache = sdk_worker_main._get_state_cache_size_bytes(options=options)
     return cache, sdk_worker_main._get_data_buffer_time_limit_ms(experiments)

@@ -1,4 +1,4 @@
-"""Which job server is run: a jar of the user's, the artefacts of our lock, or the one that Beam publishes."""
+"""Which job server to run: a jar of the user's, the artefacts of our lock, or the one that Beam publishes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Jars:
 
     paths: tuple[Path, ...]
     origin: str
-    """Which of the three ways led to them, for messages."""
+    """Where they came from, for messages."""
 
 
 def _published() -> Path:
@@ -43,11 +43,11 @@ def find_jars(
     fetch: Callable[[Lock], list[Path]] = fetch,
     published: Callable[[], Path] = _published,
 ) -> Jars:
-    """The first job server that can be had: `jar`, the environment's, our lock's artefacts, Beam's published one.
+    """Return the first available job server: `jar`, the environment's, our lock's artefacts, Beam's published one.
 
-    A jar that is named but is not there is an error, not a reason to look further: the user meant that one. So is a
-    repository that sends other files than the lock names: what Beam publishes is not verified.
-    Raises JobServerError naming all ways and why each of them failed.
+    A named jar that does not exist is an error, not a reason to look further: the user meant that one. A repository
+    that sends other files than the lock names is an error too, since what Beam publishes is not verified.
+    Raises JobServerError, which says why each of the ways failed.
     """
     environ = os.environ if environ is None else environ
     for given, origin in ((jar, "jar="), (environ.get(JAR_VARIABLE), JAR_VARIABLE)):
@@ -55,7 +55,7 @@ def find_jars(
             path = Path(given).absolute()
             if not path.is_file():
                 raise JobServerError(
-                    f"{origin} names {path}, which is not a file: correct it, or leave it away to have one fetched"
+                    f"{origin} names {path}, which is not a file: correct it, or omit it to have one fetched"
                 )
             return Jars((path,), f"{path}, from {origin}")
     lock = read_lock(LOCK)
@@ -65,7 +65,7 @@ def find_jars(
         raise JobServerError(str(error)) from error
     except LocalBrokerError as error:
         locked = error
-    _log.warning("The artefacts of the lock %s cannot be had: trying the job server that Beam publishes", lock.name)
+    _log.warning("The artefacts of the lock %s are not available: trying the job server that Beam publishes", lock.name)
     try:
         return Jars((published(),), "the job server that Beam publishes")
     except (OSError, RuntimeError, ValueError) as error:
@@ -74,7 +74,7 @@ def find_jars(
 
 def _none(lock: Lock, locked: Exception, beams: Exception) -> str:
     return (
-        "no Flink job server can be had. There are three ways to one:\n"
+        "no Flink job server is available. There are three ways to get one:\n"
         f"1. a jar of your own, in the argument jar= or the variable {JAR_VARIABLE}: none is given\n"
         f"2. the {len(lock.artefacts)} artefacts ({lock.size / 1e6:.0f} MB) of the lock {lock.name}, from Maven's own "
         f"cache, ours ({CACHE_VARIABLE}), your mirror ({REPOSITORY_VARIABLE} or Maven's settings.xml) or the default "

@@ -1,4 +1,4 @@
-"""Where a pipeline that starts again goes on from: Flink does not look for its last checkpoint by itself."""
+"""Finds the checkpoint from which a restarted pipeline resumes: Flink does not look for its last one by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _METADATA: Final = re.compile(r"^(?P<checkpoint>.+/(?:chk-\d+|savepoint-[^/]+))/
 
 
 def url_of(checkpoint_dir: str) -> str:
-    """As Flink wants it. Folders without a scheme are local ones. Raises `LocalError`: it cannot be made."""
+    """Return the URL of a folder; one without a scheme is local. Raises `LocalError` if it cannot be created."""
     if "://" in checkpoint_dir:
         return checkpoint_dir
     folder = Path(checkpoint_dir.removeprefix("file:")).absolute()
@@ -24,10 +24,10 @@ def url_of(checkpoint_dir: str) -> str:
 
 
 def newest(url: str) -> str | None:
-    """The URL of the last complete checkpoint of any job under `url`, or of a later savepoint there; None: neither.
+    """Return the URL of the last complete checkpoint of any job under `url`, or of a later savepoint there, or None.
 
-    Either is complete once it has its `_metadata`. Any file system that Beam knows. Raises `LocalError`: it cannot be
-    listed.
+    Either is complete once it has its `_metadata`. `url` can be on any file system that Beam knows. Raises `LocalError`
+    if it cannot be listed.
     """
     from apache_beam.io.filesystem import BeamIOError
     from apache_beam.io.filesystems import FileSystems
@@ -38,8 +38,8 @@ def newest(url: str) -> str | None:
         found = FileSystems.match([f"{root}/*/chk-*/_metadata", f"{root}/savepoint-*/_metadata"])
     except (BeamIOError, ValueError) as error:
         raise LocalError(
-            f"--checkpoint_dir={url}: it cannot be looked through for the last checkpoint ({error}); say with "
-            "--savepoint_path where to go on, and with --state_backend_storage_path where checkpoints go"
+            f"--checkpoint_dir={url}: it cannot be searched for the last checkpoint ({error}); set "
+            "--savepoint_path to resume, and --state_backend_storage_path for new checkpoints"
         ) from error
     complete = [
         (each.last_updated_in_seconds, match["checkpoint"])
@@ -54,14 +54,14 @@ def newest(url: str) -> str | None:
 
 
 def require(url: str) -> None:
-    """Raises `LocalError`: there is no checkpoint or savepoint on this machine, where it is said to be."""
+    """Raises `LocalError` if the given checkpoint or savepoint does not exist on this machine."""
     given = Path(path_of(url) if url.startswith("file:") else url)
     if not (given / "_metadata").is_file() and not given.is_file():
         raise LocalError(f"--savepoint_path={url}: no savepoint or checkpoint, which is a folder with a file _metadata")
 
 
 def is_older(one: str, other: str) -> bool:
-    """Of two checkpoints or savepoints; False where their file system does not say when they were complete."""
+    """Compare two checkpoints or savepoints; False if their file system does not say when they were complete."""
     from apache_beam.io.filesystem import BeamIOError
     from apache_beam.io.filesystems import FileSystems
 
@@ -76,7 +76,7 @@ def is_older(one: str, other: str) -> bool:
 
 
 def path_of(url: str) -> str:
-    """The folder of a local URL."""
+    """Return the folder of a local URL."""
     from urllib.parse import unquote, urlsplit
 
     return unquote(urlsplit(url).path)

@@ -40,23 +40,23 @@ _OPENS: Final = (
 )
 
 _EMBEDDED: Final[Mapping[str, Value]] = {
-    # It would bind its REST endpoint and its blob server to all interfaces.
+    # By default, Flink binds its REST endpoint and its blob server to all interfaces.
     "rest.address": LOOPBACK,
     "rest.bind-address": LOOPBACK,
     "jobmanager.bind-host": LOOPBACK,
     "taskmanager.bind-host": LOOPBACK,
     "taskmanager.host": LOOPBACK,
-    # With checkpoints Flink would start a failing job again for ever. Here its Python code runs in the process that
-    # submitted it: an error must come back to that, and a job whose process has gone must end.
+    # With checkpoints, Flink would restart a failing job forever. Here its Python code runs in the process that
+    # submitted it: an error must reach that process, and a job whose process has gone must end.
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 3,
     "restart-strategy.fixed-delay.delay": "1 s",
 }
-"""Properties of the cluster inside of the job server."""
+"""Properties of the cluster inside the job server."""
 
-# What these say at WARNING is true of every job that goes well: long names of operators are cut in metrics, no Kerberos
-# tokens, no files for a web interface, a Python worker that has gone before the servers it was connected to, and its
-# answers to the finalizing of bundles, for which nobody waits.
+# What these log at WARNING is true of every healthy job: long operator names are cut in metrics, no Kerberos tokens,
+# no files for a web interface, a Python worker that ended before the servers it was connected to, and its answers to
+# bundle finalization, which nobody waits for.
 _CHATTY: Final = (
     "org.apache.flink.metrics",
     "org.apache.flink.runtime.security.token",
@@ -68,7 +68,7 @@ _CHATTY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user chose, apart from places and ports."""
+    """The user's choices, apart from folders and ports."""
 
     flink_master: str = LOCAL_MASTER
     heap_mb: int = 512
@@ -80,7 +80,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.flink_master):
             raise LocalError(
-                f"flink_master={self.flink_master!r}: it is [local], a cluster inside of the job server, or the "
+                f"flink_master={self.flink_master!r}: it must be [local], a cluster inside the job server, or the "
                 "host:port of a cluster's REST endpoint"
             )
         if self.heap_mb < SMALLEST_HEAP_MB:
@@ -88,20 +88,20 @@ class Settings:
 
 
 def write_command(settings: Settings, java: Java, jars: Sequence[Path], folder: Path, job_port: int) -> list[str]:
-    """The command line of the job server whose files are in `folder`. Writes its configuration there."""
+    """Return the command line of the job server whose files are in `folder`. Writes its configuration there."""
     tmp, conf = folder / "tmp", folder / "conf"
     for made in (tmp, conf):
         made.mkdir(parents=True, exist_ok=True)
     logging = folder / "logging.properties"
     logging.write_text(to_properties(_logging(folder / "log.txt", settings.verbose)), encoding="ascii")
-    # JSON is YAML, and needs no rules of our own for quoting.
+    # JSON is valid YAML, and needs no quoting rules of our own.
     (conf / "config.yaml").write_text(json.dumps(flink_config(settings), indent=1), encoding="utf-8")
     return [
         str(java.executable),
         *java_options(java, settings.heap_mb),
         f"-Djava.io.tmpdir={tmp}",
         f"-Djava.util.logging.config.file={logging}",
-        # A job server that Beam publishes logs by another library.
+        # A job server that Beam publishes logs through another library.
         f"-Dorg.slf4j.simpleLogger.logFile={folder / 'log.txt'}",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={'info' if settings.verbose else 'warn'}",
         *settings.java_options,
@@ -119,29 +119,29 @@ def write_command(settings: Settings, java: Java, jars: Sequence[Path], folder: 
 
 
 def flink_config(settings: Settings) -> Mapping[str, Value]:
-    """Flink's own properties; the user's win."""
+    """Return Flink's own properties; the user's take precedence."""
     ours = _EMBEDDED if settings.flink_master in ("[local]", "[auto]") else {}
     return {**ours, **(settings.flink_config or {})}
 
 
 def java_options(java: Java, heap_mb: int) -> list[str]:
-    """Options of the JVM: a bounded heap, and access to what Flink opens by reflection."""
+    """Return the JVM's options: a bounded heap, and access to what Flink opens by reflection."""
     options = [f"-Xmx{heap_mb}m", "-XX:-OmitStackTraceInFastThrow", "-Dfile.encoding=UTF-8"]
     options += [f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in _EXPORTS]
     options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS]
     if java.major >= 22:
-        options.append("--enable-native-access=ALL-UNNAMED")  # RocksDB and Netty; a warning without
+        options.append("--enable-native-access=ALL-UNNAMED")  # for RocksDB and Netty; avoids a warning
     if java.major >= 23:
-        options.append("--sun-misc-unsafe-memory-access=allow")  # Flink's own memory; a warning without
+        options.append("--sun-misc-unsafe-memory-access=allow")  # for Flink's own memory; avoids a warning
     return options
 
 
 def _logging(file: Path, verbose: bool) -> Mapping[str, Value]:
-    """Configuration of java.util.logging: warnings only, in one file of at most 50 MB."""
+    """Return the configuration of java.util.logging: warnings only, in one file of at most 50 MB."""
     handler, simple = "java.util.logging.FileHandler", "java.util.logging.SimpleFormatter"
     config: dict[str, Value] = {
         "handlers": handler,
-        # Of the handler, not of the loggers: Beam sets those to INFO when a job comes.
+        # The level of the handler, not of the loggers: Beam sets those to INFO when a job arrives.
         f"{handler}.level": "INFO" if verbose else "WARNING",
         f"{handler}.pattern": str(file).replace("%", "%%"),
         f"{handler}.limit": 50_000_000,

@@ -1,4 +1,4 @@
-"""What can go wrong with Flink on this machine."""
+"""The errors of Flink and of its job server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from rmqio.errors import RmqioError
 
 
 class FlinkError(RmqioError):
-    """Flink does not answer, or refuses. The message says what was asked of whom, and what it said."""
+    """Flink does not answer, or refuses. The message holds the request, its address and the answer."""
 
 
 class JobServerError(RmqioError):
-    """The job server cannot be had, started or used. The message says what, where and what to do about it."""
+    """The job server is not available, does not start or does not work. The message says what, where and what to do."""

@@ -30,7 +30,7 @@ _TERMINATE_TIMEOUT_S: Final = 10.0
 _PROBE_TIMEOUT_S: Final = 3.0
 _PORT_ATTEMPTS: Final = 5
 
-# The first thing on an HTTP/2 connection, and an empty SETTINGS frame (RFC 9113, 3.4 and 4.1).
+# The HTTP/2 connection preface, and an empty SETTINGS frame (RFC 9113, 3.4 and 4.1).
 _FRAME_HEADER: Final = 9
 _SETTINGS_FRAME: Final = 4
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _SETTINGS_FRAME, 0, 0, 0, 0, 0))
@@ -39,32 +39,32 @@ _log = logging.getLogger(__name__)
 
 
 class JobServer:
-    """A Beam job server for Flink, running on this machine for as long as the `with` block.
+    """A Beam job server for Flink that runs on this machine for the duration of the `with` block.
 
-    Pipelines with the options `flags` run on Flink: on a cluster inside of the job server, or on the one of
-    `flink_master`. It listens on the loopback interface only. When this process ends, by SIGKILL too, the job server is
-    killed with everything that it started. Several instances run side by side; one instance belongs to one thread at a
-    time.
+    Pipelines with the options `flags` run on Flink: on a cluster inside the job server, or on the one at
+    `flink_master`. The job server listens on the loopback interface only. When this process ends, even by SIGKILL, the
+    job server is killed with everything that it started. Several instances can run side by side; one instance belongs
+    to one thread at a time.
 
-    To cancel a pipeline's result is not enough: Beam reports it as cancelled, and Flink goes on with the job. In the
-    embedded cluster it ends when the job server stops, or soon after the process that has its Python code.
+    Cancelling a pipeline's result is not enough: Beam reports it as cancelled, but Flink continues the job. In the
+    embedded cluster, the job ends when the job server stops, or soon after the process that has its Python code.
 
     Args:
-      jar: a job server to run, as Beam publishes or builds it. None: the one of RMQIO_FLINK_JOB_SERVER_JAR, else Maven
-        artefacts that a lock names, fetched at the first start (200 MB), else the one that Beam publishes.
+      jar: the job server to run, as Beam publishes or builds it. None: the one in RMQIO_FLINK_JOB_SERVER_JAR, else the
+        Maven artefacts that a lock names, fetched at the first start (200 MB), else the one that Beam publishes.
       flink_master: "[local]" for the embedded cluster, or host:port of a cluster's REST endpoint.
-      port: where to listen; None for a free port.
-      heap_mb: the heap's maximum, which the tasks of the embedded cluster share. Memory outside of it comes on top.
-      flink_config: Flink's own properties, for example {"state.backend.type": "rocksdb"}; they win over ours.
+      port: the port to listen on; None for a free port.
+      heap_mb: the maximum heap, which the tasks of the embedded cluster share. Off-heap memory comes on top.
+      flink_config: Flink's own properties, for example {"state.backend.type": "rocksdb"}; they override ours.
       java_options: further options of the JVM.
-      artifacts_dir: where jobs' files are staged. Workers of a cluster elsewhere must see that folder. None: a
+      artifacts_dir: where the files of jobs are staged. Workers of a remote cluster must see that folder. None: a
         temporary one.
-      verbose: log what Flink and Beam tell, not only warnings.
-      start_timeout_s: bounds the wait for the start, downloads not included.
+      verbose: log what Flink and Beam do, not only warnings.
+      start_timeout_s: limits the wait for the start, downloads not included.
 
     Raises:
-      LocalError: an argument will not do.
-      JobServerError: Java, the artefacts, the port or the job server itself are the matter.
+      LocalError: an argument is invalid.
+      JobServerError: there is a problem with Java, the artefacts, the port or the job server itself.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class JobServer:
             verbose=verbose,
         )
         if start_timeout_s <= 0:
-            raise LocalError(f"start_timeout_s={start_timeout_s}: give the job server some seconds")
+            raise LocalError(f"start_timeout_s={start_timeout_s}: it must be positive")
         self._jar, self._given_port, self._start_timeout_s = jar, port, start_timeout_s
         self._jars: Jars | None = None
         self._folder: Path | None = None
@@ -118,11 +118,11 @@ class JobServer:
 
     @property
     def flags(self) -> list[str]:
-        """Options with which a pipeline runs here, its Python code in the process that submits it (LOOPBACK).
+        """Options that run a pipeline here, with its Python code in the process that submits it (LOOPBACK).
 
-        With checkpoints, a streaming pipeline needs the last one. Otherwise Beam keeps what a bundle that a checkpoint
-        interrupts has put out until the next bundle or watermark of that step. If the first checkpoint comes before a
-        read has begun there is neither, and the pipeline reads nothing, for ever.
+        With checkpoints, a streaming pipeline needs the last option. Otherwise, Beam holds back the output of a bundle
+        that a checkpoint interrupts until the next bundle or watermark of that step. If the first checkpoint comes
+        before a read has begun, neither arrives, and the pipeline never reads anything.
         """
         return [
             "--runner=PortableRunner",
@@ -139,22 +139,22 @@ class JobServer:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None if it is not running."""
+        """The process id, or None if the job server is not running."""
         return None if self._process is None else self._process.pid
 
     @property
     def log(self) -> Path:
-        """The file that it logs to, which is removed when it stops."""
+        """The log file, which is removed when the job server stops."""
         return self._here().log
 
     def logs(self) -> str:
-        """The end of its log."""
+        """Return the end of the log."""
         return self._here().tail()
 
     def start(self) -> None:
-        """Fetch what is missing, start it, and return when it answers. On any failure nothing is left running.
+        """Fetch what is missing, start the job server, and return when it answers. A failure leaves nothing running.
 
-        Raises JobServerError, with the end of the log if there is one; also if it is started already.
+        Raises JobServerError, with the end of the log if there is one; also if it is already started.
         """
         if self._process is not None:
             raise JobServerError(f"already started: {self!r}")
@@ -164,7 +164,7 @@ class JobServer:
                     self._start()
                     return
                 except BaseException as error:
-                    # Somebody took the free port between our look and Java's bind: another one, if the choice is ours.
+                    # Another process took the free port before Java bound it: try another one, if the choice is ours.
                     lost = isinstance(error, LocalBrokerError) and "Address already in use" in str(error)
                     self._stop(graceful=False)
                     if not lost or self._given_port is not None or attempt == _PORT_ATTEMPTS - 1:
@@ -173,11 +173,11 @@ class JobServer:
             raise JobServerError(str(error)) from error
 
     def stop(self) -> None:
-        """Stop it, the jobs of an embedded cluster with it, and remove its files. Idempotent.
+        """Stop the job server with the jobs of an embedded cluster, and remove its files. Idempotent.
 
-        Jobs on a cluster of `flink_master` go on: cancel them there.
+        Jobs on the cluster at `flink_master` continue: cancel them there.
         """
-        if self._owner == os.getpid():  # a forked child has the object, but the process is not its to stop
+        if self._owner == os.getpid():  # a forked child has the object, but must not stop the process
             self._stop(graceful=True)
 
     def _start(self) -> None:
@@ -194,7 +194,7 @@ class JobServer:
             write_loopback_jar(class_path, self._folder / "loopback.jar")
             class_path.insert(0, self._folder / "loopback.jar")
         except NotPatchable as error:
-            _log.warning("The job server's ports will be open on all interfaces, as Beam has it: %s", error)
+            _log.warning("The job server's ports will be open on all interfaces, as Beam opens them: %s", error)
         command = write_command(self._settings, java, class_path, self._folder, self._port)
         self._process = process = JavaProcess("job server", self._folder, self._watchdog, command)
         process.start()
@@ -213,7 +213,7 @@ class JobServer:
     def _stop(self, *, graceful: bool) -> None:
         if self._process is not None and (group := self._process.pid) is not None:
             if graceful:
-                # So that workers that it started (--environment_type=PROCESS) are told to end.
+                # Lets it end the workers that it started (--environment_type=PROCESS).
                 self._process.terminate(_TERMINATE_TIMEOUT_S)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
@@ -228,7 +228,7 @@ class JobServer:
 
 
 def _check(port: int) -> str | None:
-    """None when the gRPC server at `port` answers in its own protocol, or what is the matter."""
+    """Return None if the gRPC server at `port` answers in its own protocol, or the problem."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=_PROBE_TIMEOUT_S) as connection:
             connection.sendall(_PREFACE)

@@ -1,4 +1,4 @@
-"""Options that the job server of Beam 2.62 for Flink says it knows, of which Beam's Python side knows only some."""
+"""Options that the Flink job server of Beam 2.62 reports; Beam's Python side knows only some of them."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ transform_service_beam_version transforms_to_override unaligned_checkpoint_enabl
 use_data_stream_for_batch user_agent worker_region worker_zone zone
 """
 JOB_SERVER_OPTIONS: Final = frozenset(_ANSWER.split())
-"""As `DescribePipelineOptions` answers; a test asks again."""
+"""The answer to `DescribePipelineOptions`; a test asks again."""

@@ -1,12 +1,12 @@
 """Keeps Beam's gRPC servers on the loopback interface.
 
-Beam's job server and the servers that its embedded workers open (control, data, state, logging) take the host from
+Beam's job server and the servers that its embedded workers open (control, data, state, logging) use the host in
 `--job-host` for their addresses only. They listen on all interfaces: `ServerFactory.InetSocketAddressServerFactory`
-calls `NettyServerBuilder.forPort(address.getPort())`, and no option leads elsewhere. Whoever reaches the job server's
-port can run programs here, so that will not do.
+calls `NettyServerBuilder.forPort(address.getPort())`, and no option changes that. This is not acceptable: anyone who
+reaches the job server's port can run programs here.
 
-The class is taken from the jar that is going to run, that one call is changed to `NettyServerBuilder.forAddress`, and
-the result is put into a jar that stands first on the class path. Nothing else of the class is touched.
+We take the class from the jar that is about to run, change that one call to `NettyServerBuilder.forAddress`, and put
+the result into a jar that comes first on the class path. Nothing else in the class changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLASS_FILE: Final = "org/apache/beam/sdk/fn/server/ServerFactory$InetSocketAddre
 
 _UTF8, _METHODREF, _NAME_AND_TYPE = 1, 10, 12
 _LONG_AND_DOUBLE: Final = (5, 6)
-# Bytes after the tag, by tag (JVMS 4.4); Utf8 has its length in front.
+# Bytes after the tag, by tag (JVMS 4.4); Utf8 begins with its length.
 _SIZES: Final = {
     3: 4,
     4: 4,
@@ -51,15 +51,15 @@ class NotPatchable(Exception):
 
 
 def write_loopback_jar(jars: Iterable[Path], target: Path) -> None:
-    """Write the jar with the changed class of `jars`, to stand before them on the class path. Raises NotPatchable."""
+    """Write a jar with the changed class of `jars`, to precede them on the class path. Raises NotPatchable."""
     content = bound_to_its_address(_class_file(jars))
-    # A jar, not a folder: Beam sends each entry of its class path to a cluster, and Flink takes none but jars.
+    # A jar, not a folder: Beam sends each entry of its class path to a cluster, and Flink accepts only jars.
     with zipfile.ZipFile(target, "w") as jar:
         jar.writestr(CLASS_FILE, content)
 
 
 def bound_to_its_address(content: bytes) -> bytes:
-    """The class file, with its server bound to the address and not only to the port. Raises NotPatchable."""
+    """Return the class file with its server bound to the address, not only to the port. Raises NotPatchable."""
     pool = _ConstantPool(content)
     ports = [index for index, owner, name, _ in pool.methods() if (owner, name) == (_INET_SOCKET_ADDRESS, "getPort")]
     builders = [entry for entry in pool.methods() if entry[2] == "forPort" and entry[3].startswith("(I)")]
@@ -69,7 +69,7 @@ def bound_to_its_address(content: bytes) -> bytes:
     call = struct.pack(">BHBH", _INVOKEVIRTUAL, ports[0], _INVOKESTATIC, index)
     if content.count(call) != 1:
         raise NotPatchable(f"{CLASS_FILE} does not call forPort(address.getPort()) once")
-    # New constants at the end, since the old ones may serve other calls. The address is on the stack already.
+    # Append new constants, since other calls may use the old ones. The address is already on the stack.
     first = pool.count
     name, signature = b"forAddress", b"(Ljava/net/SocketAddress;)" + descriptor.removeprefix("(I)").encode()
     added = (
@@ -116,7 +116,7 @@ class _ConstantPool:
             raise NotPatchable(f"{CLASS_FILE} cannot be read: {error!r}") from error
 
     def methods(self) -> Iterator[tuple[int, str, str, str]]:
-        """Index, class, name and descriptor of each method that is called."""
+        """Yield index, class, name and descriptor of each method that is called."""
         for index, (tag, value) in self._entries.items():
             if tag == _METHODREF:
                 owner, signature = struct.unpack(">HH", value)
@@ -124,7 +124,7 @@ class _ConstantPool:
                 yield index, self._utf8(self._short(owner)), self._utf8(name), self._utf8(descriptor)
 
     def owner_index(self, method: int) -> int:
-        """Index of the constant for the class of a method."""
+        """Return the index of the constant for the class of a method."""
         return self._short(method)
 
     def _short(self, index: int) -> int:

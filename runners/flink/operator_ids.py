@@ -1,12 +1,12 @@
-"""What Flink finds a step's state by when a job goes on from a checkpoint: the id of its operator.
+"""Stable operator ids, by which Flink finds a step's state when a job resumes from a checkpoint.
 
-Beam makes the id of a fused stage from the name of the PCollection that the stage reads. Where several stages read the
-same one, Beam tells them apart by a number that follows the order in which it came upon them, and that order changes
-from one start of a Python program to the next. Two stages then change places: each finds the state of the other one,
-which Flink drops without a word, and begins anew.
+Beam derives the id of a fused stage from the name of the PCollection that the stage reads. If several stages read the
+same one, Beam tells them apart by a number, in the order in which it visits them. That order changes from one start of
+a Python program to the next. Two stages then swap ids: each finds the state of the other one, which Flink drops
+silently, and starts without state.
 
-So each step that keeps something reads a PCollection of its own, named after the step: its id then also survives that
-other steps are added or taken away.
+So each step that keeps state reads a PCollection of its own, named after the step. Its id then also stays the same if
+other steps are added or removed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rmqio.runners.flink._beam import beam_runner_api_pb2, common_urns, identity
 
 
 def with_own_inputs(pipeline: Any) -> Any:
-    """A copy of a pipeline, in Beam's portable form, whose steps with state read PCollections of their own.
+    """Return a copy of a pipeline, in Beam's portable form, whose steps with state read PCollections of their own.
 
-    A Flatten of one input stands before each, which fuses with what comes before it. Nothing fuses with what Flink does
-    itself, such as a GroupByKey: there it is a step in Python, and only where others read the same, since it costs.
-    Steps with state are those with user state, timers, stable input, or input sorted by time, and splittable DoFns,
-    whose restrictions are kept.
+    A Flatten of one input precedes each such step, and fuses with the step before it. Nothing fuses with what Flink
+    runs itself, such as a GroupByKey: there, the added step is in Python, and only if others read the same PCollection,
+    since it costs time. Steps with state are those with user state, timers, stable input, or input sorted by time, and
+    splittable DoFns, whose restrictions are state.
     """
     found = beam_runner_api_pb2.Pipeline()
     found.CopyFrom(pipeline)

@@ -1,4 +1,4 @@
-"""Options of Flink that Beam's Python side does not know, and what a streaming job gets where nothing is said."""
+"""Flink options that Beam's Python side does not know, and the defaults of a streaming job."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rmqio.runners.flink.command import SMALLEST_HEAP_MB, Settings
 
 DEFAULT_INTERVAL_MS: Final = 10_000
 SHORTEST_INTERVAL_MS: Final = 10
-"""Flink refuses checkpoints that are closer together."""
+"""Flink rejects shorter intervals."""
 SHUTDOWN_AFTER_IDLE_MS: Final = 1_000
 EMBEDDED: Final = ("[local]", "[auto]")
 _NAME_AND_VALUE: Final = re.compile(r"[^=\s]+=.*")
 
 
 class FlinkOptions(PipelineOptions):
-    """What the job server understands and Beam's `FlinkRunnerOptions` lack, and `--flink_conf`."""
+    """Options that the job server understands and Beam's `FlinkRunnerOptions` lack, and `--flink_conf`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ class FlinkOptions(PipelineOptions):
             "--checkpointing_interval",
             type=int,
             metavar="MS",
-            help=f"Between two checkpoints of a streaming job; -1: none. Default: {DEFAULT_INTERVAL_MS}.",
+            help=f"Time between checkpoints of a streaming job; -1: none. Default: {DEFAULT_INTERVAL_MS}.",
         )
         add("--checkpointing_mode", choices=["EXACTLY_ONCE", "AT_LEAST_ONCE"], help="Default: EXACTLY_ONCE.")
         add("--state_backend", metavar="NAME", help="Default of a streaming job: rocksdb, or the cluster's.")
@@ -63,40 +63,41 @@ class FlinkOptions(PipelineOptions):
             default=None,
             help="Default of a streaming job.",
         )
-        add("--finish_bundle_before_checkpointing", action="store_true", default=None, help="Always so.")
-        add("--savepoint_path", metavar="URL", help="A savepoint or checkpoint to go on from.")
-        add("--allow_non_restored_state", action="store_true", default=None, help="Forget state that fits no step.")
-        add("--shutdown_sources_after_idle_ms", type=int, metavar="MS", help="When a source that has ended may go.")
+        add("--finish_bundle_before_checkpointing", action="store_true", default=None, help="Always set.")
+        add("--savepoint_path", metavar="URL", help="A savepoint or checkpoint to resume from.")
+        add("--allow_non_restored_state", action="store_true", default=None, help="Drop state that fits no step.")
+        add("--shutdown_sources_after_idle_ms", type=int, metavar="MS", help="When a source that has ended shuts down.")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What decides about defaults."""
+    """What the defaults depend on."""
 
     streaming: bool
     unbounded: bool
-    """Whether a PCollection of it has no end."""
+    """Whether one of its PCollections is unbounded."""
 
 
 def job_of(pipeline: Any, options: PipelineOptions) -> Job:
-    """Of a pipeline in Beam's portable form. Flink runs it as a stream if it has no end, whatever the options say.
+    """Describe a pipeline in Beam's portable form. Flink streams an unbounded one, whatever the options say.
 
-    Also if it finalizes bundles, as a read with a consumer group does: Flink's batch mode refuses it (Beam's #19526).
+    It also streams one that finalizes bundles, as a read with a consumer group does: Flink's batch mode refuses that
+    (Beam's #19526).
     """
     unbounded = has_no_end(pipeline)
     return Job(unbounded or finalizes(pipeline) or bool(options.view_as(StandardOptions).streaming), unbounded)
 
 
 def set_defaults(options: PipelineOptions, job: Job, storage: str | None) -> None:
-    """Fill in what the user has not said. `storage`: the URL where checkpoints go, None: where the cluster says."""
+    """Fill in what the user has not set. `storage`: the URL for checkpoints; None: as the cluster is configured."""
     flink = options.view_as(FlinkOptions)
     if not job.streaming:
         if flink.savepoint_path:
-            raise LocalError("--savepoint_path: this pipeline has an end, and runs without --streaming as a batch job")
+            raise LocalError("--savepoint_path: this pipeline is bounded, and without --streaming a batch job")
         return
     options.view_as(StandardOptions).streaming = True
-    # Otherwise Beam keeps what a bundle that a checkpoint interrupts has put out until the next bundle or watermark of
-    # that step. If the first checkpoint comes before a read has begun there is neither, and nothing is ever read.
+    # Otherwise, Beam holds back the output of a bundle that a checkpoint interrupts until the next bundle or watermark
+    # of that step. If the first checkpoint comes before a read has begun, neither arrives, and nothing is ever read.
     flink.finish_bundle_before_checkpointing = True
     if flink.checkpointing_interval is None:
         flink.checkpointing_interval = DEFAULT_INTERVAL_MS
@@ -106,18 +107,18 @@ def set_defaults(options: PipelineOptions, job: Job, storage: str | None) -> Non
         flink.checkpointing_mode = "EXACTLY_ONCE"
     if flink.state_backend_storage_path is None and storage is not None:
         flink.state_backend_storage_path = storage
-    # Beam refuses a state backend of which it is not told where its checkpoints go; then the cluster's own is taken.
+    # Beam refuses a state backend without a path for its checkpoints; then the cluster's own backend applies.
     if flink.state_backend is None and flink.state_backend_storage_path is not None:
         flink.state_backend = "rocksdb"
     flink.externalized_checkpoints_enabled = True
     flink.retain_externalized_checkpoints_on_cancellation = True
     if not job.unbounded and flink.shutdown_sources_after_idle_ms is None:
-        # With checkpoints Beam keeps a source that has ended, and with it the job, for good.
+        # With checkpoints, Beam keeps a source that has ended, and with it the job, running forever.
         flink.shutdown_sources_after_idle_ms = SHUTDOWN_AFTER_IDLE_MS
 
 
 def require_sound(options: PipelineOptions) -> None:
-    """Raises `LocalError` for values with which Flink, or the job server, would fail later."""
+    """Raises `LocalError` for values that would make Flink or the job server fail later."""
     ours, theirs = options.view_as(FlinkOptions), options.view_as(FlinkRunnerOptions)
     flink_conf(options)
     if ours.flink_heap_mb < SMALLEST_HEAP_MB:
@@ -127,17 +128,17 @@ def require_sound(options: PipelineOptions) -> None:
     interval = ours.checkpointing_interval
     if interval is not None and interval != -1 and interval < SHORTEST_INTERVAL_MS:
         raise LocalError(
-            f"--checkpointing_interval={interval}: {SHORTEST_INTERVAL_MS} ms or more, or -1 for no checkpoints"
+            f"--checkpointing_interval={interval}: it must be at least {SHORTEST_INTERVAL_MS}, or -1 for no checkpoints"
         )
     if theirs.parallelism != -1 and theirs.parallelism < 1:
-        raise LocalError(f"--parallelism={theirs.parallelism}: at least 1, or -1 for what Flink is configured with")
+        raise LocalError(f"--parallelism={theirs.parallelism}: it must be at least 1, or -1 for Flink's own default")
     jar = theirs.flink_job_server_jar
     if jar and "://" not in jar and not Path(jar).is_file():
         raise LocalError(f"--flink_job_server_jar={jar}: there is no such file")
 
 
 def dangers(options: PipelineOptions, job: Job) -> list[str]:
-    """What the user should know of the options before the job runs, a sentence each."""
+    """Return what the user should know about the options before the job runs, one sentence each."""
     flink, found = options.view_as(FlinkOptions), []
     master = options.view_as(FlinkRunnerOptions).flink_master
     checkpoint_dir = options.view_as(CheckpointOptions).checkpoint_dir
@@ -145,13 +146,13 @@ def dangers(options: PipelineOptions, job: Job) -> list[str]:
         return [f"--checkpoint_dir={checkpoint_dir} has no effect: this is a batch job"] if checkpoint_dir else []
     if flink.checkpointing_interval < 0:
         found.append(
-            "--checkpointing_interval=-1: without checkpoints no bundle is finalized, so that no group offset is "
-            "committed, and after a failure the job begins anew"
+            "--checkpointing_interval=-1: without checkpoints no bundle is finalized, so no group offset is "
+            "committed, and after a failure the job starts over"
         )
     if flink.checkpointing_mode == "AT_LEAST_ONCE":
         found.append("--checkpointing_mode=AT_LEAST_ONCE: after a failure state may have counted elements twice")
     if flink.allow_non_restored_state:
-        found.append("--allow_non_restored_state: state that fits no step of this pipeline is lost, without a word")
+        found.append("--allow_non_restored_state: state that fits no step of this pipeline is dropped silently")
     if master not in EMBEDDED:
         if options.view_as(PortableOptions).environment_type == "LOOPBACK":
             found.append(
@@ -165,34 +166,34 @@ def dangers(options: PipelineOptions, job: Job) -> list[str]:
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Whether the job runs on a Flink inside of a job server of ours."""
+    """Return whether the job runs on a Flink inside our job server."""
     endpoint = options.view_as(PortableOptions).job_endpoint
     return options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED and not endpoint
 
 
 def sees_folders(options: PipelineOptions) -> bool:
-    """Whether Flink's folders are those of this machine."""
+    """Return whether Flink's folders are those of this machine."""
     return is_embedded(options) or is_on_this_machine(options.view_as(FlinkRunnerOptions).flink_master)
 
 
 def flink_conf(options: PipelineOptions) -> dict[str, str]:
-    """Flink's own settings by name. Raises `LocalError` for what is not NAME=VALUE."""
+    """Return Flink's own settings by name. Raises `LocalError` for a setting that is not NAME=VALUE."""
     found = {}
     for each in options.view_as(FlinkOptions).flink_conf or ():
         if not _NAME_AND_VALUE.fullmatch(each):
-            raise LocalError(f"--flink_conf={each!r}: it is NAME=VALUE, e.g. taskmanager.memory.network.max=256m")
+            raise LocalError(f"--flink_conf={each!r}: it must be NAME=VALUE, e.g. taskmanager.memory.network.max=256m")
         name, _, value = each.partition("=")
         found[name] = value
     return found
 
 
 def is_local(path: str) -> bool:
-    """Whether it is a folder, and not of a file system that machines share."""
+    """Return whether the path is a local folder, not one on a file system that machines share."""
     return "://" not in path or path.startswith("file:")
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Of the address of a cluster."""
+    """Return whether the address of a cluster is on this machine."""
     host = re.sub(r"^https?://", "", master).rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

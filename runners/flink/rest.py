@@ -1,4 +1,4 @@
-"""Flink's REST API: what Beam's job server cannot do with a job, cancel it and stop it with a savepoint.
+"""Flink's REST API, for what Beam's job server cannot do: cancel a job, and stop it with a savepoint.
 
 https://nightlies.apache.org/flink/flink-docs-release-1.19/docs/ops/rest_api/
 """
@@ -35,38 +35,38 @@ class FlinkJob:
 
 
 class FlinkRest:
-    """The REST endpoint of a Flink cluster, or of the one inside of a job server.
+    """The REST endpoint of a Flink cluster, or of the one inside a job server.
 
     Args:
       address: host:port or URL.
 
-    All methods raise `FlinkError`: it does not answer, or refuses.
+    All methods raise `FlinkError` if Flink does not answer or refuses.
     """
 
     def __init__(self, address: str) -> None:
         self.url = (address if "://" in address else f"http://{address}").rstrip("/")
 
     def overview(self) -> dict[str, Any]:
-        """Slots, TaskManagers and jobs, as `/overview` tells them."""
+        """Return slots, TaskManagers and jobs, as `/overview` reports them."""
         return dict(self._call("GET", "/overview"))
 
     def jobs(self) -> list[FlinkJob]:
-        """All that it knows, those that have ended too."""
+        """Return all jobs that Flink knows, including ended ones."""
         found = self._call("GET", "/jobs/overview")["jobs"]
         return [FlinkJob(each["jid"], each["name"], each["state"], each["duration"]) for each in found]
 
     def cancel(self, job_id: str) -> None:
-        """Ask for the end of a job. It ends some time later."""
+        """Request the cancellation of a job. It ends some time later."""
         self._call("PATCH", f"/jobs/{job_id}?mode=cancel")
 
     def stop(self, job_id: str, folder: str | None = None, *, drain: bool = False, timeout_s: float = 600.0) -> str:
-        """Stop a job with a savepoint; its path.
+        """Stop a job with a savepoint, and return the savepoint's path.
 
         Args:
-          job_id: as Flink has it.
-          folder: where the savepoint goes; None: where the cluster's configuration says.
-          drain: let the watermark go to the end of time first. Such a job cannot be resumed.
-          timeout_s: bounds the wait for it.
+          job_id: the job's id in Flink.
+          folder: where the savepoint goes; None: as the cluster is configured.
+          drain: advance the watermark to the end of time first. Such a job cannot be resumed.
+          timeout_s: limits the wait for the savepoint.
         """
         asked = {"drain": drain} | ({"targetDirectory": folder} if folder is not None else {})
         trigger = self._call("POST", f"/jobs/{job_id}/stop", asked)["request-id"]
@@ -82,7 +82,7 @@ class FlinkRest:
         raise FlinkError(f"the savepoint of job {job_id} was not done after {timeout_s:.0f} s; it may still be made")
 
     def metrics(self, job_id: str) -> dict[str, Any]:
-        """Records and bytes by vertex, as `/jobs/ID` tells them."""
+        """Return records and bytes by vertex, as `/jobs/ID` reports them."""
         return {each["name"]: each["metrics"] for each in self._call("GET", f"/jobs/{job_id}")["vertices"]}
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -97,12 +97,12 @@ class FlinkRest:
             raise FlinkError(f"Flink at {self.url} does not answer {method} {path}: {error}") from error
 
 
-# A proxy of the environment is for the world outside; Flink's REST endpoint has no business there.
+# Proxies of the environment are for the outside world; Flink's REST endpoint is not reached through them.
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _told(error: urllib.error.HTTPError) -> str:
-    """The first line of what it says."""
+    """Return the first line of Flink's error."""
     try:
         errors = json.loads(error.read())["errors"]
         return str(errors[-1]).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""A pipeline that runs on Flink: its state and metrics are the job server's to tell, its end is Flink's."""
+"""A pipeline that runs on Flink: the job server reports its state and metrics, Flink ends it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 class FlinkResult(PipelineResult):
-    """Of `FlinkRunner`.
+    """The result of `FlinkRunner`.
 
     Args:
       beams: the result of Beam's runner.
-      rest: where Flink answers; None: only the job server knows.
-      name: of the job, as Flink lists it.
-      ended: called once, when the job has ended.
+      rest: where Flink answers; None: only the job server knows the job.
+      name: the name of the job, as Flink lists it.
+      ended: called once when the job has ended.
       others: ids of the jobs that Flink had before this one, which may have the same name.
-      goes_with_job: whether `rest` ends with the job, and the job by being stopped only.
+      goes_with_job: whether `rest` ends with the job, and the job only by being stopped.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FlinkResult(PipelineResult):
         return self._beams.metrics()
 
     def wait_until_finish(self, duration: int | None = None) -> str:
-        """Blocks until the job has ended, or for `duration` ms. Raises RuntimeError with what it failed with.
+        """Block until the job has ended, or for `duration` ms. Raises RuntimeError with the cause of a failure.
 
         While the main thread waits, SIGTERM does what Ctrl-C does.
         """
@@ -71,16 +71,16 @@ class FlinkResult(PipelineResult):
             with _terminable():
                 self._take(self._beams.wait_until_finish(duration))
         except RuntimeError:
-            if self._cancelled.is_set():  # by another thread, or by Flink's own means
+            if self._cancelled.is_set():  # by another thread, or through Flink itself
                 return str(self._state)
             self._take(PipelineState.FAILED)
             raise
         return str(self._state)
 
     def cancel(self) -> str:
-        """End the job, in Flink too, and wait until it has. What checkpoints it has stay where they are.
+        """Cancel the job, in Flink too, and wait until it has ended. Its checkpoints stay where they are.
 
-        Beam's own way reports a job as cancelled that Flink goes on with. Raises `FlinkError`.
+        Beam's own `cancel` reports a job as cancelled that Flink continues. Raises `FlinkError`.
         """
         if PipelineState.is_terminal(self.state):
             return str(self._state)
@@ -96,17 +96,17 @@ class FlinkResult(PipelineResult):
         return str(self._state)
 
     def stop_with_savepoint(self, folder: str | None = None, *, drain: bool = False) -> str:
-        """End the job with a savepoint of its state, and give the savepoint's URL, for `--savepoint_path`.
+        """Stop the job with a savepoint of its state, and return the savepoint's URL, for `--savepoint_path`.
 
         Args:
-          folder: URL of the folder in which it is made; None: where the configuration of the cluster says.
-          drain: let all windows fire first; the job cannot be resumed then.
+          folder: URL of the folder for the savepoint; None: as the cluster is configured.
+          drain: fire all windows first; the job cannot be resumed then.
 
-        Raises `FlinkError`: Flink does not answer, or there is no such job, or no savepoint; then the job goes on.
+        Raises `FlinkError` if Flink does not answer, has no such job, or makes no savepoint; then the job continues.
         """
         job = self._find()
         if job is None or self.rest is None:
-            raise FlinkError(f"Flink does not know a running job {self.name!r}: it has ended, or has not begun yet")
+            raise FlinkError(f"Flink has no running job {self.name!r}: it has ended, or has not started yet")
         path = self.rest.stop(job.id, folder, drain=drain)
         self._cancelled.set()
         self._await_end(job.id)
@@ -114,9 +114,9 @@ class FlinkResult(PipelineResult):
         return path
 
     def _find(self) -> FlinkJob | None:
-        """Flink's job. Until the job server has submitted it there is none, which may take some seconds.
+        """Return Flink's job. Waits until the job server has submitted it, which can take some seconds.
 
-        Raises `FlinkError`: there are several that it may be.
+        Raises `FlinkError` if several jobs match.
         """
         if self.rest is None:
             return None
@@ -126,11 +126,11 @@ class FlinkResult(PipelineResult):
                 those = (each for each in self.rest.jobs() if each.id not in self._others and not each.has_ended)
                 found = [each for each in those if each.name == self.name]
             except FlinkError as error:
-                _log.debug("%s", error)  # the embedded one begins with the job
+                _log.debug("%s", error)  # the embedded Flink starts with the job
                 found = []
             if len(found) > 1:
                 ids = ", ".join(each.id for each in found)
-                raise FlinkError(f"several jobs are named {self.name!r}: {ids}; say which, to rmqio.runners.flink")
+                raise FlinkError(f"several jobs are named {self.name!r}: {ids}; end one by id with rmqio.runners.flink")
             if found:
                 return found[0]
             time.sleep(_POLL_S)
@@ -143,11 +143,11 @@ class FlinkResult(PipelineResult):
                 if all(each.has_ended for each in self.rest.jobs() if each.id == job_id):
                     return
             except FlinkError:
-                return  # the embedded one goes with its job
+                return  # the embedded Flink ends with its job
             time.sleep(_POLL_S)
 
     def _await_asker(self) -> None:
-        """Who stopped the job through Flink has yet to ask where the savepoint is; Flink waits for that, then goes."""
+        """Wait until whoever stopped the job through Flink has asked for its savepoint; Flink ends after that."""
         until = time.monotonic() + _ASKER_TIMEOUT_S
         while time.monotonic() < until and self.rest is not None:
             try:
@@ -167,7 +167,7 @@ class FlinkResult(PipelineResult):
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM by default ends the process at once: on a cluster the job would go on, here its folder would stay."""
+    """Let SIGTERM interrupt. By default it ends the process at once: a cluster's job would continue, a folder stay."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield

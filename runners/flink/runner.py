@@ -1,4 +1,4 @@
-"""Beam's FlinkRunner without ceremony: a job server of its own, defaults for streaming, an end that is one."""
+"""Beam's FlinkRunner without ceremony: its own job server, defaults for streaming, and a real end of jobs."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ LOGGER = logging.getLogger("rmqio.runners.flink")
 
 
 class FlinkRunner(BeamFlinkRunner):
-    """Runs pipelines on Flink, by Beam's own runner: on one inside of a job server that it starts, or on a cluster.
+    """Runs pipelines on Flink with Beam's own runner: on a Flink inside a job server that it starts, or on a cluster.
 
-    `--flink_master`: "[local]" (default) for the embedded one, or host:port of a cluster's REST endpoint. With
-    `--job_endpoint` it uses a job server that runs already, with `--flink_submit_uber_jar` none.
+    `--flink_master`: "[local]" (default) for the embedded Flink, or host:port of a cluster's REST endpoint. With
+    `--job_endpoint` it uses a job server that is already running; with `--flink_submit_uber_jar`, none.
 
-    A streaming job has checkpoints each 10 s, RocksDB for its state, and goes on from the last checkpoint in
-    `--checkpoint_dir` when it is started again. Without that its checkpoints are in a temporary folder.
+    A streaming job takes a checkpoint every 10 s, keeps its state in RocksDB, and resumes from the last checkpoint in
+    `--checkpoint_dir` after a restart. Without that option, its checkpoints go to a temporary folder.
 
-    Raises `LocalError` for options and pipelines that will not do, `JobServerError` where no job server can be had.
+    Raises `LocalError` for unsuitable options and pipelines, `JobServerError` if no job server is available.
     """
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
-        """What comes of the needs of a pipeline in Beam's portable form. Raises `LocalError`: an option is no good."""
+        """Report how Flink meets the needs of a pipeline in portable form. Raises `LocalError` for a bad option."""
         options = copy.deepcopy(options)
         require_sound(options)
         require_savepoint(options)
@@ -77,10 +77,10 @@ class FlinkRunner(BeamFlinkRunner):
         return compare(pipeline, Mode.FLINK_STREAMING, of_options=said, instead=_instead(options))
 
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """Beam's, with what is said above."""
+        """Run the pipeline with Beam's runner, as described above."""
         with refusing():
             self.report(pipeline, options).check()
-        options = copy.deepcopy(options)  # the user's are for the next pipeline, too: it must not go on from here
+        options = copy.deepcopy(options)  # the user's can serve the next pipeline, too, which must not resume from here
         flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
         job = job_of(pipeline, options)
         embedded = is_embedded(options)
@@ -129,7 +129,7 @@ class FlinkRunner(BeamFlinkRunner):
 
     @staticmethod
     def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> list[Callable[[], None]]:
-        """As Beam's, but the workers of this process are reached on the loopback interface only."""
+        """Do what Beam's does, but offer the workers of this process on the loopback interface only."""
         stops = []
         for environment in loopback_environments(pipeline):
             cache, buffer_limit_ms = cache_bytes(options)
@@ -140,7 +140,7 @@ class FlinkRunner(BeamFlinkRunner):
 
 
 def _jobs_of(master: str) -> list[FlinkJob]:
-    """What runs on a cluster. Raises `LocalError`: it does not answer, for which Beam would wait a minute."""
+    """Return the jobs of a cluster. Raises `LocalError` if it does not answer, which Beam would wait a minute for."""
     try:
         return FlinkRest(master).jobs()
     except FlinkError as error:
@@ -148,7 +148,7 @@ def _jobs_of(master: str) -> list[FlinkJob]:
 
 
 def _instead(options: PipelineOptions) -> dict[Requirement, Cell]:
-    """What options change of what a stream can do."""
+    """Return the cells that options change for a stream."""
     row = {
         need: TABLE[need][Mode.FLINK_STREAMING]
         for need in (Requirement.SIDE_INPUTS, Requirement.FINALIZATION, Requirement.KEPT_STATE)
@@ -186,7 +186,7 @@ def _wanted(options: PipelineOptions) -> Wanted:
     master = LOCAL_MASTER if flink.flink_master in EMBEDDED else flink.flink_master
     jar, conf = flink.flink_job_server_jar, flink_conf(options)
     if master == LOCAL_MASTER and ours.savepoint_path:
-        # Beam's job server hands it to clusters only, and lets an embedded Flink begin anew without a word.
+        # Beam's job server passes it to clusters only; an embedded Flink would silently start without it.
         conf["execution.savepoint.path"] = ours.savepoint_path
         conf["execution.savepoint.ignore-unclaimed-state"] = "true" if ours.allow_non_restored_state else "false"
     return Wanted(

@@ -1,4 +1,4 @@
-"""Job servers of this process: started when a pipeline needs one, used again by the next, stopped at the end."""
+"""The job servers of this process: started when a pipeline needs one, reused by the next, stopped at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JAVA_OPTIONS_VARIABLE: Final = "RMQIO_FLINK_JAVA_OPTIONS"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What tells one job server from another."""
+    """What distinguishes one job server from another."""
 
     flink_master: str = LOCAL_MASTER
     jar: str | None = None
@@ -37,7 +37,7 @@ class Wanted:
 
 
 class Server:
-    """A job server that one job at a time has, so that the embedded Flink's REST endpoint is that job's."""
+    """A job server for one job at a time, so that the embedded Flink's REST endpoint belongs to that job."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -68,7 +68,7 @@ def _java_options() -> list[str]:
 
 
 class _Servers:
-    """Those of this process."""
+    """The job servers of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,9 +77,9 @@ class _Servers:
         self._owner = os.getpid()
 
     def take(self, wanted: Wanted) -> Server:
-        """One that nobody uses, or a new one. Raises `JobServerError`."""
+        """Return an idle job server, or a new one. Raises `JobServerError`."""
         with self._lock:
-            if self._owner != os.getpid():  # a forked child: those are its parent's
+            if self._owner != os.getpid():  # a forked child: the servers are its parent's
                 self._idle, self._busy, self._owner = [], [], os.getpid()
             for server in self._idle:
                 if server.wanted == wanted and server.jobs.pid is not None:
@@ -93,19 +93,19 @@ class _Servers:
 
     @property
     def idle(self) -> list[Server]:
-        """Those that the next pipelines may have."""
+        """The job servers that the next pipelines can use."""
         with self._lock:
             return list(self._idle)
 
     def give_back(self, server: Server) -> None:
-        """Its job has ended. Idempotent."""
+        """Take back a job server whose job has ended. Idempotent."""
         with self._lock:
             if server in self._busy:
                 self._busy.remove(server)
                 self._idle.append(server)
 
     def stop(self, server: Server) -> None:
-        """With whatever still runs in it. Idempotent."""
+        """Stop a job server with whatever still runs in it. Idempotent."""
         with self._lock:
             for some in self._busy, self._idle:
                 if server in some:
@@ -113,7 +113,7 @@ class _Servers:
         server.jobs.stop()
 
     def stop_all(self) -> None:
-        """At the end of this process."""
+        """Stop all job servers at the end of this process."""
         if self._owner == os.getpid():
             for server in [*self._busy, *self._idle]:
                 self.stop(server)

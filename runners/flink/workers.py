@@ -1,6 +1,6 @@
 """Pools of Python workers that listen on the loopback interface only.
 
-Beam's own listens on all interfaces, and whoever reaches a pool can have it run programs.
+Beam's own pool listens on all interfaces, and anyone who reaches a pool can make it run programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqio.runners.flink._beam import (
 
 CACHE_BYTES: Final = 100 << 20
 NO_LIMIT: Final = -1
-# Of the harness as Beam's own pool starts it. Arguments are the control endpoint and the worker's id.
+# Starts the harness as Beam's own pool does. Arguments: control endpoint, worker id, size of the state cache.
 _HARNESS: Final = (
     "import sys; from apache_beam.runners.worker.sdk_worker import SdkHarness; "
     "SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()"
@@ -33,7 +33,7 @@ _HARNESS: Final = (
 
 
 class _Processes(BeamFnExternalWorkerPoolServicer):
-    """Workers as processes with this Python. Beam's own would run whatever `python` is first in the PATH."""
+    """Workers as processes with this Python. Beam's own pool would run whichever `python` is first in the PATH."""
 
     def StartWorker(self, request: Any, context: Any) -> Any:
         harness = [request.control_endpoint.url, request.worker_id, str(self._state_cache_size)]
@@ -44,7 +44,7 @@ class _Processes(BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def kill_all(self) -> None:
-        """At the end of the pool."""
+        """Kill all workers at the end of the pool."""
         for process in self._worker_processes.values():
             process.kill()
             process.wait()
@@ -53,15 +53,15 @@ class _Processes(BeamFnExternalWorkerPoolServicer):
 def start_pool(
     *, processes: bool, port: int = 0, cache_bytes: int = CACHE_BYTES, buffer_limit_ms: int = NO_LIMIT
 ) -> tuple[str, Callable[[], None]]:
-    """Start a pool; its address, and what stops it.
+    """Start a pool. Return its address, and a function that stops it.
 
     Args:
-      processes: each worker is a process of its own; else a thread of this one.
-      port: 0 for a free one.
-      cache_bytes: of state that a worker keeps between bundles.
-      buffer_limit_ms: how long a thread's worker keeps back what it has made; -1: until its buffer is full.
+      processes: whether each worker is a process of its own; otherwise, it is a thread of this one.
+      port: 0 for a free port.
+      cache_bytes: how much state a worker keeps between bundles.
+      buffer_limit_ms: how long a worker in a thread holds back its output; -1: until its buffer is full.
 
-    Raises `LocalError`: the port is taken.
+    Raises `LocalError` if the port is taken.
     """
     if processes:
         pool = _Processes(use_process=True, state_cache_size=cache_bytes)
@@ -72,7 +72,7 @@ def start_pool(
     try:
         port = server.add_insecure_port(f"{LOOPBACK}:{port}")
     except RuntimeError as error:
-        raise LocalError(f"no pool of workers at {LOOPBACK}:{port}: {error}") from error
+        raise LocalError(f"cannot start a pool of workers at {LOOPBACK}:{port}: {error}") from error
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.start()
 
@@ -93,10 +93,10 @@ def _no_hang_up(record: logging.LogRecord) -> bool:
 
 
 def _expect_hang_up() -> None:
-    """Keeps Python from printing a traceback at the end of a job.
+    """Keep Python from printing a traceback at the end of a job.
 
-    The job server then hangs up on the worker. What its thread that reads data raises, and at times the one that runs
-    the worker, nobody takes.
+    The job server then hangs up on the worker. Nobody handles the errors of the thread that reads its data and, at
+    times, of the thread that runs it.
     """
     logging.getLogger("apache_beam.runners.worker.data_plane").addFilter(_no_hang_up)  # it logs that before it raises
     before = threading.excepthook

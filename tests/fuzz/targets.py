@@ -82,7 +82,7 @@ def _cut_frames(stream: bytes) -> tuple[list[tuple[int, bytes, bytes]], str | No
         length, kind, header_size = int.from_bytes(stream[:4], "big", signed=True), stream[4], stream[5:8]
         size = int.from_bytes(header_size, "big")
         if not 4 <= length <= MAX_FRAME_BYTES:
-            return frames, f"frame length {length} is not within 4 and {MAX_FRAME_BYTES}"
+            return frames, f"frame length {length} is not between 4 and {MAX_FRAME_BYTES}"
         if 4 + size > length:
             return frames, f"header length {size} exceeds its frame of {length} bytes"
         if len(stream) < 4 + length:

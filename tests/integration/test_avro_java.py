@@ -284,7 +284,7 @@ DIFFERENCES = [
     pytest.param(ONLY_B, "02", ONLY_B | {"name": "Other"}, "mismatch", {"b": 1}, id="another name"),
     # A default is of a union's first branch; since Avro 1.12 of any.
     pytest.param(
-        ONLY_B, "02", record({"name": "f", "type": ["null", "int"], "default": 1}), "no value of its type",
+        ONLY_B, "02", record({"name": "f", "type": ["null", "int"], "default": 1}), "not a value of its type",
         {"f": 1}, id="a default of the second branch",
     ),
     # Java renames the writer's fields by the reader's aliases, and finds its defaults then lacking.

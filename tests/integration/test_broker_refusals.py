@@ -218,7 +218,7 @@ def test_a_topic_made_anew_under_a_read_fails_it_whatever_the_policy(
     assert run.offsets[queue] == list(range(count))
     assert all(lab.sent[queue][entry.offset] == entry.id for entry in run.entries)
     assert f"offset {count} is not available; the broker holds [0, 5)" in str(run.error)
-    assert "deleted and made anew" in str(run.error)
+    assert "deleted and recreated" in str(run.error)
     # A read that begins afterwards is of the new topic
     bodies = [record.body for record in finished(lab.read(queue.topic, stop=StopAt.latest())).records]
     assert bodies == [lab.sent[queue][offset].rstrip(b".") for offset in range(5)]  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def test_an_operators_reset_under_a_read_is_refused_or_honoured(
                 run.has_ended.wait(30)
     if policy == "refuse":
         assert run.offsets == {queue: list(range(151))}
-        assert "was reset to 30; reading goes on" in caplog.text
+        assert "was reset to 30; reading continues" in caplog.text
         return
     assert f"the offset of group '{group}' was reset to 30 while it was being read" in str(run.error)
     assert lab.committed(group, queue) == [30]

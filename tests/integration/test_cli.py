@@ -161,7 +161,7 @@ def test_lag_is_none_at_the_end(rmqio: Tool, client: RemotingQueueClient, queue:
     assert (total["lag_messages"], total["lag_ms"]) == (0, 0)
     client.commit_offset(group, queue, 120)
     assert rmqio.json("offsets", "show", queue.topic, "--group", group)["total"]["lag_messages"] == 0
-    assert "lies 20 behind the queue's end" in rmqio.err
+    assert "lies 20 past the queue's end" in rmqio.err
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_a_commit_that_a_pending_reset_swallows_replaces_it(
         admin.reset_group_offset(group, queue, 10)
     out = rmqio("offsets", "reset", queue.topic, "--group", group, "--to", "20", "--execute")
     assert "1 queue set by RocketMQ's reset" in out
-    assert "pends until a member" in rmqio.err
+    assert "is pending until a member" in rmqio.err
     assert _told_at_a_pull(broker, group, queue, 40) == 20
 
 

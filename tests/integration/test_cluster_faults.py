@@ -251,7 +251,7 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
         assert isinstance(unknown_end, TransportError), "for who has seen more"
         assert knows_topic(replica, topic)
         assert not knows_topic(replica, new_to_replica)
-        with pytest.raises(TransportError, match="has not got topic"):
+        with pytest.raises(TransportError, match="does not have topic"):
             client.max_offset(MessageQueue(empty, "a", 0))
         # What it has, it gives
         found = read_some(client, behind, end)

@@ -212,7 +212,7 @@ def test_what_would_be_changed_on_its_way_is_refused(rocketmq: LocalRocketMQ, se
     for reason, message in refused.items():
         with pytest.raises(LocalError, match=reason):
             sender.call(there.send, message, None if "neither" in reason else queue)
-    with pytest.raises(LocalError, match="none of the 1 queues"):
+    with pytest.raises(LocalError, match="not one of the topic's 1 writable queues"):
         sender.call(there.send, Message(b"x"), queue._replace(queue_id=1))
     with pytest.raises(LocalError, match="a delayed message"):
         sender.call(there.submit, [([Message(b"x"), Message(b"x", delay_level=1)], queue)], False)

@@ -288,4 +288,4 @@ def test_the_command_ends_with_an_error_if_the_broker_dies() -> None:
         os.kill(int(pid), signal.SIGKILL)
         _, errors = command.communicate(timeout=30)
     assert command.returncode == 1
-    assert "ended by itself" in errors
+    assert "ended unexpectedly" in errors

@@ -137,7 +137,7 @@ def test_group_offsets_and_the_reset_where_there_are_none(lab: Lab, reset: Any, 
 
     if reset == "error":
         text = failure(read())
-        assert f"{group!r} has no offset of {q1}" in text
+        assert f"{group!r} has no offset for {q1}" in text
         lab.client.commit_offset(group, q1, 0)
         assert finished(read()).offsets == {q0: span(20, 30), q1: span(0, 40)}
     else:
@@ -170,7 +170,7 @@ def test_specific_offsets_then_the_groups_then_the_reset(lab: Lab, reset: Any) -
     start = StartFrom.specific_offsets({q0: 10}, reset=reset)
     read = lab.read(q0.topic, start=start, consumer_group=group, stop=StopAt.latest())
     if reset == "error":
-        assert f"has no offset of {q2}" in failure(read)
+        assert f"has no offset for {q2}" in failure(read)
         return
     expected = {q0: span(10, 30), q1: span(5, 30)} | ({q2: span(0, 30)} if reset == "earliest" else {})
     assert finished(read).offsets == expected

@@ -75,7 +75,7 @@ def test_what_is_not_there_is_unknown(registry: RestRegistry, ask: Callable[[Res
 
 
 def test_json_that_is_no_avro_is_refused(registry: RestRegistry) -> None:
-    with pytest.raises(SchemaRegistryError, match=r"status 422: .*takes it for no valid Avro schema"):
+    with pytest.raises(SchemaRegistryError, match=r"status 422: .*does not consider it a valid Avro schema"):
         registry.register("orders", '{"type":"nothing"}')
 
 

@@ -135,10 +135,10 @@ def failure(options: ClientOptions, topic: str) -> RmqioError:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"ca_file": "other"}, "certificate is not good.*see Tls.ca_file"),
-        ({"ca_file": None}, "certificate is not good.*see Tls.ca_file"),
-        ({"server_name": "elsewhere.example.com"}, "not good for 'elsewhere.example.com'.*Hostname mismatch"),
-        ({"certificate_file": None}, "it wants a certificate of ours"),
+        ({"ca_file": "other"}, "certificate is not valid.*see Tls.ca_file"),
+        ({"ca_file": None}, "certificate is not valid.*see Tls.ca_file"),
+        ({"server_name": "elsewhere.example.com"}, "not valid for 'elsewhere.example.com'.*Hostname mismatch"),
+        ({"certificate_file": None}, "it requires a client certificate"),
     ],
     ids=["another authority", "the system's authorities", "another name", "without our certificate"],
 )

@@ -229,7 +229,7 @@ def test_bad_options_and_schemas_fail_the_load(lab: Lab, reader: Callable[..., D
     (queue,) = lab.topic(1)
     for schema, options, text in (
         (record("R", a=["int", "string"]), {}, "valueSchema: R.a: Arrow has columns of one type"),
-        (ORDER, {"valueFraming": "confluent"}, "valueFraming is confluent; that needs schemaRegistry"),
+        (ORDER, {"valueFraming": "confluent"}, "valueFraming is confluent, which needs schemaRegistry"),
     ):
         with pytest.raises(PySparkException, match=text):
             reader(queue, schema, **options).load()

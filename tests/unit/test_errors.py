@@ -149,7 +149,7 @@ def test_errors_survive_a_pickle_with_type_text_and_fields(error: RmqioError) ->
     ("wanted", "expected"),
     [
         (5, "5 messages were deleted by retention before they were read"),
-        (25, "deleted and made anew, or the broker lost its tail"),
+        (25, "deleted and recreated, or the broker lost its tail"),
     ],
 )
 def test_offset_out_of_range_names_queue_wanted_available_cause_and_remedy(wanted: int, expected: str) -> None:

@@ -62,7 +62,7 @@ def test_a_line_is_one_object(stream: io.StringIO) -> None:
 def test_fields_come_of_extra_and_of_arguments(stream: io.StringIO) -> None:
     error = RequestTimeout("no answer")
     LOGGER.warning("x", extra=logs.event(queue=QUEUE, offset=0, group="g", count=2, error=error))
-    LOGGER.warning("%s: trying again: %s", QUEUE, error)
+    LOGGER.warning("%s: retrying: %s", QUEUE, error)
     LOGGER.warning("x", extra=logs.event(topic="t", error="ValueError"))
     found = [{name: line[name] for name in logs.FIELDS if name in line} for line in lines(stream)]
     assert found == [
@@ -190,7 +190,7 @@ def test_neither_bodies_nor_secrets_are_logged(stream: io.StringIO, tmp_path: Pa
     close_shared_clients()
     assert sum(BODY.encode() in body for body in stored) >= 4, "each has failed where it should"
     said = [line["message"] for line in lines(stream)]
-    for text in ("cannot be sent", "trying again", "may read the credentials", "try 2"):
+    for text in ("cannot be sent", "retrying", "can read the credentials", "try 2"):
         assert any(text in each for each in said), said
     assert BODY not in stream.getvalue()
     assert SECRET not in stream.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import pickle
 import re
@@ -103,7 +104,7 @@ def test_options_are_frozen_hashable_and_picklable(cls: type) -> None:
 
 def documented(cls: type) -> list[str]:
     """The options that have an entry among the `Args` of a class."""
-    entries = re.findall(r"^      ([a-z_, \n]+): ", cls.__doc__ or "", flags=re.M)
+    entries = re.findall(r"^  ([a-z_, \n]+): ", inspect.getdoc(cls) or "", flags=re.M)
     return [name for entry in entries for name in re.findall(r"[a-z_]+", entry)]
 
 

@@ -267,7 +267,7 @@ def test_a_port_that_another_has_is_tried_seldom(
             export._wait_for_port()
         assert paused == [10, 20, 40, 60, 60, 60]
         (said,) = caplog.messages
-        assert "which none of ours serves" in said
+        assert "which another program uses" in said
         (tmp_path / "server").write_text(prometheus._process(os.getpid()))  # one of ours has it: it may end at any time
         paused.clear()
         with pytest.raises(Enough):
@@ -313,7 +313,7 @@ def test_a_folder_that_vanishes_is_a_warning(machine: Machine) -> None:
     shutil.rmtree(folder)
     for number in (1, 2):
         worker.record("lag_messages", f"t/broker-a/{number}", 1)
-    assert worker.kill().count("metrics are not exported any more: FileNotFoundError") == 1
+    assert worker.kill().count("metrics are no longer exported: FileNotFoundError") == 1
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a process's number is all that is known")
@@ -359,7 +359,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ("before", "address", "said"),
     [
         ("sys.modules['prometheus_client'] = None", "127.0.0.1:1", "pip install 'rmqio[prometheus]'"),
-        ("", "nowhere", "'nowhere' is no address for Prometheus"),
+        ("", "nowhere", "'nowhere' is not an address for Prometheus"),
     ],
 )
 def test_what_keeps_it_from_starting_is_said_and_the_job_goes_on(before: str, address: str, said: str) -> None:
@@ -392,11 +392,11 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
     made = prometheus._folder(Address("127.0.0.1", 9464), None)
     assert made.stat().st_mode & 0o777 == 0o700
     made.chmod(0o777)
-    with pytest.raises(LocalError, match="not a folder of this user alone"):
+    with pytest.raises(LocalError, match="does not belong to this user alone"):
         prometheus._folder(Address("127.0.0.1", 9464), None)
     made.rmdir()
     made.symlink_to(tmp_path)
-    with pytest.raises(LocalError, match="not a folder of this user alone"):
+    with pytest.raises(LocalError, match="does not belong to this user alone"):
         prometheus._folder(Address("127.0.0.1", 9464), None)
 
 
@@ -410,7 +410,7 @@ def test_an_address_without_a_host_is_loopback(text: str, host: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", "::1:9464", "host:-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(LocalError, match="no address for Prometheus"):
+    with pytest.raises(LocalError, match="not an address for Prometheus"):
         parse_address(text)
 
 

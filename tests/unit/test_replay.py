@@ -190,7 +190,7 @@ def test_what_is_no_letter_goes_as_it_is_to_a_topic_that_is_told(cluster: InMemo
     own = {"RMQIO_ORIGIN": "a/b/0/5", "RMQIO_DELAY_LEVEL": "x", "RMQIO_USER_A": "y", "RMQIO_BODY": "empty"}
     for body in (b"1", b"2"):
         cluster.append("dead", body, properties=own)
-    assert run(cluster).not_sent == 2, "nothing says where it came from"
+    assert run(cluster).not_sent == 2, "it does not say where it came from"
     assert run(cluster, to="src").sent == 2
     assert [(record.body, user_named(record)) for record in cluster.records("src")] == [(b"1", own), (b"2", own)]
     assert len({record.message_id for record in cluster.records("src")}) == 2
@@ -309,11 +309,11 @@ def test_a_letter_whose_sending_failed_holds_the_group_back(cluster: InMemoryClu
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"error": "CorruptMessage", "kind": "stored"}, "itself broken"),
-        ({"kind": "element"}, "gave no message"),
+        ({"error": "CorruptMessage", "kind": "stored"}, "itself corrupt"),
+        ({"kind": "element"}, "had no message"),
         ({"body": b""}, "empty body"),
         ({"topic": "dead"}, "the dead-letter topic itself"),
-        ({"origin": None}, "nothing says where it came from"),
+        ({"origin": None}, "it does not say where it came from"),
     ],
 )
 def test_a_letter_that_has_nothing_to_send_is_named_and_passed(
@@ -342,7 +342,7 @@ def test_a_delay_that_is_no_number_is_named(cluster: InMemoryCluster) -> None:
         )
     result = run(cluster)
     assert (result.sent, result.not_sent) == (0, 2)
-    assert "its RMQIO_DELAY_LEVEL is 'soon', which is no number" in result.problems[0]
+    assert "its RMQIO_DELAY_LEVEL is 'soon', which is not a number" in result.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -415,10 +415,10 @@ def test_a_start_behind_the_end_sends_nothing_again(cluster: InMemoryCluster) ->
     """The topic was made anew, or a broker has lost its tail: what is there now may all have been sent."""
     for number in range(3):
         letter(cluster, offset=number)
-    with pytest.raises(OffsetOutOfRange, match="made anew"):
+    with pytest.raises(OffsetOutOfRange, match="recreated"):
         run(cluster, start=StartFrom.specific_offsets({DEAD[0]: 7}), consumer_group="g")
     cluster.commit("g", DEAD[0], 7)
-    with pytest.raises(OffsetOutOfRange, match="made anew"):
+    with pytest.raises(OffsetOutOfRange, match="recreated"):
         run(cluster, consumer_group="g")
 
 
@@ -517,7 +517,7 @@ def interrupted(*_: object) -> None:
     [
         (["--back", "--to=t"], "not allowed with"),
         (["--to=dead"], "the dead-letter topic itself"),
-        (["--error=("], "is no regular expression"),
+        (["--error=("], "is not a regular expression"),
         (["--start=latest"], "is not earliest, group or timestamp:TIME"),
         (["--start=group"], "needs --consumer_group"),
         (["--stop=timestamp:2026-01-31"], "has no time zone"),

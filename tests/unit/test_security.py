@@ -58,7 +58,7 @@ def test_credentials_show_nothing_and_do_not_pickle(dumps: Callable[[object], by
 
 @pytest.mark.parametrize(("key", "secret"), [("", "s"), ("k", ""), (None, "s"), ("k", 5)])
 def test_credentials_that_are_none(key: Any, secret: Any) -> None:
-    with pytest.raises(CredentialsError, match="is empty or no text"):
+    with pytest.raises(CredentialsError, match="is empty or not text"):
         Credentials(key, secret)
 
 
@@ -90,7 +90,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("field", ["access_key_variable", "secret_key_variable", "security_token_variable"])
 @pytest.mark.parametrize("name", ["", "a/secret+of=mine", "7f"])
 def test_what_is_no_variable_is_not_quoted(field: str, name: str) -> None:
-    with pytest.raises(LocalError, match=f"{field} is no name of an environment variable") as raised:
+    with pytest.raises(LocalError, match=f"{field} is not the name of an environment variable") as raised:
         EnvironmentCredentials(**{field: name})
     assert not name or name not in str(raised.value)
 
@@ -164,14 +164,14 @@ def test_a_function_that_would_be_pickled_with_what_it_holds_is_refused(kind: st
         code = ModuleType("__main__")
         exec("def main(): ...", code.__dict__)
         functions["main"] = code.main
-    with pytest.raises(LocalError, match="at the top of a module"):
+    with pytest.raises(LocalError, match="at the top level of a module"):
         Security(functions[kind])
 
 
 def test_functions_that_will_not_do() -> None:
     with pytest.raises(CredentialsError, match=r"cannot import 'no\.such:thing'"):
         CallableCredentials("no.such:thing").get()
-    with pytest.raises(CredentialsError, match="gave a str, not Credentials") as raised:
+    with pytest.raises(CredentialsError, match="returned a str, not Credentials") as raised:
         CallableCredentials(f"{__name__}:no_credentials").get()
     assert SECRET not in str(raised.value)
 
@@ -309,15 +309,15 @@ def test_a_factory_with_all_of_it_pickles_hashes_and_shows_no_secret(
 
 
 def test_options_of_tls_that_contradict_each_other() -> None:
-    with pytest.raises(LocalError, match="key_file is of no use"):
+    with pytest.raises(LocalError, match="key_file has no effect"):
         Tls(key_file="key.pem")
     for more in ({"ca_file": "ca.pem"}, {"server_name": "a"}):
         with pytest.raises(LocalError, match="insecure verifies nothing"):
             Tls(insecure=True, **more)  # type: ignore[arg-type]
     for name in (".a", "a b", "a\0", "a..b", "ä" * 63, "::1%1\0"):
-        with pytest.raises(LocalError, match="must be a host's name or IP address"):
+        with pytest.raises(LocalError, match="must be a host name or an IP address"):
             Tls(server_name=name)
-    with pytest.raises(LocalError, match="no name of an environment variable"):
+    with pytest.raises(LocalError, match="not the name of an environment variable"):
         Tls(certificate_file="c.pem", key_password_variable="my-password")
     with pytest.raises(LocalError, match="must be a Tls or None"):
         Security(tls=True)  # type: ignore[arg-type]
@@ -397,17 +397,17 @@ def test_an_address_that_is_mapped_to_itself_is_allowed() -> None:
 
 
 def test_rules_for_addresses_that_will_not_do() -> None:
-    with pytest.raises(LocalError, match="both with a port, or both without"):
+    with pytest.raises(LocalError, match="give a port for both or for neither"):
         Security(address_map={"a:1": "b"})
     for rule in ({"a:1:2": "b"}, {"a": "b c"}, {"": "b"}, {"a:1": "b:99999"}, {"a": "b\0.c"}):
         with pytest.raises(LocalError, match="address_map"):
             Security(address_map=rule)
     for pattern in ("", "a?", "[ab]", "a b", "10.0.0.0:x", "b\0"):
-        with pytest.raises(LocalError, match="is no host, host:port or network"):
+        with pytest.raises(LocalError, match="is not a host, host:port or network"):
             Security(allowed_addresses=[pattern])
-    with pytest.raises(LocalError, match="no network"):
+    with pytest.raises(LocalError, match="not a network"):
         Security(allowed_addresses=["10.0.0.0/99"])
-    with pytest.raises(LocalError, match="several in a list"):
+    with pytest.raises(LocalError, match="must be a list of texts"):
         Security(allowed_addresses="10.0.0.0/8")
 
 

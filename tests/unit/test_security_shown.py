@@ -114,7 +114,7 @@ def test_what_a_pipeline_shows_and_logs_has_no_secret_in_it(security: Security, 
     close_shared_clients()
     assert read_back >= 2
     assert signed.count(ACCESS_KEY) >= 6, "the secret has been looked up here"
-    assert "trying again" in logged.getvalue() or "try 2" in logged.getvalue()
+    assert "retrying" in logged.getvalue() or "try 2" in logged.getvalue()
     found = b"\n".join(each if isinstance(each, bytes) else repr(each).encode() for each in (*shown, logged.getvalue()))
     assert type(security.source).__name__.encode() in found
     for value in (SECRET, ACCESS_KEY, TOKEN):

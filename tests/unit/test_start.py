@@ -76,7 +76,7 @@ def test_strategy_resolves_to_an_offset(start: StartFrom, committed: int | None,
     "start", [StartFrom.group_offsets("error"), StartFrom.specific_offsets({OTHER: 13}, reset="error")]
 )
 def test_a_group_without_an_offset_is_refused_where_no_reset_is_permitted(start: StartFrom) -> None:
-    with pytest.raises(StartOffsetError, match=r"group 'g' has no offset of queue t/b/0.*reset is 'error'"):
+    with pytest.raises(StartOffsetError, match=r"group 'g' has no offset for queue t/b/0.*reset is 'error'"):
         start.resolve(QUEUE, FakeLookup(None), group="g")
 
 

@@ -271,4 +271,4 @@ def test_a_process_looks_at_its_environment_once(
     metrics.observe_process()
     metrics.observe_process()
     (said,) = caplog.messages
-    assert said.startswith("metrics are not exported: 'nowhere' is no address")
+    assert said.startswith("metrics are not exported: 'nowhere' is not an address")

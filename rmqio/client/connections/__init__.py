@@ -1,1 +1,1 @@
-"""Sockets: the bytes under a connection, TLS, requests matched with their answers, and connections by address."""
+"""Sockets: the byte stream under a connection, TLS, matching answers to requests, and connections by address."""

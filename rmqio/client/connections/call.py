@@ -1,4 +1,4 @@
-"""A request on its way, and its answer."""
+"""A request in flight and its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OnDone = Callable[["Call"], None]
 
 
 class Call:
-    """A request that is on its way."""
+    """A request in flight."""
 
     __slots__ = ("_answer", "_failure", "_session", "code", "on_done", "opaque", "started")
 
@@ -43,21 +43,21 @@ class Call:
 
     @property
     def age_ms(self) -> float:
-        """How long ago it was started."""
+        """The time since the request was started."""
         return (self._session.clock() - self.started) * 1000
 
     def result(self, timeout_ms: float) -> Command:
-        """The answer, whatever its code, waited for from now on.
+        """Wait for the answer, from now on, and return it whatever its code.
 
-        Raises `TransportError` when the connection broke (the outcome is unknown) and `RequestTimeout` when there is no
-        answer in time; the call is then forgotten: a late answer is dropped, the socket is kept.
+        Raises `TransportError` when the connection broke (the outcome is unknown), and `RequestTimeout` when there is
+        no answer in time. The call is then forgotten: a late answer is dropped, and the socket is kept.
         """
         if self._answer is None and self._failure is None:
             self._wait(timeout_ms)
         if self._answer is not None:
             return self._answer
         failure = self._failure
-        assert failure is not None  # is_done, and no answer
+        assert failure is not None  # is_done, without an answer
         if isinstance(failure, RequestTimeout):
             raise failure
         # A fresh error for each waiter: one instance raised in several threads would mix up its tracebacks.
@@ -79,6 +79,6 @@ class Call:
         self._session.forget(self)
 
     def finish(self, answer: Command | None, failure: RmqioError | None) -> None:
-        """Settle it: exactly one of the two is given. Called once, by whoever took it out of the session's table."""
+        """Settle the call with one of the two. Called once, by the thread that took it out of the session's table."""
         self._answer = answer
         self._failure = failure

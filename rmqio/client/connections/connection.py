@@ -1,4 +1,4 @@
-"""A connection to one address: opened on first use, opened again when it broke, safe across forks."""
+"""A connection to one address: opened on first use, reopened when it breaks, safe across forks."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from rmqio.wire.send_template import Request
 _LOGGER = logging.getLogger("rmqio.client")
 
 _adopting = threading.Lock()
-"""Held while a connection comes to terms with a fork: one thread of the child at a time."""
+"""Held while a connection adapts to a fork: one thread of the child at a time."""
 
 
 def _after_fork() -> None:
     global _adopting
-    _adopting = threading.Lock()  # a thread that is not here may have held it
+    _adopting = threading.Lock()  # a thread that does not exist in the child may have held it
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 IDLE_CHECK_S = 5.0
-"""After this time without traffic a socket is looked at before it is used: servers close idle ones after 120 s."""
+"""After this time without traffic, a socket is checked before use: servers close idle ones after 120 s."""
 
 
 class Connection:
-    """One address. Thread-safe.
+    """A connection to one address. Thread-safe.
 
-    Each socket's life is a `Session`; calls stay with the session they were started on, new ones go to the current one.
+    Each socket's life is a `Session`. Calls stay on the session that started them; new calls use the current session.
 
     Args:
       address: `host:port`.
-      connect_timeout_ms: for making a connection.
-      write_timeout_ms: for handing a request to the operating system.
+      connect_timeout_ms: the timeout for connecting.
+      write_timeout_ms: the timeout for handing a request to the operating system.
       environment: clock and transport.
     """
 
@@ -57,7 +57,7 @@ class Connection:
         self._environment = environment or Environment()
         self._session: Session | None = None
         self._retired: list[Session] = []
-        """Sessions that the server asked us to leave, with answers to come that maybe nobody waits for."""
+        """Sessions that the server asked us to leave, with outstanding answers that may have no waiter."""
         self._sessions_opened = 0
         self._requests_before = 0
         self._is_closed = False
@@ -75,13 +75,13 @@ class Connection:
 
     @property
     def session(self) -> Session | None:
-        """The current socket's session, if there is one."""
+        """The current socket's session, if any."""
         return self._session
 
     def begin(self) -> bool:
-        """Whether requests can be started without waiting; if not, begins to connect. Never blocks (but for DNS).
+        """Return whether requests can start without waiting; if not, begin to connect. Never blocks, except for DNS.
 
-        Raises `TransportError` when the connection could not be made; the next call tries again.
+        Raises `TransportError` when the connection failed; the next call tries again.
         """
         self._check_process()
         if not self._lock.acquire(blocking=False):
@@ -92,15 +92,15 @@ class Connection:
             self._lock.release()
 
     def start(self, request: Request, on_done: OnDone | None = None) -> Call:
-        """Send a request; does not wait for its answer. See `start_all`."""
+        """Send a request without waiting for its answer. See `start_all`."""
         return self._open().start(request, self._write_timeout_ms, on_done)
 
     def start_all(self, requests: Sequence[Request], on_done: OnDone | None = None) -> list[Call]:
-        """Send requests with one write, connecting first if need be; does not wait for the answers.
+        """Send requests in one write, connecting first if necessary, without waiting for the answers.
 
-        Each `Command` is given its `opaque`. Raises `LocalError` for a frame that is too large or a closed connection,
-        `TransportError` when it cannot connect (nothing was sent) or the write fails (outcome unknown).
-        `on_done(call)` runs in whichever thread completes the call; see `Session.start_all`.
+        Sets the `opaque` of each `Command`. Raises `LocalError` for a frame that is too large or a closed connection,
+        and `TransportError` when it cannot connect (nothing was sent) or the write fails (outcome unknown).
+        `on_done(call)` runs in the thread that completes the call; see `Session.start_all`.
         """
         return self._open().start_all(requests, self._write_timeout_ms, on_done)
 
@@ -109,10 +109,10 @@ class Connection:
         return self._open().start_pulls(template, pulls, self._write_timeout_ms)
 
     def request(self, command: Command, timeout_ms: float) -> Command:
-        """Send a request and wait for its answer, whatever its code.
+        """Send a request, wait for its answer and return it, whatever its code.
 
-        An answer GO_AWAY (the server is shutting down in order) makes it reconnect and send once more. Raises what
-        `start_all` and `Call.result` raise.
+        On a GO_AWAY answer (the server is shutting down gracefully), it reconnects and sends the request once more.
+        Raises the errors of `start_all` and `Call.result`.
         """
         answer = self.start(command).result(timeout_ms)
         if answer.code == GoAway.number:
@@ -120,16 +120,16 @@ class Connection:
         return answer
 
     def pump(self, timeout_ms: float) -> bool:
-        """Read what is there and complete calls; whether anything happened in this time. Never raises."""
+        """Read what is available and complete calls; return whether anything happened in this time. Never raises."""
         session = self._session
         return session.pump(timeout_ms) if session is not None else False
 
     def fileno(self) -> int:
-        """The current socket's descriptor to wait on, or -1."""
+        """The descriptor of the current socket to wait on, or -1."""
         return -1 if self._session is None else self._session.fileno()
 
     def close(self) -> None:
-        """Close for good; calls in flight fail. Idempotent."""
+        """Close permanently; calls in flight fail. Idempotent."""
         self._is_closed = True
         session, self._session = self._session, None
         if session is not None:
@@ -141,7 +141,7 @@ class Connection:
             self._adopt_process()
         session = self._session
         if session is not None and session.is_ready(IDLE_CHECK_S):
-            return session  # as good as always, and without the lock: whoever holds it makes another one or none
+            return session  # needs no lock: the lock's holder can only create another session or none
         if not self._lock.acquire(timeout=self._connect_timeout_ms / 1000):
             raise RequestTimeout(f"cannot connect to {self.address}: another thread is still trying")
         try:
@@ -187,7 +187,7 @@ class Connection:
         self._session = session
         try:
             self._check_open()
-        except LocalError:  # closed meanwhile, by a thread that does not take the lock and saw no session
+        except LocalError:  # closed meanwhile by a thread that did not take the lock and saw no session
             self._session = None
             session.close()
             self._close_retired()
@@ -209,19 +209,19 @@ class Connection:
             self._adopt_process()
 
     def _adopt_process(self) -> None:
-        """In a forked child: begin without the parent's socket."""
+        """Start without the parent's socket in a forked child."""
         with _adopting:
             if self._pid == os.getpid():
                 return  # another thread of the child was first
             session, self._session = self._session, None
             if session is not None:
-                session.close()  # in a child this frees the descriptor and leaves the parent's connection alone
+                session.close()  # in a child this frees the descriptor and leaves the parent's connection open
             self._close_retired()
             self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
-            self._pid = os.getpid()  # last: from now on threads pass that take whatever session they find
+            self._pid = os.getpid()  # last: from now on, threads that pass the check use the session they find
 
 
 def _read_all(session: Session) -> None:
-    """What is there: behind the last answers may be the end of stream that a server left."""
+    """Read everything available: an end of stream can follow the last answers."""
     while session.pump(0) and not session.is_closed:
         pass

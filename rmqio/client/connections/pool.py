@@ -1,4 +1,4 @@
-"""Connections by address, made when they are first asked for."""
+"""Connections by address, created on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqio.options import ClientOptions
 
 
 class ConnectionPool:
-    """One `Connection` per address. Thread-safe; a forked child starts with the same addresses and no sockets."""
+    """One `Connection` per address. Thread-safe. A forked child starts with the same addresses and no sockets."""
 
     def __init__(self, options: ClientOptions, environment: Environment | None = None) -> None:
         self._options = options
@@ -28,11 +28,11 @@ class ConnectionPool:
         return f"<ConnectionPool {state}, {list(self._connections.values())}>"
 
     def connection(self, address: str) -> Connection:
-        """The connection to an address of a route, or of a name server; not yet opened when it is new.
+        """Return the connection to an address from a route or of a name server. A new connection is not opened yet.
 
-        Raises `LocalError` when the pool is closed, `SetupError` when the address is none of those that are allowed.
+        Raises `LocalError` when the pool is closed, and `SetupError` when the address is not an allowed one.
         """
-        known = self._connections.get(address)  # `close` leaves none
+        known = self._connections.get(address)  # empty after `close`
         if known is not None:
             return known
         if self._pid != os.getpid():
@@ -52,7 +52,7 @@ class ConnectionPool:
             return found
 
     def _target(self, address: str) -> str:
-        """Where to connect to."""
+        """Return the address to connect to."""
         security = self._options.security
         try:
             is_allowed = address in self._options.name_servers or security.allows(address)

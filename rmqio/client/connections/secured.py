@@ -1,4 +1,4 @@
-"""A client's outside world with signed requests and TLS, as its options ask for it."""
+"""Adds request signing and TLS to a client's environment, as its options require."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rmqio.security import Credentials, CredentialsError, CredentialsSource, Sec
 _LOGGER = logging.getLogger("rmqio.client")
 
 REFRESH_S: Final = 5.0
-"""How old credentials get before their source is asked again: a file or a function may have new ones."""
+"""Maximum age of credentials before their source is queried again: a file or function can return new ones."""
 
 _said: set[str] = set()
-"""Without a lock, which a fork could leave locked for ever: at worst two threads say it both."""
+"""Has no lock, because a fork could leave it locked forever: at worst two threads log the same warning."""
 
 
 class Signer:
-    """The credentials of now. Thread-safe: two threads may ask the source at once."""
+    """Returns the current credentials. Thread-safe: two threads can query the source at once."""
 
     def __init__(self, source: CredentialsSource, clock: Callable[[], float]) -> None:
         self._source = source
@@ -30,9 +30,10 @@ class Signer:
         self._is_failing = False
 
     def __call__(self) -> Credentials:
-        """Raises `CredentialsError`, unless there were credentials before: those are kept, with a warning.
+        """Raise `CredentialsError`, unless there were credentials before: those are kept, with a warning.
 
-        A file may be half written when it is read, and a vault away for a while. If they hold no more, brokers say so.
+        A file can be read while it is half written, and a vault can be temporarily unavailable. If the old credentials
+        are no longer valid, brokers report it.
         """
         held = self._held
         now = self._clock()
@@ -45,7 +46,7 @@ class Signer:
                     raise error from None
                 found = held[1]
                 if not self._is_failing:
-                    _LOGGER.warning("the credentials of before are used on: %s", error)
+                    _LOGGER.warning("keeping the previous credentials: %s", error)
                 self._is_failing = True
             else:
                 self._is_failing = False
@@ -54,19 +55,19 @@ class Signer:
 
 
 def _told(failure: Exception) -> CredentialsError:
-    """Without the words of who is not of ours: they may quote what was asked for, and with what."""
+    """Omit the text of third-party errors: it can quote the request and the secret used for it."""
     if isinstance(failure, CredentialsError):
         return failure
     return CredentialsError(f"the source of credentials failed with {type(failure).__name__}")
 
 
 def secured(environment: Environment, security: Security) -> Environment:
-    """The environment in which connections are secured. What is unsafe is warned of, once in a process."""
+    """Return an environment with secured connections. Warns of unsafe settings once per process."""
     source, tls = security.source, security.tls
     if source is not None:
         environment = replace(environment, credentials=Signer(source, environment.clock))
         if tls is None:
-            _warn("credentials are used without TLS: who can listen can send your requests again, and read messages")
+            _warn("credentials are used without TLS: an eavesdropper can replay your requests and read messages")
     if tls is not None:
         if tls.insecure:
             _warn("TLS is insecure: certificates are not verified, so anybody on the way can read and change all")
@@ -75,7 +76,7 @@ def secured(environment: Environment, security: Security) -> Environment:
 
 
 def forget_warnings() -> None:
-    """Say them again; for tests."""
+    """Log the warnings again; for tests."""
     _said.clear()
 
 

@@ -1,8 +1,8 @@
-"""The life of one socket: requests out, answers matched by `opaque`, by whichever thread is waiting.
+"""The life of one socket: requests go out, and the waiting thread matches answers by `opaque`.
 
 There is no reader thread. A thread that waits for its answer becomes the leader: it reads the socket and completes
-everybody's calls; the others sleep until the leader has something for them or steps down. A dedicated reader would cost
-a hand-over of the interpreter lock (up to 5 ms) for each answer, and would not survive a fork.
+all threads' calls. The others sleep until the leader has an answer for them or steps down. A dedicated reader would
+cost a hand-over of the interpreter lock (up to 5 ms) for each answer, and would not survive a fork.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _REFUSAL_TIMEOUT_MS = 1_000
 _GO_AWAY = GoAway.number
 _RESPONSE = int(CommandFlag.RESPONSE)
 _MAX_SILENT_TIMEOUTS = 2
-"""Requests that time out in a row, without a byte from the peer, until the socket is taken for dead and closed."""
+"""Consecutive timeouts without a byte from the peer after which the socket is considered dead and closed."""
 
 
 class Session:
-    """One transport and the calls in flight on it; once failed or closed it stays so. Thread-safe."""
+    """One transport and the calls in flight on it. A failed or closed session stays so. Thread-safe."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Session:
         self._on_pushed = on_pushed
         self._credentials = credentials
         self.late_answers = 0
-        """Answers that nobody waited for any more."""
+        """Answers that arrived after their call was given up."""
         self.requests_made = 0
         self.is_retiring = False
-        """The server said GO_AWAY: new requests belong on a new session."""
+        """The server sent GO_AWAY: new requests belong on a new session."""
         self.last_used = clock()
         self._stream = SharedTransport(address, transport)
         self._decoder = FrameDecoder()
@@ -72,7 +72,7 @@ class Session:
         self._connected = False
         self._silent_timeouts = 0
         self._last_received = self._last_complete = float("-inf")
-        """When the last bytes came, and the last bytes that completed a command."""
+        """Time of the last bytes received, and of the last bytes that completed a command."""
         self._watchers: list[Wakeup] = []
         self._is_reading = False
         self._make_locks()
@@ -96,7 +96,7 @@ class Session:
         return self._connected and self._failure is None
 
     def is_ready(self, idle_s: float) -> bool:
-        """Whether requests can be started here, and there was traffic within so many seconds."""
+        """Return whether requests can be started here and there was traffic within `idle_s` seconds."""
         is_open = self._connected and self._failure is None and not self.is_retiring
         return is_open and self.clock() - self.last_used <= idle_s
 
@@ -110,13 +110,13 @@ class Session:
 
     @property
     def awaits_bytes(self) -> bool:
-        """Whether its next step comes with bytes from the peer; else it is with room to write."""
+        """Whether the next step needs bytes from the peer; otherwise it needs room to write."""
         return self._connected or self._stream.connects_by_reading
 
     # ---- opening ----------------------------------------------------------------------------------------------------
 
     def connect(self, timeout_ms: float) -> bool:
-        """Whether the transport is connected, waiting so long for it. Raises `TransportError` when it cannot be."""
+        """Return whether the transport is connected, waiting up to the timeout. Raises `TransportError` on failure."""
         if self._connected:
             return True
         self._check_process()
@@ -138,12 +138,12 @@ class Session:
         return call
 
     def start_all(self, requests: Sequence[Request], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
-        """Send requests with one write.
+        """Send requests in one write.
 
-        `on_done` runs in the thread that read the answer or found the connection broken, with no lock of ours held; it
-        must not raise. It is not called for a call that its own waiter gave up (`result` in time, `forget`).
+        `on_done` runs in the thread that read the answer or found the connection broken, without our locks. It must not
+        raise. It is not called for a call that its own waiter gave up (a timeout in `result`, or `forget`).
 
-        Raises `LocalError` for a frame that is too large or without credentials (nothing was sent), `TransportError`
+        Raises `LocalError` for a frame that is too large or has no credentials (nothing was sent), and `TransportError`
         (the session is dead).
         """
         now = self.clock()
@@ -185,9 +185,9 @@ class Session:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     def pump(self, timeout_ms: float, *, until: Call | None = None) -> bool:
-        """Read once and complete calls, or wait while another thread does; whether anything happened in this time.
+        """Read once and complete calls, or wait while another thread does; return whether anything happened.
 
-        Returns at once when `until` is done. Never raises: what goes wrong fails the calls.
+        Returns at once when `until` is done. Never raises: errors fail the calls.
         """
         if self._pid != os.getpid():
             self._leave_to_parent()
@@ -209,18 +209,18 @@ class Session:
                 self._report(done)
 
     def drain(self, *, until: Call) -> None:
-        """Read what is there, up to this answer if it is among it. Neither waits, nor follows a stream for ever."""
+        """Read what is available, up to this answer. Neither waits nor follows a stream endlessly."""
         for _ in range(_MOST_READS):
             if until.is_done or self._failure is not None or not self.pump(0):
                 return
 
     def _sleep(self, timeout_ms: float) -> bool:
-        """Under the lock: wait until the leader steps down; whether it did in this time."""
+        """Wait, with the lock held, until the leader steps down; return whether it did in this time."""
         self._sleepers += 1
         try:
             return self._stepped_down.wait(timeout_ms / 1000)
         finally:
-            self._sleepers -= 1  # the lock is ours again, whatever happened
+            self._sleepers -= 1  # we hold the lock again in every case
 
     def _read_once(self, timeout_ms: float, done: list[Call]) -> bool:
         pushed: list[Command] = []
@@ -235,7 +235,7 @@ class Session:
             self._decoder.receive_data(data)
             while (command := self._decoder.next_command()) is not None:
                 self._last_complete = now
-                # A server sends requests of its own on our socket, and their opaque may equal ours: the flag decides.
+                # A server also sends its own requests on our socket, and their opaque can equal ours: the flag decides.
                 if not command.flag & _RESPONSE:
                     pushed.append(command)
                     continue
@@ -274,15 +274,16 @@ class Session:
     # ---- giving up --------------------------------------------------------------------------------------------------
 
     def forget(self, call: Call) -> None:
-        """Drop a call; its answer, if it still comes, is counted in `late_answers`."""
+        """Drop a call; a later answer is counted in `late_answers`."""
         if self._pending.pop(call.opaque, None) is not None:
             call.finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
             self._close_if_retired()
 
     def time_out(self, call: Call, timeout_ms: float) -> None:
-        """Fail a call for want of an answer.
+        """Fail a call because it has no answer.
 
-        A peer that stays silent several times in a row is disconnected, and one that stops within an answer at once.
+        A peer that is silent several times in a row is disconnected. A peer that stops inside an answer is disconnected
+        at once.
         """
         if self._pending.pop(call.opaque, None) is None:
             return
@@ -290,15 +291,15 @@ class Session:
         call.finish(None, error)
         self._close_if_retired()
         if self._last_complete < self._last_received and self.clock() - self._last_received >= call.age_ms / 2000:
-            # Dead, or a wrong length: then each further answer would be taken for the rest of this one.
-            self.fail(TransportError(f"{self.address} has stopped in the middle of an answer"))
+            # The peer is dead, or the length is wrong. Later answers would be read as the rest of this one.
+            self.fail(TransportError(f"{self.address} stopped in the middle of an answer"))
         elif self._last_received < call.started:
             self._silent_timeouts += 1
             if self._silent_timeouts >= _MAX_SILENT_TIMEOUTS:
                 self.fail(TransportError(f"{self.address} has not answered {self._silent_timeouts} requests in a row"))
 
     def fail(self, error: RmqioError) -> None:
-        """Close for ever and fail what is in flight. Idempotent, never raises or blocks."""
+        """Close permanently and fail the calls in flight. Idempotent. Never raises or blocks."""
         with self._lock:
             if self._failure is not None:
                 return
@@ -317,7 +318,7 @@ class Session:
         self.fail(TransportError(f"connection to {self.address} was closed by this client"))
 
     def close_when_idle(self) -> None:
-        """Close as soon as no call is in flight any more."""
+        """Close as soon as no call is in flight."""
         self.is_retiring = True
         self._close_if_retired()
 
@@ -326,7 +327,7 @@ class Session:
             self.close()
 
     def watch(self, wakeup: Wakeup) -> None:
-        """Wake someone whenever another thread completes a call here."""
+        """Wake the waiter whenever another thread completes a call here."""
         self._watchers.append(wakeup)
 
     def unwatch(self, wakeup: Wakeup) -> None:
@@ -346,7 +347,7 @@ class Session:
             self._leave_to_parent()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child the socket is the parent's: free our copy of it, and read or write not one byte."""
+        """Free a forked child's copy of the socket, which belongs to the parent, without reading or writing a byte."""
         self._make_locks()  # another thread of the parent may have held them at the fork
         self._is_reading = False
         self._watchers = []
@@ -357,7 +358,7 @@ class Session:
             self._fail_pending(error)
 
     def _fail_pending(self, error: RmqioError) -> list[Call]:
-        # Whoever takes a call out of the table finishes it, and nobody else does.
+        # Only the thread that removes a call from the table finishes it.
         calls = []
         while self._pending:
             _, call = self._pending.popitem()
@@ -367,7 +368,7 @@ class Session:
 
 
 def _without_stack(error: RmqioError) -> RmqioError:
-    """A copy, to be kept: the error itself keeps the variables of all who were waiting for the network then."""
+    """Return a copy to keep: the error itself references the variables of all threads that were waiting."""
     kept = copy.copy(error)
     kept.__cause__ = copy.copy(error.__cause__)
     return kept

@@ -1,4 +1,4 @@
-"""A transport that several threads use and any of them may end."""
+"""A transport that several threads use and any of them can end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rmqio.errors import RequestTimeout, TransportError
 
 
 class SharedTransport:
-    """Ends at once, closes when the last user is out: a descriptor closed under a reader could be another's by then.
+    """Ends at once but closes after the last user leaves: a descriptor closed under a reader can be reused meanwhile.
 
-    One thread reads at a time (the session sees to it), one writes at a time (this does).
+    One thread reads at a time (the session ensures it), and one writes at a time (this class ensures it).
     """
 
     def __init__(self, address: str, transport: Transport) -> None:
@@ -39,11 +39,11 @@ class SharedTransport:
             self._leave()
 
     def write(self, data: bytes, timeout_ms: float) -> None:
-        """Write everything, after whoever is writing now. Raises `TransportError`; end it then."""
+        """Write everything, after the current writer. Raises `TransportError`; the caller must then call `end`."""
         self._enter()
         try:
             if not self._write_lock.acquire(timeout=timeout_ms / 1000):
-                raise RequestTimeout(f"{self._address}: another write has not ended within {timeout_ms:.0f} ms")
+                raise RequestTimeout(f"{self._address}: another write did not finish within {timeout_ms:.0f} ms")
             try:
                 self._transport.send_all(data, timeout_ms)
             finally:
@@ -60,7 +60,7 @@ class SharedTransport:
             self._leave()
 
     def end(self) -> None:
-        """Whoever is inside returns soon, and nobody enters any more. Idempotent, never raises or blocks."""
+        """Make threads inside return soon, and let no others enter. Idempotent. Never raises or blocks."""
         with self._lock:
             self._is_ended = True
             in_use = self._users > 0
@@ -70,7 +70,7 @@ class SharedTransport:
             self._transport.close()
 
     def abandon(self) -> None:
-        """In a forked child: free its copy of the descriptor and leave the connection to the parent."""
+        """Free a forked child's copy of the descriptor and leave the connection to the parent."""
         self._make_locks()  # another thread of the parent may have held them at the fork
         self._is_ended = True
         self._transport.abandon()

@@ -1,4 +1,4 @@
-"""TLS over another transport. It verifies, unless told not to."""
+"""TLS over another transport. It verifies certificates unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rmqio.security import Tls
 
 _LOGGER = logging.getLogger("rmqio.client")
 _READ_BYTES = 128 * 1024
-"""Of what is encrypted, at a time."""
+"""Encrypted bytes per read."""
 _FLUSH_TIMEOUT_MS = 1_000
-"""For the few bytes that TLS itself has to say while we read."""
+"""For the few bytes that TLS itself sends while we read."""
 
 
 def context_of(tls: Tls) -> ssl.SSLContext:
-    """What OpenSSL needs to know. Raises `SetupError` for files that it cannot take."""
+    """Build the OpenSSL context. Raises `SetupError` for files that OpenSSL rejects."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise SetupError(f"TLS: cannot read the authorities in {tls.ca_file}: {_reason(error)}") from error
+        raise SetupError(f"TLS: cannot read the certificate authorities in {tls.ca_file}: {_reason(error)}") from error
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -41,7 +41,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
 
 
 def _password(tls: Tls) -> Callable[[], str]:
-    def password() -> str:  # asked for only when the key has one; OpenSSL would else ask at the terminal
+    def password() -> str:  # called only for an encrypted key; OpenSSL would otherwise prompt on the terminal
         name = tls.key_password_variable
         if name is None or name not in os.environ:
             raise SetupError(
@@ -58,18 +58,18 @@ def _reason(error: OSError) -> str:
 
 
 def _hint(error: ssl.SSLError) -> str:
-    """With TLS 1.3 a server says only after the handshake that it wants another certificate of ours, or one at all."""
+    """With TLS 1.3, a server reports only after the handshake that it requires a client certificate, or another one."""
     is_about_ours = "ALERT" in (error.reason or "") and "CERT" in (error.reason or "")
-    return "; it wants a certificate of ours that it trusts, see Tls.certificate_file" if is_about_ours else ""
+    return "; it requires a client certificate that it trusts, see Tls.certificate_file" if is_about_ours else ""
 
 
 def tls_over(connect: Connect, tls: Tls) -> Connect:
-    """Connections as `connect` makes them, with TLS on top.
+    """Return a `Connect` that adds TLS to the connections of `connect`.
 
-    Files are read at the first one, and again when they have changed: certificates of short life are replaced while a
-    job runs. While new ones cannot be taken (half of them may be written) the old ones are used on.
+    Files are read for the first connection, and again when they change: short-lived certificates are replaced while a
+    job runs. While new files cannot be used (they can be half written), the old ones stay in use.
     """
-    # Without a lock, which a fork could leave locked for ever: at worst two threads read the files both.
+    # No lock, because a fork could leave it locked forever: at worst two threads both read the files.
     held: list[tuple[object, ssl.SSLContext]] = []
 
     def context() -> ssl.SSLContext:
@@ -80,7 +80,7 @@ def tls_over(connect: Connect, tls: Tls) -> Connect:
             try:
                 held[0] = (state, context_of(tls))
             except SetupError as error:
-                _LOGGER.warning("%s; the files of before are used on", error)
+                _LOGGER.warning("%s; keeping the previous files", error)
         return held[0][1]
 
     def connect_tls(address: str, timeout_ms: int) -> Transport:
@@ -103,9 +103,9 @@ def _state_of_files(tls: Tls) -> tuple[object, ...]:
 
 
 class TlsTransport:
-    """TLS between us and a transport. OpenSSL works in memory; no lock is held while bytes travel.
+    """TLS between the client and a transport. OpenSSL works in memory; no lock is held while bytes travel.
 
-    One thread may read while another writes, which OpenSSL's own connections do not allow: hence the lock around it.
+    One thread can read while another writes. OpenSSL's own connections do not allow that, hence the lock around it.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class TlsTransport:
         self._transport_is_connected = False
         self._is_connected = False
         self._lock = threading.Lock()
-        """Around OpenSSL. Never held while waiting."""
+        """Guards OpenSSL. Never held while waiting."""
         self._sending = threading.Lock()
-        """Around what goes out, so that it goes in the order in which OpenSSL gave it."""
+        """Guards output, so that it is sent in the order in which OpenSSL produced it."""
 
     def __repr__(self) -> str:
         state = self._tls.version() if self._is_connected else "connecting"
@@ -159,14 +159,14 @@ class TlsTransport:
                 pass
             except ssl.SSLError as error:
                 with suppress(TransportError):
-                    self._flush()  # the alert, so that the peer knows why
+                    self._flush()  # the alert, so that the peer knows the reason
                 raise self._refused(error) from error
             try:
                 self._flush()
                 if not self._is_connected and not self._receive(deadline):
                     return False
             except TransportError as error:
-                if isinstance(error.__cause__, ConnectionError):  # it went before it had read what we sent
+                if isinstance(error.__cause__, ConnectionError):  # the peer closed before it read what we sent
                     raise self._ended() from error
                 raise
         return True
@@ -195,9 +195,9 @@ class TlsTransport:
                 self._incoming.write(raw) if raw else self._incoming.write_eof()
 
     def _decrypted(self) -> bytes | None:
-        """All that can be read of what has come: who waits on the descriptor would not hear of what stays here.
+        """Return all that can be decrypted: a thread that waits on the descriptor would not see what stays here.
 
-        That is at most what `recv` took from the transport, and a piece of 16 KiB that was incomplete before.
+        That is at most what `recv` took from the transport, plus a 16 KiB record that was incomplete before.
         """
         pieces: list[bytes] = []
         with self._lock:
@@ -208,7 +208,7 @@ class TlsTransport:
             except ssl.SSLWantReadError:
                 is_end = False
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                is_end = True  # cut off without TLS's own goodbye: our frames have lengths, so nothing looks whole
+                is_end = True  # closed without close_notify: our frames have lengths, so truncation is detected
             except ssl.SSLError as error:
                 raise TransportError(f"reading from {self._address}: {_reason(error)}{_hint(error)}") from error
             owes = self._outgoing.pending > 0
@@ -225,7 +225,7 @@ class TlsTransport:
         if raw is None:
             if self._clock() >= self._deadline:
                 raise RequestTimeout(
-                    f"cannot connect to {self._address}: no TLS answer within {self._timeout_ms} ms; does it speak TLS?"
+                    f"cannot connect to {self._address}: no TLS answer within {self._timeout_ms} ms. Does it speak TLS?"
                 )
             return False
         if not raw:
@@ -234,7 +234,7 @@ class TlsTransport:
         return True
 
     def _flush(self) -> None:
-        """Send what TLS has to say by itself; who is sending already takes it along."""
+        """Send TLS's own pending output; a thread that is already sending takes it along."""
         if self._sending.acquire(blocking=False):
             try:
                 self._send_pending(self._clock() + _FLUSH_TIMEOUT_MS / 1000)
@@ -251,14 +251,14 @@ class TlsTransport:
 
     def _ended(self) -> TransportError:
         return TransportError(
-            f"cannot connect to {self._address}: it ended the connection when TLS began; does it speak TLS, or want a "
-            "certificate of ours?"
+            f"cannot connect to {self._address}: the peer closed the connection when TLS began. Does it speak TLS, or "
+            "does it require a client certificate (Tls.certificate_file)?"
         )
 
     def _refused(self, error: ssl.SSLError) -> TransportError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return UntrustedPeer(
-                f"cannot connect to {self._address}: its certificate is not good for {self._name!r}: "
+                f"cannot connect to {self._address}: its certificate is not valid for {self._name!r}: "
                 f"{error.verify_message}; see Tls.ca_file and Tls.server_name"
             )
         return TransportError(f"cannot connect to {self._address} with TLS: {_reason(error)}")
@@ -277,7 +277,7 @@ class TlsTransport:
 
 
 class UntrustedPeer(TransportError):
-    """The peer's certificate does not prove who it is. Another try would not help."""
+    """The peer's certificate does not prove its identity. A retry would not help."""
 
     retriable = False
     stale_route = False

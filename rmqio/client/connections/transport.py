@@ -1,6 +1,6 @@
-"""The byte stream under a connection: a protocol, and the real one over TCP.
+"""The byte stream under a connection: a protocol, and the implementation over TCP.
 
-Operating system errors become `TransportError` and `RequestTimeout` here and nowhere else.
+Operating system errors become `TransportError` and `RequestTimeout` only here.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from rmqio.errors import RequestTimeout, TransportError
 
 
 class Transport(Protocol):
-    """A stream of bytes to one peer. One thread may read while another writes.
+    """A stream of bytes to one peer. One thread can read while another writes.
 
-    Times in milliseconds, 0: do not wait. Every method but `close` and `abandon` raises `TransportError`.
+    Times are in milliseconds; 0 means do not wait. Every method except `close` and `abandon` raises `TransportError`.
     """
 
     def wait_connected(self, timeout_ms: float) -> bool:
-        """Whether the connection is made; False: not within this time, ask again. Raises when it cannot be made."""
+        """Return True when connected, False when not within this time (call again). Raises when connecting fails."""
         ...
 
     @property
     def connects_by_reading(self) -> bool:
-        """Whether, while it is being connected, the peer's bytes are awaited: wait for those, not for room to write."""
+        """Whether connecting waits for bytes from the peer instead of for room to write."""
         ...
 
     def send_all(self, data: bytes, timeout_ms: float) -> None:
-        """Write everything. Raises `RequestTimeout` when that takes longer; a part may have been written."""
+        """Write everything. Raises `RequestTimeout` when it takes longer; a part may have been written."""
         ...
 
     def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
-        """What is there, at most `max_bytes`; None: nothing came in time; `b""`: the peer closed."""
+        """Return up to `max_bytes` available bytes; None: nothing arrived in time; `b""`: the peer closed."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor to wait on; -1 for a transport that has none (it is then asked by `recv`)."""
+        """The descriptor to wait on; -1 for a transport without one, which is polled with `recv`."""
         ...
 
     def shutdown(self) -> None:
-        """End both directions, so that another thread's `recv` or `send_all` returns. Idempotent, never raises."""
+        """End both directions, so that another thread's `recv` or `send_all` returns. Idempotent. Never raises."""
         ...
 
     def close(self) -> None:
-        """Free the descriptor; nobody is inside another method any more. Idempotent, never raises."""
+        """Free the descriptor; no thread is inside another method any more. Idempotent. Never raises."""
         ...
 
     def abandon(self) -> None:
-        """Free the descriptor of a socket inherited by a fork, without ending the parent's connection. Never raises."""
+        """Free the descriptor of a socket inherited by a fork without ending the parent's connection. Never raises."""
         ...
 
 
 Connect = Callable[[str, int], Transport]
-"""Address (`host:port`) and timeout in milliseconds to a transport, which may still be connecting."""
+"""Maps an address (`host:port`) and a timeout in milliseconds to a transport, which may still be connecting."""
 
 
 def _mapped(doing: str, address: str, error: OSError) -> TransportError:
@@ -67,9 +67,9 @@ def _mapped(doing: str, address: str, error: OSError) -> TransportError:
 
 
 class TcpTransport:
-    """A TCP connection. The socket never blocks by itself; waiting is done with poll(2), which knows no limit of 1024.
+    """A TCP connection over a non-blocking socket. It waits with poll(2), which has no limit of 1024 descriptors.
 
-    A host with several addresses (`localhost`) is tried address by address.
+    The addresses of a host with several of them (`localhost`) are tried one by one.
     """
 
     def __init__(self, address: str, timeout_ms: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,10 +80,10 @@ class TcpTransport:
         self._connected = False
         self._socket: socket.socket | None = None
         self._readable = select.poll()
-        """Watches the socket for what comes. Only `recv` uses it: two threads must not wait with the same one."""
+        """Watches the socket for input. Only `recv` uses it: two threads must not wait on the same poll object."""
         host, port = parse_address(address)
         self._is_drained = True
-        """Whether the last `recv` took all there was. Waiting then costs less than to try first, mostly in vain."""
+        """Whether the last `recv` read everything. Waiting first then costs less than a read that mostly fails."""
         try:
             self._candidates = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
@@ -154,7 +154,7 @@ class TcpTransport:
             if self._socket is not None:
                 self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # never connected, or the peer was first
+            pass  # never connected, or the peer closed first
 
     def close(self) -> None:
         self.shutdown()
@@ -175,8 +175,8 @@ class TcpTransport:
             return OSError(code, os.strerror(code))
         try:
             if sock.getsockname() == sock.getpeername():
-                # While a broker on this machine is down, its port can be given to our own end: TCP then connects us to
-                # ourselves, and the broker cannot take its port back.
+                # While a broker on this machine is down, the system can assign its port to our own end. TCP then
+                # connects us to ourselves, and the broker cannot take its port back.
                 return ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there (connected to itself)")
         except OSError as error:
             return error
@@ -214,5 +214,5 @@ class TcpTransport:
 
 
 def connect_tcp(address: str, timeout_ms: int) -> Transport:
-    """Begin a TCP connection; it is made when `wait_connected` says so."""
+    """Begin a TCP connection; it is established when `wait_connected` returns True."""
     return TcpTransport(address, timeout_ms)

@@ -1,4 +1,4 @@
-"""A descriptor that another thread can make readable, to end a poll(2) early."""
+"""A descriptor that another thread can make readable to end a poll(2) early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class Wakeup:
-    """A pipe to oneself. `wake` may be called by any thread, also after `close`."""
+    """A pipe to the same process. Any thread can call `wake`, also after `close`."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe()
@@ -20,7 +20,7 @@ class Wakeup:
 
     def wake(self) -> None:
         if self._write_end >= 0:
-            with suppress(BlockingIOError):  # full: it is readable already
+            with suppress(BlockingIOError):  # the pipe is full, so it is readable already
                 os.write(self._write_end, b"\0")
 
     def clear(self) -> None:

@@ -1,1 +1,1 @@
-"""Offsets of many queues: asked for and committed at once, with one deadline, and silent brokers left alone."""
+"""Offsets of many queues: queried and committed together under one deadline; silent brokers are skipped."""

@@ -1,4 +1,4 @@
-"""Which servers are silent: they are left alone, so that nobody waits for them, and probed until they answer."""
+"""Tracks silent servers: requests skip them, so that nothing waits for them, and probes detect when they answer."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class _Silence:
     why: str
     probe: Command
     call: Call | None
-    """What is in flight: a probe, or the request that was not answered in time."""
+    """The call in flight: a probe, or the request that was not answered in time."""
     next_probe: float
     is_late: bool
-    """Whether `call` was not answered in time: its answer is a reason to probe, and no more."""
+    """Whether `call` was not answered in time: its answer only triggers a probe."""
 
 
 class Breaker:
-    """A circuit breaker by address. Thread-safe; a forked child begins with none open.
+    """A circuit breaker per address. Thread-safe; a forked child starts with all breakers closed.
 
-    Open: `refusal` gives an error at once. At most each second it sends a probe, for whose answer it does not wait: a
-    later call takes it. Any answer to a probe closes the breaker, an error too. A late answer to what opened it has the
-    server probed at once: one that always answers late is not asked again and again.
+    While open, `refusal` returns an error at once. It sends a probe at most once a second and does not wait for the
+    answer: a later call takes it. Any answer to a probe, even an error, closes the breaker. A late answer to the
+    request that opened it triggers a probe at once: a server that always answers late is not queried again and again.
     """
 
     def __init__(self, options: ClientOptions, pool: ConnectionPool, environment: Environment) -> None:
@@ -53,7 +53,10 @@ class Breaker:
         return f"<Breaker open for {sorted(self._silent)}>"
 
     def refusal(self, address: str, who: str) -> BrokerSilent | None:
-        """Why a server is not to be asked; None: ask it. Never blocks (but for DNS). `who` is for the message."""
+        """Return the error for a server that must not be queried, or None. Never blocks, except for DNS.
+
+        `who` names the server in the message.
+        """
         if not self._silent:
             return None
         if self._pid != os.getpid():
@@ -61,7 +64,7 @@ class Breaker:
         silence = self._silent.get(address)
         if silence is None:
             return None
-        if self._lock.acquire(blocking=False):  # else another thread is looking after it
+        if self._lock.acquire(blocking=False):  # else another thread handles it
             try:
                 if self._silent.get(address) is silence and self._answers(address, silence):
                     self.heard(address)
@@ -71,12 +74,12 @@ class Breaker:
         return self._error(address, who, silence)
 
     def trip(self, address: str, why: str, probe: Command, call: Call | None = None) -> None:
-        """Leave a server alone from now on.
+        """Open the breaker: requests skip the server from now on.
 
         Args:
-          why: what it did not do, for the message.
-          probe: a request that is cheap and changes nothing.
-          call: one that is still in flight to it; nobody else may wait for this one.
+          why: what the server failed to do, for the message.
+          probe: a cheap request that changes nothing.
+          call: a request still in flight to it; nothing else may wait for it.
         """
         if self._pid != os.getpid():
             self._leave_to_parent()
@@ -84,12 +87,12 @@ class Breaker:
         new = _Silence(now, self._environment.wall_clock(), why, probe, call, now + _PROBE_EVERY_S, call is not None)
         held = self._silent.setdefault(address, new)
         if held is new:
-            _LOGGER.warning("%s is left alone until it answers a probe: %s", address, why)
+            _LOGGER.warning("requests to %s fail at once until it answers a probe: %s", address, why)
         elif call is not None:
             call.forget()
 
     def heard(self, address: str) -> None:
-        """A server has answered."""
+        """Close the breaker: the server has answered."""
         silence = self._silent.pop(address, None) if self._silent else None
         if silence is None:
             return
@@ -99,7 +102,7 @@ class Breaker:
         _LOGGER.warning("%s answers again after %.1f s", address, lasted)
 
     def clear(self) -> None:
-        """Forget everything: the client is closed."""
+        """Forget everything, because the client is closed."""
         self._silent = {}
 
     def _error(self, address: str, who: str, silence: _Silence) -> BrokerSilent:
@@ -107,12 +110,12 @@ class Breaker:
         since = datetime.fromtimestamp(silence.since_wall, UTC).isoformat(timespec="seconds")
         return BrokerSilent(
             f"{who} at {address} is silent for {lasted:.1f} s, since {since}: {silence.why}. It is probed every "
-            f"{_PROBE_EVERY_S:g} s and asked again when it answers; until then its requests fail at once. "
-            "Look whether it hangs, or the network to it drops packets, and restart it if it does not return"
+            f"{_PROBE_EVERY_S:g} s and queried again when it answers; until then its requests fail at once. "
+            "Check whether it hangs or the network drops packets to it; restart it if it does not recover"
         )
 
     def _answers(self, address: str, silence: _Silence) -> bool:
-        """Whether an answer has come; goes on with probing it."""
+        """Take an arrived answer and continue probing; return whether the server answers."""
         call = silence.call
         if call is not None:
             call.session.drain(until=call)
@@ -121,7 +124,7 @@ class Breaker:
                 try:
                     call.result(0)
                 except RmqioError as error:
-                    silence.why = str(error)  # the connection broke: the next probe makes another one
+                    silence.why = str(error)  # the connection broke: the next probe opens another one
                 else:
                     if not silence.is_late:
                         return True
@@ -129,7 +132,7 @@ class Breaker:
                 silence.is_late = False
             elif call.age_ms >= self._options.request_timeout_ms:
                 silence.call, silence.is_late = None, False
-                call.session.time_out(call, call.age_ms)  # closes a session that was silent before
+                call.session.time_out(call, call.age_ms)  # closes a session that was already silent
         if silence.call is None and self._environment.clock() >= silence.next_probe:
             self._send_probe(address, silence)
         return False
@@ -139,7 +142,7 @@ class Breaker:
         try:
             connection = self._pool.connection(address)
             if not connection.begin():
-                return  # it is being connected: the next call looks again
+                return  # still connecting: the next call checks again
             session = connection.session
             if session is not None:
                 silence.call = session.start(silence.probe, _PROBE_WRITE_MS)

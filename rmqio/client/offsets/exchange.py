@@ -1,4 +1,4 @@
-"""Requests to many servers at once, with one deadline for all: sent together, awaited together, never one by one."""
+"""Requests to many servers under one deadline: sent together and awaited together, never one by one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rmqio.wire.command import Command
 
 
 def fresh(error: RmqioError) -> RmqioError:
-    """A copy: an error that several are told must not be raised in several places."""
+    """Return a copy: an error reported to several callers must not be raised in several places."""
     copied = copy.copy(error)
     copied.__cause__ = error.__cause__
     return copied
 
 
 class NotConnected(TransportError):
-    """No connection could be made, after all the tries. Nothing was sent."""
+    """No connection could be made after all retries. Nothing was sent."""
 
 
 class Ticket:
-    """One request. `until` is when it is given up, on the environment's clock; `probe` as `Breaker.trip` takes it."""
+    """One request. It is given up at `until`, on the environment's clock; `probe` is as in `Breaker.trip`."""
 
     __slots__ = ("_answer", "_error", "address", "call", "command", "probe", "until")
 
@@ -46,14 +46,14 @@ class Ticket:
         return self._answer is not None
 
     def answer(self) -> Command:
-        """Whatever its code. Raises `NotConnected`, `RequestTimeout`, and `TransportError` with an unknown outcome."""
+        """Return the answer. Raises `NotConnected`, `RequestTimeout`, and `TransportError` with an unknown outcome."""
         if self._answer is None:
             assert self._error is not None
             raise self._error
         return self._answer
 
     def collect(self) -> bool:
-        """Take the answer or failure if it is there; whether it is."""
+        """Take the answer or failure if available; return whether it was."""
         if self.call is None or not self.call.is_done:
             return False
         try:
@@ -63,7 +63,7 @@ class Ticket:
         return True
 
     def fail(self, error: RmqioError) -> None:
-        """Each gets an error of its own: they are raised in different places."""
+        """Fail with a copy of the error: several tickets raise it in different places."""
         self._error = fresh(error)
 
 
@@ -76,18 +76,18 @@ class _Lane:
         """Not sent yet."""
         self.flying: list[Ticket] = []
         self.session: Session | None = None
-        """That is being connected, while there are some waiting; then that of those in flight."""
+        """The session being connected while requests wait; then the session of those in flight."""
         self.failures = 0
-        """To connect."""
+        """Failed attempts to connect."""
         self.retry_at = float("-inf")
         self.has_answered = False
 
 
 class Exchange:
-    """Belongs to one thread, for one look.
+    """Belongs to one thread, for one `Look`.
 
     Args:
-      deadline: on the environment's clock; nobody waits longer.
+      deadline: on the environment's clock; nothing waits longer.
     """
 
     def __init__(
@@ -115,23 +115,23 @@ class Exchange:
         until: float | None = None,
         is_patient: bool = True,
     ) -> Ticket:
-        """A request that goes out with the next `flush`, unless the deadline is over.
+        """Queue a request for the next `flush`, unless the deadline has passed.
 
-        Whether connecting to this address is tried again, after pauses, is said by the first one's `is_patient`.
+        The first request to an address decides, with `is_patient`, whether connecting is retried after pauses.
         """
         ticket = Ticket(address, command, probe or command, self.deadline if until is None else until)
         if self._environment.clock() >= self.deadline:
-            ticket.fail(RequestTimeout(f"no time was left to send request {command.code} to {address}"))
+            ticket.fail(RequestTimeout(f"the deadline passed before request {command.code} to {address} was sent"))
             return ticket
         self._lanes.setdefault(address, _Lane(address, is_patient)).waiting.append(ticket)
         return ticket
 
     def flush(self) -> None:
-        """Send what is waiting, with one write to each server that is connected; go on connecting to the others."""
+        """Send waiting requests, with one write to each connected server, and continue connecting to the others."""
         now = self._environment.clock()
         lanes = [lane for lane in self._lanes.values() if lane.waiting and now >= lane.retry_at]
         for lane in lanes:
-            # Who takes no bytes must not keep the others waiting to the deadline.
+            # A server that reads no bytes must not delay the others until the deadline.
             share_ms = max((self.deadline - self._environment.clock()) * 1000, 1.0) / len(lanes)
             self._send(lane, min(share_ms, self._options.request_timeout_ms))
 
@@ -146,7 +146,7 @@ class Exchange:
         except TransportError as error:
             self._connect_failed(lane, error)
             return
-        except RmqioError as error:  # closed, or certificates that cannot be used
+        except RmqioError as error:  # closed, or unusable certificates
             _fail(lane, error)
             return
         lane.session = session = connection.session
@@ -156,7 +156,7 @@ class Exchange:
         try:
             calls = session.start_all([ticket.command for ticket in tickets], write_ms)
         except RmqioError as error:
-            if isinstance(error, RequestTimeout):  # it takes no more bytes
+            if isinstance(error, RequestTimeout):  # it accepts no more bytes
                 self._breaker.trip(lane.address, str(error), tickets[0].probe)
             _fail(lane, error)
             return
@@ -166,7 +166,7 @@ class Exchange:
         lane.flying += tickets
 
     def _connect_failed(self, lane: _Lane, error: TransportError) -> None:
-        """Try again after a pause; enough, or no time is left: all fail, and the server is left alone."""
+        """Retry after a pause. Without retries or time left, all requests fail and the breaker opens."""
         pause_s = backoff_ms(lane.failures, self._options, self._environment.random) / 1000
         lane.session = None
         lane.failures += 1
@@ -180,7 +180,7 @@ class Exchange:
             self._breaker.trip(lane.address, str(error), probe)
 
     def collect(self, *, is_last: bool = False) -> None:
-        """Take the answers that are there, and give up what is due. With `is_last` what is still missing, too."""
+        """Take available answers and give up requests that are due; with `is_last` all that are still open."""
         now = self._environment.clock()
         for lane in self._lanes.values():
             if not lane.flying and not lane.waiting:
@@ -194,7 +194,7 @@ class Exchange:
 
     @staticmethod
     def _read(lane: _Lane) -> None:
-        """What is missing may be here, unread."""
+        """Read answers that may have arrived unread."""
         for ticket in lane.flying:
             if ticket.call is not None:
                 ticket.call.session.drain(until=ticket.call)
@@ -216,9 +216,9 @@ class Exchange:
         after_ms = f"{(self._environment.clock() - self._began) * 1000:.0f} ms"
         kept: Call | None = None
         if not lane.has_answered:
-            # One call stays: its answer, should it come late, tells that the server is back.
+            # Keep one call: its late answer would show that the server is back.
             kept = late[0].call if late else None
-            why = f"has not answered request {late[0].command.code}" if late else "has not taken a connection"
+            why = f"has not answered request {late[0].command.code}" if late else "has not accepted a connection"
             self._breaker.trip(lane.address, f"it {why} within {after_ms}", (late + unsent)[0].probe, kept)
         for ticket in unsent:
             ticket.fail(RequestTimeout(f"{lane.address}: not connected within {after_ms}, so nothing was sent"))
@@ -228,7 +228,7 @@ class Exchange:
                 ticket.call.forget()
 
     def wait(self, until: float) -> None:
-        """Return when there is something to collect or to flush, or at this time."""
+        """Return when there is something to collect or flush, or at this time."""
         now = self._environment.clock()
         busy = [lane for lane in self._lanes.values() if lane.flying or lane.waiting]
         until = min([until, *(ticket.until for lane in busy for ticket in (*lane.flying, *lane.waiting))])

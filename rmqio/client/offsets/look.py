@@ -1,6 +1,6 @@
-"""Many questions about queues at once, and many commits: what `QueueClient.look_up` and `commit_offsets` do.
+"""Queries and commits for many queues at once: implements `QueueClient.look_up` and `commit_offsets`.
 
-As the methods for single queues, but for one thing: all share one deadline, and who is silent is left alone.
+They behave as the methods for single queues, except that all share one deadline and silent servers are skipped.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from rmqio.wire.command import Command
 
 
 class Look:
-    """One look at many queues. Belongs to one thread, and is used once.
+    """One look at many queues. Belongs to one thread and is used once.
 
     Args:
-      timeout_ms: for all of it.
+      timeout_ms: for the whole look.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Look:
         self._registrations: dict[tuple[str, str], Task[None]] = {}
 
     def answers(self, queries: Sequence[OffsetQuery]) -> list[int | RmqioError | None]:
-        """In their order."""
+        """Return the answers in the order of the queries."""
         tasks = [self._crew.begin(self._offset(query)) for query in queries]
         self._crew.run(tasks)
         return [task.outcome() for task in tasks]
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, RmqioError]:
-        """What failed."""
+        """Commit the offsets and return the failures."""
         tasks = {queue: self._crew.begin(self._commit(group, queue, offset)) for queue, offset in offsets.items()}
         self._crew.run(list(tasks.values()))
         outcomes = {queue: task.outcome() for queue, task in tasks.items()}
@@ -102,7 +102,7 @@ class Look:
             if has_to_know_topic(query, offset):
                 yield from self._check_topic(queue)
         if offset == 0 and query.kind in ("max", "time"):
-            # Deleted since we last saw the route? That, too, looks like an empty queue.
+            # Deleted since we last saw the route? That also looks like an empty queue.
             _, known = yield from self._readable(queue.topic, newer_than=sent)
             if queue not in known:
                 raise no_such_queue(queue, sorted(known))
@@ -139,7 +139,7 @@ class Look:
             command = register_group(wire_group, self._routes.wire_queue(queue))
             yield from self._ask(queue, command, f"registration of group {wire_group!r}")
         except NotLeaderForQueue:
-            pass  # a static topic has no such queue either, and says it in other words
+            pass  # a static topic has no such queue either, and reports it with another error
 
     # ---- brokers ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Look:
         or_replica: bool = False,
         probe: Command | None = None,
     ) -> Steps[tuple[Command, bool]]:
-        """The broker's answer, whatever its code unless that is worth a retry; and whether a replica gave it."""
+        """Return the broker's answer, whatever its code unless it can be retried, and whether a replica gave it."""
         tries, moved = 0, False
         while True:
             address = ""
@@ -169,7 +169,7 @@ class Look:
                 raise RequestTimeout(f"{what} of {queue}: {error}") from error
             except RmqioError as error:
                 if not address or isinstance(error, NotConnected | BrokerSilent):
-                    # Not reached, after some tries. Elsewhere perhaps, by a newer route?
+                    # Not reached after several tries. Does a newer route lead elsewhere?
                     if moved or not error.stale_route:
                         raise
                     moved = True
@@ -189,7 +189,7 @@ class Look:
     def _refresh(self, queue: MessageQueue, newer_than: float) -> Steps[None]:
         try:
             yield from self._readable(queue.topic, newer_than=newer_than)
-        except TopicNotExist as missing:  # it was there in `_require`: forgotten with its only broker?
+        except TopicNotExist as missing:  # `_require` found the topic: was it forgotten together with its only broker?
             yield from self._require_broker(queue, missing)
             raise
 
@@ -235,7 +235,7 @@ class Look:
     # ---- routes -----------------------------------------------------------------------------------------------------
 
     def _require(self, queue: MessageQueue) -> Steps[None]:
-        """As the single methods: asked for a queue that it does not have, a broker says 0 with success."""
+        """Check the queue as the single methods do: for a missing queue, a broker answers 0 with success."""
         known: frozenset[MessageQueue] = frozenset()
         missing: RmqioError | None = None
         try:
@@ -256,7 +256,7 @@ class Look:
             raise unknown_broker(queue) from missing
 
     def _readable(self, topic: str, *, newer_than: float) -> Steps[tuple[TopicRoute, frozenset[MessageQueue]]]:
-        """The topic's route and its queues. A route that is held will do unless it is to be newer than a time."""
+        """Return the topic's route and queues; a held route is enough unless it must be newer than a given time."""
         found = self._known.get(topic)
         if newer_than == float("-inf"):
             if found is not None:
@@ -277,7 +277,7 @@ class Look:
         return found
 
     def _look_route_up(self, topic: str) -> Steps[TopicRoute]:
-        """An old route is better than none: that is given when no name server answers."""
+        """Return a new route; when no name server answers, the old one."""
         what = f"route of topic {topic!r}"
         name = self._routes.wire_name(topic)
         held = self._routes.held(topic)
@@ -299,7 +299,7 @@ class Look:
         return frozenset(broker.broker for broker in requests.parse_cluster_info(answer))
 
     def _ask_name_servers(self, command: Command, what: str, *, spares_time: bool) -> Steps[Command]:
-        """As `Routes.ask`. Each but the last has half of the time that is left, and the last with `spares_time`."""
+        """As `Routes.ask`. Each server but the last has half of the time left; so has the last with `spares_time`."""
         failures: list[str] = []
         unknown: Command | None = None
         tries = 0
@@ -311,7 +311,7 @@ class Look:
                 part = 1.0 if number == len(servers) and not spares_time else 0.5
                 until = now + (self._exchange.deadline - now) * part
                 try:
-                    is_patient = len(servers) == 1  # else another one answers sooner
+                    is_patient = len(servers) == 1  # else another server answers sooner
                     answer = yield from self._request(
                         server, "name server", command, until=until, is_patient=is_patient
                     )
@@ -321,7 +321,7 @@ class Look:
                 if answer.code == BrokerSystemError.number:  # "name server not ready", right after its start
                     is_starting = True
                     failures.append(f"{server}: {broker_error(answer.code, answer.remark, what)}")
-                elif answer.code == TopicNotExist.number:  # after its start, too, until the brokers have registered
+                elif answer.code == TopicNotExist.number:  # also after its start, until the brokers have registered
                     unknown = unknown or answer
                 else:
                     self._routes.prefer(server)

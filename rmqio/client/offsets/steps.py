@@ -1,7 +1,7 @@
-"""Many small programs that ask servers, each written as if it were alone, carried out together.
+"""Runs many small programs that query servers together; each is written as if it ran alone.
 
-A program is a generator: it yields what it waits for (an answer, a pause, another program) and goes on when that is
-there. One thread carries all of them out, so all their requests are on their way together.
+A program is a generator: it yields what it waits for (an answer, a pause, another program) and continues when that is
+available. One thread runs all of them, so all their requests are in flight together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Awaited(Protocol):
-    """What a program can wait for."""
+    """Something that a program can wait for."""
 
     def is_done(self, now: float) -> bool: ...
 
@@ -26,7 +26,7 @@ Steps = Generator[Awaited, None, T]
 
 
 class Pause:
-    """Until this time, on the environment's clock."""
+    """Waits until this time on the environment's clock."""
 
     def __init__(self, until: float) -> None:
         self.until = until
@@ -36,13 +36,13 @@ class Pause:
 
 
 class Task(Generic[T]):
-    """A program and where it stands. Another one can wait for it, and then take its result."""
+    """A program and its state. Another program can wait for it and then take its result."""
 
     def __init__(self, steps: Steps[T], began: float) -> None:
         self._steps = steps
         self.began = began
         self.awaited: Awaited | None = None
-        """None: it has not begun, or is done."""
+        """None: not started, or done."""
         self._is_done = False
         self._value: T
         self._error: RmqioError | None = None
@@ -51,7 +51,7 @@ class Task(Generic[T]):
         return self._is_done
 
     def advance(self) -> None:
-        """Go on up to the next thing to wait for. An error that is none of ours is a bug and comes out."""
+        """Run to the next point of waiting. An error other than `RmqioError` is a bug and is raised."""
         try:
             self.awaited = next(self._steps)
         except StopIteration as end:
@@ -60,13 +60,13 @@ class Task(Generic[T]):
             self._error, self._is_done = error, True
 
     def result(self) -> T:
-        """Of one that is done. Raises what it raised."""
+        """Return the result of a finished task, or raise its error."""
         if self._error is not None:
             raise fresh(self._error)
         return self._value
 
     def outcome(self) -> T | RmqioError:
-        """The result, or the error, which may be kept: without the frames it came through."""
+        """Return the result, or the error without its traceback frames, so that it can be kept."""
         if self._error is None:
             return self._value
         link: BaseException | None = self._error
@@ -77,7 +77,7 @@ class Task(Generic[T]):
 
 
 class Crew:
-    """Carries programs out. Belongs to one thread."""
+    """Runs programs. Belongs to one thread."""
 
     def __init__(self, exchange: Exchange, environment: Environment) -> None:
         self.exchange = exchange
@@ -85,13 +85,13 @@ class Crew:
         self._running: list[Task[Any]] = []
 
     def begin(self, steps: Steps[T]) -> Task[T]:
-        """Carry out a program, too; it begins with the next turn of `run`."""
+        """Add a program; it starts with the next turn of `run`."""
         task = Task(steps, self._environment.clock())
         self._running.append(task)
         return task
 
     def run(self, tasks: Sequence[Task[Any]]) -> None:
-        """Until these are done, which they are soon after the deadline: then all that is awaited fails."""
+        """Run until these tasks are done, which is soon after the deadline: then everything awaited fails."""
         exchange, clock = self.exchange, self._environment.clock
         while True:
             self._advance()
@@ -102,13 +102,13 @@ class Crew:
                 continue
             exchange.flush()
             if any(task.awaited is not None and task.awaited.is_done(clock()) for task in self._running):
-                continue  # what could not be sent has failed by now
+                continue  # requests that could not be sent have failed by now
             pauses = [task.awaited.until for task in self._running if isinstance(task.awaited, Pause)]
             exchange.wait(min([exchange.deadline, *pauses]))
             exchange.collect()
 
     def _advance(self) -> None:
-        """Each as far as it goes, and those that this lets go on."""
+        """Advance each task as far as possible, and those that this unblocks."""
         goes_on = True
         while goes_on:
             goes_on = False

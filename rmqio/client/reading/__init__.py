@@ -1,1 +1,1 @@
-"""Reading queues ahead: several pulls in flight for each, and waiting for any of them."""
+"""Pipelined reading: several pulls in flight for each queue, and waiting for any of them."""

@@ -12,37 +12,37 @@ from rmqio.client.routes import Routes
 from rmqio.model import MessageQueue
 
 _REST_S: Final = 30.0
-"""So long a replica is not read although its master says so, after it did not do."""
+"""For this time after a replica failed, it is not read even if its master suggests it."""
 
 
 class Link(Protocol):
-    """A reader's way to its broker. Nothing here blocks."""
+    """A reader's connection to its broker. Nothing here blocks."""
 
     is_replica: bool
-    """Whether the connection that was given last leads to a replica."""
+    """Whether the connection returned last leads to a replica."""
 
     def connection(self) -> Connection:
-        """The connection to the queue's broker by the route that we hold. Raises `TransportError` without one."""
+        """Return the connection to the queue's broker by the held route. Raises `TransportError` without one."""
         ...
 
     def refresh(self) -> None:
-        """Begin or go on with looking the route up again."""
+        """Begin or continue to refresh the route."""
         ...
 
     def suggest(self, broker_id: int) -> None:
-        """Where the next pulls are to go, as the answer to the last one says: 0 is the master."""
+        """Set the broker for the next pulls, as suggested by the last answer: 0 is the master."""
         ...
 
     def distrust(self) -> bool:
-        """The broker that was suggested did not do: back to the master. False: none was, so there is nowhere to go."""
+        """Return to the master because the suggested broker failed. False: none was suggested, so nothing changed."""
         ...
 
 
 class RouteLink:
-    """By the routes of a client, over the connections of its pool.
+    """Follows a client's routes over the connections of its pool.
 
-    A master that has to read what was written long ago from its disk suggests a replica, as Java's clients know it
-    (PullAPIWrapper.java). While there is no master in the route, a replica is read whatever is suggested.
+    A master that would have to read old messages from disk suggests a replica, as in Java's clients
+    (PullAPIWrapper.java). While the route has no master, a replica is read whatever is suggested.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RouteLink:
         address, broker_id = self._routes.held_broker(*self._queue, wanted_id=self._wanted_id)
         self.is_replica = broker_id != 0
         if self.is_replica:
-            self._routes.refresh_if_old(self._queue.topic)  # its master may be back, and nothing fails that would tell
+            self._routes.refresh_if_old(self._queue.topic)  # its master may be back, and no failure would reveal it
         return self._pool.connection(address)
 
     def suggest(self, broker_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The answers to pulls as what a reader hands out."""
+"""Turns the answers to pulls into the batches that a reader returns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rmqio.wire.stored import MAX_PULL_BYTES
 
 
 class PullGroupReset(TransportError):
-    """Somebody reset the group that we pull under, which is not the user's. The broker has forgotten it: ask again."""
+    """Somebody reset our pull group, which is not the user's. The broker has consumed the reset: pull again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQueue:
-    """The queue that is read: as the user names it, as the broker names it, and through which filter."""
+    """The queue being read: its user's name, its broker's name, and its filter."""
 
     queue: MessageQueue
     wire_queue: MessageQueue
@@ -31,14 +31,14 @@ class ReadQueue:
 
 
 def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[FetchedBatch, int] | None:
-    """Decode up to so many answers from the plan's position on, and move on; None when the first is not there yet.
+    """Decode up to `most` answers from the plan's position and advance it; None when the first has not arrived.
 
-    With them the id of the broker that the last answer suggests for the next pulls.
+    Also returns the id of the broker that the last answer suggests for the next pulls.
 
-    Fewer when compressed bodies have become as much as those of one pull may.
+    Stops earlier once the decompressed bodies reach the limit of one pull.
 
     Raises `OffsetOutOfRange`, `PullGroupReset`, `BrokerError`, `WireError`, `CorruptMessage` for lost framing, and
-    `TransportError` for a call that failed; the position is then unchanged. What comes before such an answer is given
+    `TransportError` for a call that failed; the position is then unchanged. Messages before such an answer are returned
     first: the next call raises.
     """
     records: list[Record] = []
@@ -60,7 +60,7 @@ def fetch(plan: ReadAhead[Call], what: ReadQueue, most: int) -> tuple[FetchedBat
             records += taken.records
         else:
             records = taken.records
-            latency_ms = head.call.age_ms  # the oldest one's: one look at the clock for all
+            latency_ms = head.call.age_ms  # the oldest call's age: one clock reading for all
         for call in taken.given_up:
             call.forget()
         corrupt += taken.corrupt
@@ -85,7 +85,7 @@ def _found(call: Call, position: int, what: ReadQueue) -> tuple[PullResult, int]
         raise
     if result.status is PullStatus.OFFSET_ILLEGAL:
         if result.remark == "OFFSET_RESET":
-            raise PullGroupReset(f"{what.queue}: the group that pulls go under was reset")
+            raise PullGroupReset(f"{what.queue}: the pull group (ClientOptions.pull_group) was reset")
         raise OffsetOutOfRange(what.queue, position, result.min_offset, result.max_offset)
     return result, len(answer.body)
 
@@ -93,7 +93,7 @@ def _found(call: Call, position: int, what: ReadQueue) -> tuple[PullResult, int]
 def _as_the_user_sees(records: list[Record], corrupt: tuple[CorruptMessage, ...], what: ReadQueue) -> list[Record]:
     tags, topic = what.tags, what.queue.topic
     if tags:
-        # The broker compares hashes of tags, and different tags have the same ("Aa" and "BB").
+        # The broker compares hashes of tags, and different tags can share one ("Aa" and "BB").
         records = [record for record in records if record.tags in tags]
     if what.wire_queue is not what.queue:
         records = [record._replace(topic=topic) for record in records]

@@ -1,10 +1,10 @@
-"""Which pulls to have in flight for one queue, and what their answers mean. Pure: no I/O, no clock.
+"""Plans which pulls to keep in flight for one queue and interprets their answers. Pure: no I/O, no clock.
 
-A broker hands out few messages a pull (32, or 256 KiB), so the next pulls are sent before the first is answered. The
-plan is a row of segments [begin, end) without gaps; each is asked for by one pull from `begin`. An answer covers
-[begin, next offset): when that is less than its segment, the rest becomes new segments in front of the later ones, and
-when it is more, what belongs to the next segment is cut off. So nothing is lost, doubled or reordered, whatever the
-broker's limits are and whether or not a filter leaves gaps.
+A broker returns few messages per pull (32, or 256 KiB), so the next pulls are sent before the first is answered. The
+plan is a list of contiguous segments [begin, end); one pull from `begin` requests each. An answer covers
+[begin, next offset). If it covers less than its segment, the rest becomes new segments before the later ones. If it
+covers more, the part that belongs to the next segment is cut off. So nothing is lost, duplicated or reordered, whatever
+the broker's limits are and whether or not a filter leaves gaps.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from rmqio.wire.stored import INNER_BATCH
 C = TypeVar("C")
 
 LONGEST_SPAN = 65_536
-"""Offsets that one filtered pull may be expected to scan."""
+"""Maximum number of offsets that one filtered pull is expected to scan."""
 _FIRST_PROBE = 8
 _LAST_PROBE = 1_024
 
 
 @dataclass(slots=True, eq=False)
 class Segment(Generic[C]):
-    """Offsets [begin, end) that one pull is to cover."""
+    """Offsets [begin, end) requested by one pull."""
 
     begin: int
     end: int
     max_messages: int
     is_long_poll: bool = False
     call: C | None = None
-    """The pull on its way; None until it is sent."""
+    """The pull in flight; None until it is sent."""
 
 
 class Taken(NamedTuple, Generic[C]):
-    """What an answer gave."""
+    """The content of an answer."""
 
     records: list[Record]
     corrupt: tuple[CorruptMessage, ...]
     skipped: int
     given_up: tuple[C, ...] = ()
-    """Pulls on their way that would bring a broken inner batch again, each from another offset in it."""
+    """Pulls in flight that would return a broken inner batch again, each from another offset in it."""
 
 
 class NoProgress(WireError):
-    """An answer that neither gives messages nor moves on, though messages are there: ask again, but not at once."""
+    """The answer neither contains messages nor advances, though messages exist: pull again, but not at once."""
 
     retriable = True
 
@@ -59,20 +59,20 @@ class ReadAhead(Generic[C]):
     """The plan for one queue.
 
     Args:
-      position: the first offset wanted.
-      depth: segments in flight at most, but for the rests of answers that fell short.
-      batch: messages to ask for in a pull.
-      is_filtered: whether answers may leave out messages; gaps are then no loss.
-      max_bytes: answers in flight are not to exceed this, as far as the last answers tell.
+      position: the first offset to read.
+      depth: maximum number of segments in flight, apart from the rests of short answers.
+      batch: number of messages requested per pull.
+      is_filtered: whether answers can omit messages; gaps are then not a loss.
+      max_bytes: limit for answers in flight, estimated from the last answers.
     """
 
     def __init__(self, position: int, *, depth: int, batch: int, is_filtered: bool, max_bytes: int) -> None:
         self.position = position
         self.known_max: int | None = None
-        """The queue's end by the newest answer; None before the first."""
+        """The queue's end according to the newest answer; None before the first."""
         self.segments: deque[Segment[C]] = deque()
         self.span = batch
-        """Offsets that one pull is expected to cover."""
+        """Number of offsets that one pull is expected to cover."""
         self._depth = depth
         self._batch = batch
         self._is_filtered = is_filtered
@@ -90,11 +90,11 @@ class ReadAhead(Generic[C]):
 
     @property
     def depth(self) -> int:
-        """Segments in flight, given the size of the last answers."""
+        """The number of segments in flight, given the size of the last answers."""
         return max(min(self._depth, int(self._max_bytes / self._answer_bytes)), 2)
 
     def restart(self, position: int) -> list[Segment[C]]:
-        """Begin anew at an offset, knowing nothing of the queue's end. Returns the segments that are given up."""
+        """Start over at an offset without a known end. Returns the abandoned segments."""
         dropped = list(self.segments)
         self.segments.clear()
         self.position = position
@@ -102,7 +102,7 @@ class ReadAhead(Generic[C]):
         return dropped
 
     def plan(self) -> list[Segment[C]]:
-        """Extend the plan; returns all segments that are to be sent now, in order."""
+        """Extend the plan; return all segments to send now, in order."""
         segments = self.segments
         depth = self.depth
         if not segments:
@@ -118,7 +118,7 @@ class ReadAhead(Generic[C]):
 
     def _begin(self) -> None:
         segment = self._segment(self.position, self.position + self.span)
-        # The first pull is not to be held: its answer tells where the end is.
+        # The first pull must not be held: its answer reports the end of the queue.
         if self.known_max is not None and self.position >= self.known_max:
             segment.is_long_poll = True
             segment.max_messages = self._batch
@@ -128,9 +128,9 @@ class ReadAhead(Generic[C]):
         return Segment(begin, end, self._batch if self._is_filtered else end - begin)
 
     def take(self, result: PullResult, body_bytes: int) -> Taken[C]:
-        """Settle the first segment by its answer: found, no match, or nothing new.
+        """Settle the first segment with its answer: found, no match, or nothing new.
 
-        Moves `position`. Raises `NoProgress` and `WireError`; the plan is then to be restarted.
+        Advances `position`. Raises `NoProgress` and `WireError`; the caller must then restart the plan.
         """
         head = self.segments[0]
         begin, next_offset = head.begin, result.next_offset
@@ -139,11 +139,11 @@ class ReadAhead(Generic[C]):
             self.known_max = begin
             return Taken([], (), 0)
         if next_offset <= begin:
-            raise NoProgress(f"a pull from offset {begin} is answered with next offset {next_offset} ({result.remark})")
+            raise NoProgress(f"a pull from offset {begin} returned next offset {next_offset} ({result.remark})")
         records, corrupt = result.records, result.corrupt
         if records and not begin <= records[0].queue_offset <= records[-1].queue_offset < next_offset:
             raise WireError(
-                f"a pull from offset {begin} to {next_offset} gave offsets {records[0].queue_offset} to "
+                f"a pull from offset {begin} to {next_offset} returned offsets {records[0].queue_offset} to "
                 f"{records[-1].queue_offset}"
             )
         end = next_offset
@@ -151,13 +151,13 @@ class ReadAhead(Generic[C]):
             end = head.end
             if corrupt:
                 corrupt = tuple(bad for bad in corrupt if bad.queue_offset < end)
-                # Who asks for any offset in a broken inner batch gets it whole: it is told once, and left behind.
+                # A pull from any offset in a broken inner batch returns all of it: report it once and skip it.
                 end = max((_behind(bad, result) for bad in corrupt), default=end)
                 end = min(max(end, head.end), next_offset)
             records = records[: bisect_left(records, end, key=_offset_of)]
         skipped = 0 if self._is_filtered or result.is_border else _missing(begin, end, records, corrupt)
         if skipped < 0:
-            raise WireError(f"a pull from offset {begin} to {end} gave {len(records)} messages, more than there can be")
+            raise WireError(f"a pull from offset {begin} to {end} returned {len(records)} messages, more than possible")
         self.known_max = max(self.known_max or 0, result.max_offset)
         self._learn(head, result, body_bytes)
         self.segments.popleft()
@@ -167,7 +167,7 @@ class ReadAhead(Generic[C]):
         return Taken(records, corrupt, skipped, self._cut_off(end) if end > head.end else ())
 
     def _cut_off(self, begin: int) -> tuple[C, ...]:
-        """Have the plan begin at an offset behind that of its next segments; gives the pulls of these, if sent."""
+        """Move the plan past the begin of its next segments; return their pulls, if sent."""
         segments = self.segments
         given_up: list[C] = []
         while segments and segments[0].begin < begin:
@@ -183,7 +183,7 @@ class ReadAhead(Generic[C]):
         room = max(depth - len(self.segments), depth // 2)
         rest: list[Segment[C]] = []
         while begin < end:
-            # The last one takes all that is left: a long scan may be followed by a very short one.
+            # The last segment takes all that is left: a very short scan can follow a long one.
             until = min(begin + self.span, end) if len(rest) < room - 1 else end
             rest.append(self._segment(begin, until))
             begin = until
@@ -194,12 +194,12 @@ class ReadAhead(Generic[C]):
         self._answer_bytes += (body_bytes - self._answer_bytes) / 4
         covered = next_offset - head.begin
         if next_offset >= result.max_offset:
-            return  # it ended where the queue ends, which says nothing of the broker's limits
+            return  # it ended at the queue's end, which does not reveal the broker's limits
         if self._is_filtered:
             self.span = min(max(covered, 1), LONGEST_SPAN)
         elif result.records and result.records[-1].sys_flag & INNER_BATCH:
-            # Records that take many offsets, handed out whole to whoever asks for one of them: a pull for each part
-            # of such a one would bring all of it each time. One that began inside covers less than there is.
+            # A record that spans many offsets is returned whole for any of them. One pull for each part would fetch all
+            # of it each time. A pull that began inside such a record covers less than the whole.
             self.span = min(max(covered, self.span), LONGEST_SPAN)
         elif covered < min(self.span, head.end - head.begin):
             self.span = covered
@@ -217,7 +217,7 @@ def _offset_of(record: Record) -> int:
 
 
 def _behind(bad: CorruptMessage, result: PullResult) -> int:
-    """The offset behind a message; of an inner batch that does not say how long it is by what the answer has next."""
+    """Return the offset after a message. An inner batch without a known length ends at the answer's next offset."""
     if bad.next_offset is not None:
         return bad.next_offset
     others = [*(record.queue_offset for record in result.records), *(other.queue_offset for other in result.corrupt)]
@@ -225,7 +225,7 @@ def _behind(bad: CorruptMessage, result: PullResult) -> int:
 
 
 def _missing(begin: int, end: int, records: Sequence[Record], corrupt: Sequence[CorruptMessage]) -> int:
-    """Offsets of [begin, end) that are not there: without a filter they are dense, so counting is enough."""
+    """Return the number of missing offsets in [begin, end): without a filter they are dense, so counting is enough."""
     missing = end - begin - len(records)
     for bad in corrupt:
         missing -= min(bad.next_offset or bad.queue_offset + 1, end) - max(bad.queue_offset, begin)

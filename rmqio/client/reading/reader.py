@@ -1,4 +1,4 @@
-"""Reading one queue ahead: the plan of `read_ahead`, carried out on a connection, with timeouts and retries."""
+"""Pipelined reading of one queue: runs the plan of `read_ahead` on a connection, with timeouts and retries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from rmqio.wire.pull_template import PullTemplate
 _LOGGER = logging.getLogger("rmqio.client")
 
 ANSWERS_PER_POLL = 16
-"""Answers that one `poll` decodes at most."""
+"""Maximum number of answers that one `poll` decodes."""
 _ANSWER_BYTES = 256 * 1024
 _BROKER_PATIENCE_MS = 5_000
-"""A broker lets a pull wait so long for a thread before it refuses it as busy."""
+"""How long a broker lets a pull wait for a thread before refusing it as busy."""
 _LONG_POLL_GRACE_MS = 10_000
-"""A broker looks for expired long polls every 5 s."""
+"""A broker checks for expired long polls every 5 s."""
 _TICK_MS = 1.0
-"""What is due within this time is due: poll(2) waits for whole milliseconds."""
+"""An event due within this time counts as due: poll(2) waits for whole milliseconds."""
 
 _TELLING = frozenset(
     {
@@ -50,19 +50,19 @@ _TELLING = frozenset(
 
 
 _UNKNOWN_YET = (TopicNotExist, InvalidParameter, OffsetOutOfRange)
-"""What a replica says of topics, queues and offsets that it has not got from its master yet."""
+"""A replica's errors for topics, queues and offsets that it has not received from its master yet."""
 
 
 class PipelinedReader:
     """Implements `interfaces.QueueReader`. Belongs to one thread.
 
-    Failures that may pass are retried for `options.outage_timeout_ms`, without ever blocking: `poll` gives None until
-    then. After an error was raised, the reader stands where it stood, and the next `poll` begins to try again.
+    Transient failures are retried for `options.outage_timeout_ms` without blocking: until then, `poll` returns None.
+    After it raises an error, the reader keeps its position, and the next `poll` tries again.
 
     Args:
       what: the queue.
-      offset: the first one wanted.
-      group: to pull under, as the broker names it.
+      offset: the first offset to read.
+      group: the group to pull under, as the broker names it.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PipelinedReader:
         self._outage = RetryState(options, environment)
         self._is_closed = False
         self.resets_ignored = 0
-        """Resets of the group that we pull under, which is not the user's."""
+        """Resets of our pull group, which is not the user's."""
 
     def __repr__(self) -> str:
         state = (
@@ -129,18 +129,18 @@ class PipelinedReader:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the pull at `position` is answered or has failed; it may turn out to give nothing."""
+        """Whether the pull at `position` is answered or has failed; the answer can turn out to be empty."""
         head = self._plan.head
         return head is not None and head.call is not None and head.call.is_done
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether it waits for the time of its next try, not for the network."""
+        """Whether it waits for its next retry and not for the network."""
         return self._outage.is_pausing
 
     @property
     def retries(self) -> int:
-        """Failures so far after which the pulls were sent again."""
+        """Failures so far that were followed by new pulls."""
         return self._outage.retries
 
     @property
@@ -150,14 +150,14 @@ class PipelinedReader:
 
     @property
     def session(self) -> Session | None:
-        """The socket that the first answer is to come from; None while there is none."""
+        """The socket from which the first answer is expected; None if there is none."""
         head = self._plan.head
         if head is not None and head.call is not None:
             return head.call.session
         return self._session
 
     def due_in_ms(self) -> float:
-        """How long until `tick` has something to do although nothing comes from the network."""
+        """Return the time until `tick` has work to do without input from the network."""
         if self._outage.is_pausing:
             return self._outage.pause_left_ms
         head = self._plan.head
@@ -199,7 +199,7 @@ class PipelinedReader:
     # ---- sending ----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Send what is to be sent, notice failures and timeouts, retry when it is time. Never blocks or raises."""
+        """Send due requests, detect failures and timeouts, and retry when due. Never blocks or raises."""
         if self._error is not None or self._is_closed:
             return
         if self._outage.is_pausing:
@@ -221,7 +221,7 @@ class PipelinedReader:
         if not segments:
             return
         if any(segment.is_long_poll for segment in segments):
-            self._link.suggest(0)  # at the end of a replica that is behind there may be more at its master
+            self._link.suggest(0)  # at the end of a replica that lags behind, the master may have more
         try:
             connection = self._link.connection()
             self._asks_replica |= self._link.is_replica
@@ -258,7 +258,7 @@ class PipelinedReader:
     # ---- answers ----------------------------------------------------------------------------------------------------
 
     def _look_at(self, call: Call) -> None:
-        """Deal with an answer that gives the caller nothing: a failure, or the end of a long poll."""
+        """Handle an answer without data for the caller: a failure, or the end of a long poll."""
         try:
             answer = call.result(0)
             if answer.code == ResponseCode.PULL_NOT_FOUND or answer.code not in _TELLING:
@@ -271,7 +271,7 @@ class PipelinedReader:
             self._fail(error)
 
     def _take_answers(self) -> FetchedBatch | None:
-        """Decode what has been answered, in order, up to the first answer that is late or a failure."""
+        """Decode the answers in order, up to the first that is missing or a failure."""
         try:
             found = fetch(self._plan, self._what, ANSWERS_PER_POLL)
         except RmqioError as error:
@@ -291,23 +291,23 @@ class PipelinedReader:
 
     def _time_out(self, call: Call, timeout_ms: float) -> None:
         while not call.is_done and call.session.pump(0):
-            pass  # the answer may be here, unread, because this reader was not polled for a while
+            pass  # the answer may have arrived unread, because this reader was not polled for a while
         if call.is_done:
             return
         call.session.time_out(call, timeout_ms)
         self._fail(RequestTimeout(f"pull of {self._queue} at {self.position}: no answer within {timeout_ms:.0f} ms"))
 
     def _fail(self, error: RmqioError) -> bool:
-        """Give up what is in flight; plan a retry, or keep the error for `poll`. True: ask the master, at once.
+        """Give up the pulls in flight; plan a retry, or keep the error for `poll`. True: query the master at once.
 
-        That is when a replica failed that was asked as the master suggested: it is away, behind, or refuses.
+        That is when a replica suggested by the master failed: it is unavailable, lags behind, or refuses.
         """
         if self._asks_replica and self._link.distrust():
-            _LOGGER.info("%s: back from a replica to its master: %s", self._queue, error)
+            _LOGGER.info("%s: switching from a replica back to its master: %s", self._queue, error)
             self._drop(self.position)
             return True
         if self._asks_replica and isinstance(error, _UNKNOWN_YET):
-            behind = ReplicaBehind(f"the master is away, and its replica is behind or does not know better: {error}")
+            behind = ReplicaBehind(f"the master is unavailable, and its replica may lag behind: {error}")
             behind.__cause__ = error
             error = behind
         self._drop(self.position)
@@ -315,7 +315,7 @@ class PipelinedReader:
             self.resets_ignored += 1
         if self._outage.fail(error):
             if self._outage.failures == 1:
-                _LOGGER.info("%s: trying again: %s", self._queue, error)
+                _LOGGER.info("%s: retrying: %s", self._queue, error)
         else:
             self._error = error
         return False

@@ -1,4 +1,4 @@
-"""How long to keep trying: failures in a row, the time of the next try, and when to give up."""
+"""Tracks retries: consecutive failures, the time of the next try, and when to give up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqio.options import ClientOptions
 
 
 class RetryState:
-    """What has gone wrong since the last success, of one thing that is tried again and again without blocking."""
+    """The failures since the last success of one operation that is retried without blocking."""
 
     def __init__(self, options: ClientOptions, environment: Environment) -> None:
         self._options = options
@@ -17,25 +17,25 @@ class RetryState:
         self._since: float | None = None
         self._retry_at: float | None = None
         self.failures = 0
-        """In a row."""
+        """Consecutive failures."""
         self.retries = 0
-        """Of all outages."""
+        """Retries in all outages."""
 
     @property
     def is_pausing(self) -> bool:
-        """Whether a next try is planned."""
+        """Whether a retry is planned."""
         return self._retry_at is not None
 
     @property
     def pause_left_ms(self) -> float:
-        """Until the next try."""
+        """The time until the next try."""
         return 0.0 if self._retry_at is None else max((self._retry_at - self._environment.clock()) * 1000, 0.0)
 
     def fail(self, error: RmqioError) -> bool:
-        """Note a failure; whether it is worth another try, which is then planned.
+        """Record a failure; return whether it is worth a retry, which is then planned.
 
-        Tries go on for `options.outage_timeout_ms` and at least `options.max_retries` times. When that is over, or the
-        error is final, the account is closed and the next failure begins a new one.
+        Retries continue for `options.outage_timeout_ms` and at least `options.max_retries` times. After that, or after
+        a final error, the state is reset, and the next failure begins a new outage.
         """
         now = self._environment.clock()
         if self._since is None:
@@ -51,10 +51,10 @@ class RetryState:
         return True
 
     def try_now(self) -> None:
-        """The pause is over or moot."""
+        """End the pause: it is over or no longer needed."""
         self._retry_at = None
 
     def succeed(self) -> None:
-        """It works (again)."""
+        """Reset the failures after a success."""
         self.failures = 0
         self._since = None

@@ -1,4 +1,4 @@
-"""Waiting for any of several readers or answers, on several sockets at once."""
+"""Waits for any of several readers or answers on several sockets at once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rmqio.client.environment import Environment
 from rmqio.client.reading.reader import PipelinedReader
 
 _NOBODY_TO_WAIT_FOR_MS = 10.0
-"""Another thread is making the connection that we want to wait on; or sockets without descriptors take turns."""
+"""Used when another thread makes the connection to wait on, or sockets without descriptors take turns."""
 
 
 class Waiter:
-    """Blocks threads until a reader is ready, or an answer is there. Thread-safe; each thread waits for its own."""
+    """Blocks threads until a reader is ready or an answer has arrived. Thread-safe; each thread waits for its own."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._local = threading.local()
 
     def wait(self, readers: Sequence[PipelinedReader], timeout_ms: float) -> bool:
-        """Whether one of the readers is ready, within this time."""
+        """Return whether one of the readers becomes ready within this time."""
         clock = self._environment.clock
         deadline = clock() + timeout_ms / 1000
         while True:
@@ -51,13 +51,13 @@ class Waiter:
     def wait_for_news(
         self, sessions: Collection[Session], has_news: Callable[[], bool], timeout_ms: float, *, is_stuck: bool = False
     ) -> None:
-        """Return when something has happened on one of the sessions, with `has_news`, or after this time.
+        """Return when something happens on one of the sessions, when `has_news` is true, or after this time.
 
-        `is_stuck`: something is awaited that no session will tell of, so the time is kept short.
+        `is_stuck`: the wait also depends on something that no session reports, so it is kept short.
         """
         open_ones = {session for session in sessions if not session.is_closed}
         if len(open_ones) < len(sessions):
-            return  # broken: that is news
+            return  # broken: that counts as news
         if is_stuck:
             timeout_ms = min(timeout_ms, _NOBODY_TO_WAIT_FOR_MS)
         if not open_ones:
@@ -83,7 +83,7 @@ class Waiter:
         for session in sessions:
             session.watch(wakeup)
         try:
-            # Another thread may have taken our answer off the socket before we watched.
+            # Another thread may have read our answer from the socket before we watched it.
             if not has_news():
                 self._poll(sessions, wakeup, timeout_ms)
         finally:

@@ -1,1 +1,1 @@
-"""Sending: where a message goes, what is in flight, and what becomes of it."""
+"""Sending: choosing queues, tracking batches in flight, and settling their outcome."""

@@ -1,4 +1,4 @@
-"""Puts a producer's requests on the connection to a queue's broker, and heartbeats with them."""
+"""Sends a producer's requests, and heartbeats with them, on the connection to a queue's broker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rmqio.wire import requests
 from rmqio.wire.send_template import SendRequest
 
 _VIP_DISTANCE = 2
-"""A broker serves sends, and no pulls, on its port less this."""
+"""A broker serves sends, but no pulls, on its port minus this."""
 
 
 class Dispatcher:
     """Starts requests at brokers. Thread-safe.
 
-    There is no thread of ours: a heartbeat goes out with the first request that follows its time, in the same write.
-    That is enough, since a socket that nobody used for two minutes, which a server closes, is opened again.
+    It has no thread: when a heartbeat is due, it goes out with the next request, in the same write. That is enough,
+    because a socket that is idle for two minutes, which a server closes, is reopened.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Dispatcher:
         self._next_heartbeat: dict[str, float] = {}
 
     def start(self, queue: MessageQueue, request: SendRequest) -> Call:
-        """Send; does not wait for the answer. Raises `TopicNotExist`, `TransportError`, `LocalError`."""
+        """Send a request without waiting for its answer. Raises `TopicNotExist`, `TransportError`, `LocalError`."""
         address = self._choice.address(queue)
         connection = self._pool.connection(self._vip(address) if self._options.vip_channel else address)
         now = self._environment.clock()
@@ -51,5 +51,5 @@ class Dispatcher:
         try:
             host, port = parse_address(address)
         except LocalError:
-            return address  # the pool says what is wrong with it, and whose fault that is
+            return address  # the pool reports what is wrong with the address, and where it came from
         return join_address(host, port - _VIP_DISTANCE)

@@ -1,4 +1,4 @@
-"""The batches of a producer that are on their way."""
+"""A producer's batches in flight."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from rmqio.client.sending.pending import PendingRequest
 
 
 class InFlight:
-    """Bounds how many batches are on their way, and keeps those that failed until somebody was told. Thread-safe.
+    """Limits the number of batches in flight and keeps failed ones until their failure is reported. Thread-safe.
 
     Args:
-      limit: the most at once.
+      limit: the maximum at once.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pending: list[PendingRequest] = []
-        """In the order of admission."""
+        """In order of admission."""
         self._failed: list[PendingRequest] = []
         self._lock = threading.Lock()
 
@@ -25,9 +25,9 @@ class InFlight:
         return len(self._pending)
 
     def admit(self, pending: PendingRequest, *, ordered: bool) -> None:
-        """Take one in; before that, await the oldest while there are too many, and all to its queue if `ordered`.
+        """Admit a batch. First await the oldest while there are too many, and all to its queue if `ordered`.
 
-        An ordered one behind a failure to its queue that nobody fetched yet fails too: sent, it would come too early.
+        An ordered batch after an unretrieved failure to its queue fails too: if sent, it would overtake the failed one.
         """
         while True:
             with self._lock:
@@ -41,12 +41,12 @@ class InFlight:
             awaited.settle()
 
     def remove(self, pending: PendingRequest) -> None:
-        """Forget one that was never sent."""
+        """Forget a batch that was never sent."""
         with self._lock:
             self._pending = [other for other in self._pending if other is not pending]
 
     def drain(self, deadline: float) -> None:
-        """Await all, no longer than until `deadline`."""
+        """Await all batches, but not beyond `deadline`."""
         while True:
             with self._lock:
                 self._sort_out()
@@ -56,7 +56,7 @@ class InFlight:
             oldest.settle(deadline)
 
     def unretrieved(self) -> list[PendingRequest]:
-        """Those that failed, and whose failure nobody has been told."""
+        """Return the failed batches whose failure has not been reported to anybody."""
         with self._lock:
             self._sort_out()
             return list(self._failed)

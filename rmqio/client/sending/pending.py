@@ -35,21 +35,21 @@ from rmqio.wire.send_template import SendRequest, SendTemplate
 _LOGGER = logging.getLogger("rmqio.client")
 
 GRACE_MS = 250.0
-"""An answer may lie in the socket long after its time because nobody waited: look at least this long."""
+"""An answer can be in the socket long after its deadline because nobody waited: check for at least this long."""
 
 _STALE_ONLY: Final = (TopicNotExist, QueueNotExist)
-"""One new try, with a new route."""
+"""Errors that get one retry, with a new route."""
 _DONE = SendRequest(SendTemplate("", MessageQueue("", "", 0)), b"", "", 0)
-"""In place of the request, once that is not needed any more."""
+"""Replaces the request once it is no longer needed."""
 
 
 @dataclass(slots=True)
 class SendStatistics:
-    """What a producer did about failures."""
+    """How a producer handled failures."""
 
     retries: int = 0
     unknown_outcomes: int = 0
-    """Tries that broke off without an answer. The message may be stored, so each retry of one may be a duplicate."""
+    """Tries that ended without an answer. The message may be stored, so retrying one can store a duplicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ class Sending:
 class PendingRequest:
     """A request that stores one message or a batch; `interfaces.PendingSend`. Thread-safe.
 
-    Nothing happens by itself: answers are read, and tries repeated, by whoever calls `result` or `settle`.
+    It has no thread: callers of `result` and `settle` read answers and repeat tries.
 
     Args:
-      sending: the producer's means.
-      queue: where to.
+      sending: the producer's shared objects.
+      queue: the target queue.
       request: the request for that queue.
       message_ids: the unique ids of its messages, in order.
       may_move: whether a retry may go to a queue on another broker.
-      is_single_try: not repeated once it may have been stored.
+      is_single_try: whether to stop retrying once the messages may have been stored.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class PendingRequest:
     ) -> None:
         self.queue = queue
         self.is_retrieved = False
-        """Whether `result` has told the outcome to anybody."""
+        """Whether `result` has reported the outcome to anybody."""
         self._sending = sending
         self._command = request
         self._message_ids = message_ids
@@ -104,7 +104,7 @@ class PendingRequest:
         self._is_single_try = is_single_try
         self._call: Call | None = None
         self._failure: RmqioError | None = None
-        """Why the last try failed, while it is not decided whether there will be another."""
+        """Why the last try failed, until it is decided whether there is another."""
         self._outcome: list[SendResult] | RmqioError | None = None
         self._tries = 0
         self._route_was_refreshed = False
@@ -137,7 +137,7 @@ class PendingRequest:
         if self._outcome is not None:
             return True
         if not self._lock.acquire(blocking=False):
-            return False  # somebody is settling it
+            return False  # another thread is settling it
         try:
             call = self._call
             if call is None:
@@ -159,20 +159,20 @@ class PendingRequest:
         raise self._outcome
 
     def start(self) -> None:
-        """Make the first try; how it failed comes out of `result`. Raises `LocalError` for what cannot be sent."""
+        """Make the first try; `result` reports its failure. Raises `LocalError` for a request that cannot be sent."""
         with self._lock:
             if self._call is None and self._outcome is None and self._failure is None:
                 self._try()
 
     def fail_like(self, predecessor: PendingRequest | None) -> None:
-        """Fail with the error of another, if there is one, unsent."""
+        """Fail with the predecessor's error, if any, without sending."""
         if predecessor is not None and predecessor.error is not None:
             self._finish(predecessor.error)
 
     def settle(self, deadline: float | None = None) -> None:
-        """Wait for the outcome, retrying as the options say; no longer than until `deadline` on the clock.
+        """Wait for the outcome, with the retries that the options permit, but not beyond `deadline` on the clock.
 
-        Raises nothing; then the outcome is known.
+        Raises nothing; afterwards the outcome is known.
         """
         with self._lock:
             while self._outcome is None:
@@ -194,7 +194,7 @@ class PendingRequest:
             self._sending.choice.look_up(self.queue.topic)
         except LocalError:
             raise
-        except RmqioError as error:  # that was tried often enough, or a name server refuses
+        except RmqioError as error:  # retried often enough, or a name server refuses
             self._finish(error)
             return
         try:
@@ -225,8 +225,8 @@ class PendingRequest:
     def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
         if isinstance(outcome, RmqioError) and outcome.stale_route:
-            self._sending.routes.invalidate(self.queue.topic)  # whoever sends it again shall not meet the same
-        # Whoever keeps many of us until the end of a bundle should not keep their bodies and answers too.
+            self._sending.routes.invalidate(self.queue.topic)  # so that a later send does not fail on the same route
+        # Callers can keep many of these until the end of a bundle: release the bodies and answers.
         self._call = None
         self._command = _DONE
 
@@ -236,9 +236,9 @@ class PendingRequest:
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker, queue_id)
         ids = self._message_ids
-        if "batchUniqId" in answer.ext:  # an inner batch: one record, and one place, for all
+        if "batchUniqId" in answer.ext:  # an inner batch: one record with one offset for all
             offset_ids *= len(ids)
-        if len(offset_ids) < len(ids):  # a broker that tells fewer has stored all the same
+        if len(offset_ids) < len(ids):  # a broker that returns fewer ids has still stored all messages
             offset_ids += [""] * (len(ids) - len(offset_ids))
         results = send_results(queue, first, ids, offset_ids, status)
         handle = answer.ext.get("recallHandle")
@@ -277,7 +277,7 @@ class PendingRequest:
         try:
             queue = self._sending.choice.elsewhere(self.queue)
         except RmqioError:
-            return  # no route now: the next try says so
+            return  # no route now: the next try reports it
         if queue != self.queue:
             self.queue = queue
             self._command = self._command.by(self._sending.templates.of(queue))

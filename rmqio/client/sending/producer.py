@@ -39,15 +39,15 @@ _LOGGER = logging.getLogger("rmqio.client")
 class RemotingProducer:
     """Sends messages, one by one or in batches. Thread-safe. Connects on first use.
 
-    At least once: a try whose outcome is unknown (no answer, broken connection) is repeated with the same unique id
-    and may be stored twice. What was acknowledged is stored.
+    Delivery is at least once: a try whose outcome is unknown (no answer, broken connection) is repeated with the same
+    unique id and can be stored twice. Acknowledged messages are stored.
 
     Args:
       options: see `ClientOptions`.
-      group: the producer group; it says who sends, and nothing is shared by its members.
-      pool, routes: shared with other clients of the process; None: own ones, closed with the producer.
-      environment: clock, chance and transport.
-      ids: where unique ids come from.
+      group: the producer group; it identifies the sender, and its members share nothing.
+      pool, routes: shared with other clients of the process; None: the producer creates and closes its own.
+      environment: clock, randomness and transport.
+      ids: the source of unique ids.
     """
 
     def __init__(
@@ -106,35 +106,36 @@ class RemotingProducer:
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
         """Send one message and wait; see `interfaces.Producer.send`.
 
-        Raises `LocalError` for what no broker takes, `BrokerError` and `TransportError` after the retries that the
-        options permit.
+        Raises `LocalError` for a message that no broker accepts, and `BrokerError` and `TransportError` after the
+        retries that the options permit.
         """
         return self._one(message, queue, message_id or next(self._ids)).result()[0]
 
     def send_half(
         self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
     ) -> tuple[SendResult, str]:
-        """Store a half message, which nobody sees until its transaction is committed: for `TransactionProducer`.
+        """Store a half message, which stays invisible until its transaction is committed: for `TransactionProducer`.
 
-        Also gives the address of the connection that it went over (`Connection.address`): what ends it goes there,
-        whatever name servers say by then.
+        Also returns the address of the connection used (`Connection.address`): the end of the transaction goes there,
+        whatever name servers report by then.
 
-        Not repeated after a try whose outcome is unknown: a second half message would be checked and committed too.
-        Raises as `send`, and `LocalError` for a delayed message: the broker would forget about the transaction.
+        Not repeated after a try whose outcome is unknown: a second half message would also be checked and committed.
+        Raises as `send`, and `LocalError` for a delayed message: the broker would drop the transaction from it.
         """
         if not batchable(message):
-            raise LocalError("a delayed message cannot be sent in a transaction: send it without one")
+            raise LocalError("a delayed message cannot be sent in a transaction: send it without a transaction")
         dispatcher = _HalfDispatcher(self._sending.dispatcher)
         sending = replace(self._sending, dispatcher=dispatcher)
         pending = self._one(message, queue, message_id or next(self._ids), half_by=sending)
         return pending.result()[0], dispatcher.address
 
     def recall(self, topic: str, recall_handle: str) -> str:
-        """Call back a message that waits for its time (`deliver_at_ms`), by the handle in its `SendResult`; its id.
+        """Recall a message that waits for its delivery time (`deliver_at_ms`); return its id.
 
-        Success says that the broker has taken the recall: it drops the message unless its time comes just now. Raises
-        `LocalError` for what is no handle, `IllegalOperation` for a message whose time has come, `NoPermission` where
-        the broker does not permit recalls (recallMessageEnable, off by default), `BrokerError`, `TransportError`.
+        `recall_handle` is the handle in its `SendResult`. Success means that the broker accepted the recall: it drops
+        the message unless it is delivered at that moment. Raises `LocalError` for an invalid handle, `IllegalOperation`
+        for a message whose time has come, `NoPermission` where the broker does not permit recalls (recallMessageEnable,
+        off by default), `BrokerError`, `TransportError`.
         """
         self._check_open()
         self._check_topic(topic)
@@ -159,9 +160,9 @@ class RemotingProducer:
         *,
         message_ids: Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic to one queue as one request and wait; see `interfaces.Producer.send_batch`.
+        """Send messages of one topic to one queue in one request and wait; see `interfaces.Producer.send_batch`.
 
-        Without a queue: the one of their sharding keys (`LocalError` when the keys belong to several), else in turn.
+        Without a queue, the sharding keys choose it (`LocalError` when they belong to several), else queues take turns.
         """
         self._check_open()
         if not messages:
@@ -188,10 +189,11 @@ class RemotingProducer:
     ) -> PendingSend:
         """Start sending a batch to one queue; see `interfaces.Producer.submit`.
 
-        When `options.max_in_flight` batches are on their way, the oldest is awaited first, retries included. With
-        `ordered` so is every batch to the same queue, a retry stays on that queue, and behind a failure that nobody has
-        fetched yet nothing is sent, but fails likewise; else a retry may move to a queue on another broker, as the
-        results then say. A failure that nobody fetched with `result` is logged by `close`.
+        When `options.max_in_flight` batches are in flight, the oldest is awaited first, retries included. With
+        `ordered`, every batch to the same queue is also awaited first, and a retry stays on that queue; after a failure
+        that has not been retrieved, nothing more is sent there: later batches fail with the same error. Without
+        `ordered`, a retry can move to a queue on another broker; the results then name it. `close` logs failures not
+        retrieved with `result`.
         """
         self._check_open()
         if not messages:
@@ -206,7 +208,7 @@ class RemotingProducer:
         return pending
 
     def close(self) -> None:
-        """Wait for what is in flight, at most `options.request_timeout_ms`, then close. Idempotent."""
+        """Wait for batches in flight, at most `options.request_timeout_ms`, then close. Idempotent."""
         self._adopt_process()  # also for its lock
         with self._lock:
             if self._is_closed:
@@ -221,7 +223,7 @@ class RemotingProducer:
         if lost:
             count = sum(pending.message_count for pending in lost)
             _LOGGER.error(
-                "producer %r closes with %d messages not sent, in %d batches whose result nobody asked for; first: %s",
+                "producer %r closes with %d messages not sent, in %d batches whose result nobody retrieved; first: %s",
                 self._group, count, len(lost), lost[0].error,
             )  # fmt: skip
 
@@ -231,7 +233,7 @@ class RemotingProducer:
         self, message: Message, queue: MessageQueue | None, message_id: str, *, half_by: Sending | None = None
     ) -> PendingRequest:
         if self._is_closed:
-            self._check_open()  # raises; its look for a fork is for who has batches in flight
+            self._check_open()  # raises; it checks for a fork only if batches are in flight
         topic = _topic_of(message.topic, queue)
         if topic not in self._legal_topics:
             self._check_topic(topic)
@@ -282,9 +284,9 @@ class RemotingProducer:
         builder = BatchBuilder()
         if builder.add_all(compressed or messages, ids) < len(messages):
             raise LocalError(f"batch is full after {len(builder)} of {len(messages)} messages and {builder.size} bytes")
-        # By this a topic of type BatchCQ takes the batch as one record, as from Java. Of such a record a Java consumer
-        # would take the compressed members for one compressed body: they are stored one by one. A broker before 5.0
-        # (MessageExtEncoder) appends these properties to those of each member, and of two ids the last counts.
+        # With this property, a topic of type BatchCQ stores the batch as one record, as from Java. A Java consumer
+        # would take the record's compressed members for one compressed body: they are stored one by one. A broker
+        # before 5.0 (MessageExtEncoder) appends these properties to each member's, and of two ids the last counts.
         is_inner = self._options.inner_batches and not compressed
         properties = f"{UNIQ_KEY}\x01{ids[0]}\x02" if is_inner else ""
         sys_flag = self._compression_flags if compressed else 0
@@ -294,13 +296,13 @@ class RemotingProducer:
         return PendingRequest(self._sending, queue, request, ids, may_move=may_move)
 
     def _all_compressed(self, messages: Sequence[Message]) -> list[Message] | None:
-        """The messages with their bodies compressed; None: as they are. A batch has one flag for all its members."""
+        """Return the messages with compressed bodies; None: leave them. A batch has one flag for all its members."""
         limit = self._options.compress_over_bytes
         if limit is None:
             return None
         bodies = [message.body for message in messages]
         if not all(isinstance(body, bytes) and body for body in bodies):
-            return None  # who builds the batch refuses it
+            return None  # the batch builder refuses it
         if max(map(len, bodies)) < limit:
             return None
         compressed = [self._compress(body) for body in bodies]
@@ -322,7 +324,7 @@ class RemotingProducer:
         self._adopt_process()
 
     def _adopt_process(self) -> None:
-        """In a forked child nothing is in flight: what the parent started, the parent awaits."""
+        """Start with nothing in flight in a forked child: the parent awaits what it started."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._lock = threading.Lock()
@@ -330,7 +332,7 @@ class RemotingProducer:
 
 
 class _HalfDispatcher(Dispatcher):
-    """Another dispatcher, and where its last request went to."""
+    """Wraps a dispatcher and records the address of its last request."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -352,7 +354,7 @@ class _NothingToSend:
 def _topic_of(topic: str | None, queue: MessageQueue | None) -> str:
     if queue is not None:
         if topic is not None and topic != queue.topic:
-            raise LocalError(f"message is for topic {topic!r}, {queue} is not of it")
+            raise LocalError(f"the message is for topic {topic!r}, but {queue} is not a queue of it")
         return queue.topic
     if topic is None:
         raise LocalError("neither the message nor the call names a topic or a queue")

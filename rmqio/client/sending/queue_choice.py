@@ -1,4 +1,4 @@
-"""Where the next message goes: queues of a topic in turn, brokers that just failed avoided."""
+"""Chooses the queue of the next message: a topic's queues in turn, avoiding brokers that just failed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rmqio.wire import requests
 from rmqio.wire.requests import AUTO_CREATE_TOPIC
 
 AVOID_S = 5.0
-"""For how long a broker that failed is passed over while there is another."""
+"""How long a failed broker is skipped while there is another."""
 NEW_TOPIC_QUEUES = 4
-"""As many queues a broker gives a topic that a send makes (Java's defaultTopicQueueNums)."""
+"""Number of queues that a broker gives a topic created by a send (Java's defaultTopicQueueNums)."""
 
 
 class _Plan(NamedTuple):
     route: TopicRoute
     queues: tuple[MessageQueue, ...]
     turns: tuple[MessageQueue, ...]
-    """The same, in the order in which they get their turn."""
+    """The same queues in the order of their turns."""
 
 
 class QueueChoice:
-    """The writable queues of topics, and whose turn it is. Thread-safe."""
+    """The writable queues of topics and the next one's turn. Thread-safe."""
 
     def __init__(self, options: ClientOptions, routes: Routes, environment: Environment) -> None:
         self._options = options
@@ -38,23 +38,23 @@ class QueueChoice:
         self._environment = environment
         self._plans: dict[str, _Plan] = {}
         self._template_held: tuple[float, TopicRoute] | None = None
-        # Chance decides who is first: else a thousand producers would begin with the same queue.
+        # The start is random: otherwise a thousand producers would begin with the same queue.
         self._turn = itertools.count(int(environment.random() * 1024))
         self._avoided: dict[str, float] = {}
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The topic's writable queues, sorted. Raises `TopicNotExist`, also when there is none."""
+        """Return the topic's writable queues, sorted. Raises `TopicNotExist`, also when there are none."""
         return self._current_plan(topic).queues
 
     def look_up(self, topic: str) -> None:
-        """Have a route that is not old. Raises `TransportError` when no name server can be reached, after retries."""
+        """Ensure a current route. Raises `TransportError` when no name server can be reached, after retries."""
         try:
             self._routes.route(topic)
         except TopicNotExist:
-            return  # who chooses a queue says so
+            return  # the code that chooses a queue reports it
 
     def in_turn(self, topic: str) -> MessageQueue:
-        """The next queue; brokers alternate, and one that failed lately is passed over. Raises as `queues`."""
+        """Return the next queue; brokers alternate, and recently failed ones are skipped. Raises as `queues`."""
         turns = self._plan(topic).turns
         first = next(self._turn)
         if self._avoided:
@@ -65,13 +65,13 @@ class QueueChoice:
         return turns[first % len(turns)]
 
     def for_key(self, topic: str, sharding_key: str) -> MessageQueue:
-        """The queue of a sharding key; it changes with the number of queues only. Raises as `queues`."""
+        """Return the queue of a sharding key; it changes only with the number of queues. Raises as `queues`."""
         return queue_for_key(self._plan(topic).queues, sharding_key)
 
     def elsewhere(self, queue: MessageQueue) -> MessageQueue:
-        """A queue on another broker than this queue's; when there is none, the same queue. Raises as `queues`.
+        """Return a queue on another broker than this queue's, or the same queue if there is none. Raises as `queues`.
 
-        A queue that is not writable any more gives way to any that is.
+        A queue that is no longer writable is replaced by any that is.
         """
         plan = self._plan(queue.topic)
         turns = plan.turns
@@ -84,12 +84,12 @@ class QueueChoice:
         return next(healthy, others[0] if others else same)
 
     def address(self, queue: MessageQueue) -> str:
-        """The address of the queue's broker. Raises `TopicNotExist`, and `TransportError` while it has no master."""
+        """Return the address of the queue's broker. Raises `TopicNotExist`; `TransportError` while it has no master."""
         try:
             return self._routes.master(*queue)
         except TopicNotExist:
             with suppress(TransportError):
-                # A name server forgets a broker that went down, and the topics that only this one has.
+                # A name server forgets a broker that went down, and the topics that only this broker has.
                 return self._routes.held_address(*queue)
             if not self._options.create_topics:
                 raise
@@ -99,7 +99,7 @@ class QueueChoice:
         return data.master
 
     def failed(self, broker: str) -> None:
-        """Pass this broker over for a while."""
+        """Skip this broker for a while."""
         self._avoided[broker] = self._environment.clock() + AVOID_S
 
     def _is_avoided(self, broker: str) -> bool:
@@ -115,7 +115,7 @@ class QueueChoice:
         try:
             return self._current_plan(topic)
         except TopicNotExist:
-            # Forgotten while its only broker restarts? If it is really gone, the broker will say so.
+            # Forgotten while its only broker restarts? If it was really deleted, the broker will report it.
             plan = self._plans.get(topic)
             if plan is None:
                 raise
@@ -135,7 +135,7 @@ class QueueChoice:
         return plan
 
     def _template(self, topic: str) -> _Plan:
-        """The queues that a topic will have once the first message has made it."""
+        """Return the queues that a topic will have once the first message has created it."""
         route = self._template_route()
         queues = tuple(
             MessageQueue(topic, queue.broker, queue.queue_id)
@@ -148,7 +148,7 @@ class QueueChoice:
         now = self._environment.clock()
         held = self._template_held
         if held is None or held[0] <= now:
-            # Not through `Routes.route`, which puts the namespace on: the template is the cluster's.
+            # Not through `Routes.route`, which adds the namespace: the template belongs to the cluster.
             what = f"route of the template topic {AUTO_CREATE_TOPIC!r}"
             answer = self._routes.ask(requests.get_route(AUTO_CREATE_TOPIC), what)
             route = requests.parse_route(AUTO_CREATE_TOPIC, answer)

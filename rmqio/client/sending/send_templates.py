@@ -1,4 +1,4 @@
-"""A producer's templates of sends, each made when its queue is first sent to."""
+"""A producer's send templates, each created at the first send to its queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmqio.wire.send_template import SendTemplate
 
 
 class SendTemplates:
-    """Queue to template. Thread-safe. Queues are as users name them, the group is as brokers know it."""
+    """Maps queues to templates. Thread-safe. Queues have the user's names; the group has the broker's name."""
 
     def __init__(self, options: ClientOptions, group: str, routes: Routes) -> None:
         self._options = options
@@ -19,7 +19,7 @@ class SendTemplates:
         self._made: dict[MessageQueue, SendTemplate] = {}
 
     def of(self, queue: MessageQueue) -> SendTemplate:
-        """The template of a queue."""
+        """Return the template of a queue."""
         found = self._made.get(queue)
         if found is None:
             found = self._made[queue] = SendTemplate(

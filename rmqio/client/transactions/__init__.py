@@ -1,1 +1,1 @@
-"""Transactional messages: half messages, their ends, and the broker's questions about them."""
+"""Transactional messages: half messages, their commits and rollbacks, and the broker's checks."""

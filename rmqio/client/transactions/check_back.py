@@ -1,4 +1,4 @@
-"""Keeps a producer group known to brokers, and receives what they ask it: which transactions to commit."""
+"""Keeps a producer group registered at brokers, and receives their checks of open transactions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from rmqio.wire.command import Command
 _LOGGER = logging.getLogger("rmqio.client")
 
 _REMEMBERED_S = 120.0
-"""For how long the end of a transaction is kept in mind: several rounds of a broker's questions, each 30 s."""
+"""How long the end of a transaction is remembered: several rounds of a broker's checks, one every 30 s."""
 _ANOTHER_READS_MS = 10.0
-"""Another thread reads the socket already: look again after this time at the latest."""
+"""Used while another thread reads the socket: check again after this time at the latest."""
 
 
 class KnownConnections(ConnectionPool):
-    """A pool that also tells its connections by where they lead: that is the address a check comes from.
+    """A pool that also finds connections by the address they lead to: checks arrive from that address.
 
-    Routes may know the broker by another one (`Security.address_map`), and may not name it any more.
+    Routes can know the broker by another address (`Security.address_map`) or no longer list it.
     """
 
     def __init__(self, options: ClientOptions, environment: Environment) -> None:
@@ -41,11 +41,11 @@ class KnownConnections(ConnectionPool):
 
     def connection(self, address: str) -> Connection:
         found = super().connection(address)
-        # Two addresses that are mapped to one have one connection, for what comes by it and what answers that.
+        # Two addresses mapped to one share a connection, for checks and the answers to them.
         return self._leading.setdefault(found.address, found)
 
     def leading_to(self, address: str) -> Connection:
-        """The connection with this `Connection.address`. Raises `LocalError` when there is none."""
+        """Return the connection with this `Connection.address`. Raises `LocalError` when there is none."""
         try:
             return self._leading[address]
         except KeyError:
@@ -53,14 +53,14 @@ class KnownConnections(ConnectionPool):
 
 
 class Inbox:
-    """The checks that brokers have pushed, in their order. Thread-safe: any thread may read a socket."""
+    """The checks that brokers have pushed, in order. Thread-safe: any thread may read a socket."""
 
     def __init__(self) -> None:
         self.wakeup = Wakeup()
         self._checks: deque[tuple[str, Command]] = deque()
 
     def take_over(self, address: str, command: Command) -> bool:
-        """An `Environment.on_pushed`: keeps a check for the thread that answers them."""
+        """Keep a check for the thread that answers them; an `Environment.on_pushed`."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return False
         self._checks.append((address, command))
@@ -68,17 +68,17 @@ class Inbox:
         return True
 
     def next(self) -> tuple[str, Command] | None:
-        """The oldest check and the address that it came from."""
+        """Return the oldest check and the address that it came from."""
         return self._checks.popleft() if self._checks else None
 
 
 class Ended:
-    """The transactions that brokers have lately confirmed the end of. Thread-safe.
+    """The transactions whose end brokers have recently confirmed. Thread-safe.
 
-    A broker writes down such an end up to 3 s late (transactionOpBatchInterval), and may ask meanwhile. That question
-    is about a copy of the half message: whoever commits that too makes a second message of it. But only while the
-    broker is the same process: one that crashed may have lost the end and not the half message. So an end counts on
-    the connection that it was confirmed on.
+    A broker records an end up to 3 s late (transactionOpBatchInterval), and can check the transaction meanwhile. That
+    check is about a copy of the half message: committing the copy too would create a second message. This holds only
+    while the broker is the same process: a broker that crashed may have lost the end but not the half message. So an
+    end counts only on the connection that confirmed it.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -87,28 +87,28 @@ class Ended:
         self._lock = threading.Lock()
 
     def add(self, message_id: str, session: Session) -> None:
-        """The broker has confirmed it."""
+        """Record that the broker has confirmed the end."""
         now = self._environment.clock()
         with self._lock:
-            self._ended.pop(message_id, None)  # to the end of the order
+            self._ended.pop(message_id, None)  # moves it to the end of the order
             self._ended[message_id] = (session, now + _REMEMBERED_S)
             while next(iter(self._ended.values()))[1] <= now:
                 self._ended.popitem(last=False)
 
     def forget(self, message_id: str) -> None:
-        """A new transaction has this id: what is asked about may be its half message."""
+        """Forget an id reused by a new transaction: a check can be about its half message."""
         with self._lock:
             self._ended.pop(message_id, None)
 
     def is_ended(self, message_id: str, session: Session | None) -> bool:
-        """Whether that broker has confirmed it on this connection."""
+        """Return whether that broker has confirmed the end on this connection."""
         with self._lock:
             found = self._ended.get(message_id)
         return found is not None and found[0] is session
 
 
 class _Registration:
-    """That a broker knows our group, on one socket."""
+    """Records that a broker knows our group, on one socket."""
 
     __slots__ = ("call", "connection", "due", "is_refused", "session")
 
@@ -121,11 +121,11 @@ class _Registration:
 
 
 class CheckBack:
-    """Heartbeats to brokers, and waiting for what they push. Used by one thread at a time.
+    """Sends heartbeats to brokers and waits for their checks. Used by one thread at a time.
 
     Args:
       group: the producer group, as brokers know it.
-      inbox: where the pool's connections put what is pushed.
+      inbox: where the pool's connections put pushed requests.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class CheckBack:
         self._registrations: dict[str, _Registration] = {}
 
     def register(self, addresses: Iterable[str]) -> None:
-        """Tell these brokers that the group is here, those where it is time and those whose connection is new.
+        """Register the group at these brokers, where a heartbeat is due or the connection is new.
 
-        A broker that cannot be reached is tried again after a pause; blocks for at most a connection's time each.
+        A broker that cannot be reached is retried after a pause. Blocks at most for one connect timeout per broker.
         """
         addresses = set(addresses)
         for gone in self._registrations.keys() - addresses:
@@ -162,7 +162,7 @@ class CheckBack:
                 registration.due = self._environment.clock() + self._options.retry_backoff_max_ms / 1000
 
     def _look_at_answer(self, registration: _Registration) -> None:
-        """A broker that refuses heartbeats does not know the group, and asks it nothing: that is told, once."""
+        """Log once if a broker refuses heartbeats: it then does not know the group and sends it no checks."""
         call = registration.call
         if call is None or not call.is_done:
             return
@@ -170,14 +170,14 @@ class CheckBack:
         try:
             answer = call.result(0)
         except RmqioError:
-            return  # the connection broke, which is dealt with
+            return  # the connection broke, which is handled elsewhere
         if answer.code == ResponseCode.SUCCESS:
             registration.is_refused = False
         elif answer.code != GoAway.number and not registration.is_refused:
             registration.is_refused = True
             what = f"heartbeat of producer group {self._group!r} at broker {registration.connection.address}"
             _LOGGER.warning(
-                "%s; it does not ask this producer about transactions until it takes one",
+                "%s; it sends this producer no checks of transactions until it accepts a heartbeat",
                 broker_error(answer.code, answer.remark, what),
             )
 
@@ -196,7 +196,7 @@ class CheckBack:
         registration.due = now + self._options.heartbeat_ms / 1000
 
     def wait(self, timeout_ms: float) -> None:
-        """Read what brokers send, for at most this time or until a check is there."""
+        """Read what brokers send, for at most this time or until a check arrives."""
         sessions = {
             session.fileno(): session
             for session in (registration.session for registration in self._registrations.values())

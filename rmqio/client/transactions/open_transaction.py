@@ -1,4 +1,4 @@
-"""One half message that waits for its end."""
+"""A half message that waits for its commit or rollback."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class EndsTransactions(Protocol):
 
 
 class TransactionOutcomeUnknown(RmqioError):
-    """A commit or rollback that the broker has not confirmed: it may have taken effect, or not.
+    """A commit or rollback that the broker has not confirmed: it may or may not have taken effect.
 
-    It must not be repeated: a second commit gives a second message. The broker will ask the producer group, and the
-    `check` of one of its producers decides. `__cause__` is why there is no confirmation.
+    It must not be repeated: a second commit creates a second message. The broker will check the transaction with the
+    producer group, and the `check` of one of its producers decides. `__cause__` is why there is no confirmation.
     """
 
     def __init__(self, message_id: str, decision: Decision) -> None:
         self.message_id, self.decision = message_id, decision
         super().__init__(
             f"transaction of message {message_id}: the broker has not confirmed its {decision.name.lower()}, which may "
-            "have taken effect or not. Do not repeat it (a second commit gives a second message): the broker will ask "
-            "this producer group, and its check decides"
+            "or may not have taken effect. Do not repeat it (a second commit creates a second message): the broker "
+            "will ask this producer group, and its check decides"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -41,25 +41,25 @@ class TransactionOutcomeUnknown(RmqioError):
 
 
 class TransactionResult(NamedTuple):
-    """What came of one `TransactionProducer.send`."""
+    """The outcome of one `TransactionProducer.send`."""
 
     half: SendResult
-    """Where the half message was stored: a place in the broker's system topic."""
+    """Where the half message was stored: a position in the broker's system topic."""
     decision: Decision
 
 
 class Transaction:
-    """A half message that is stored and waits for its end. Thread-safe. Made by `TransactionProducer.begin`.
+    """A stored half message that waits for its commit or rollback. Thread-safe. Made by `TransactionProducer.begin`.
 
-    As a context manager it commits at the end of the block unless it has ended inside, and leaves it to the check
-    when the block raises: whether the local transaction went through is then for `check` to find out.
+    As a context manager it commits at the end of the block, unless it was ended inside. When the block raises, it
+    leaves the decision to `check`, which has to find out whether the local transaction succeeded.
     """
 
     def __init__(
         self, producer: EndsTransactions, connection: Connection, half: HalfMessage, result: SendResult
     ) -> None:
         self.half = result
-        """Where the half message was stored first: a place in the broker's system topic."""
+        """Where the half message was first stored: a position in the broker's system topic."""
         self._producer = producer
         self._connection = connection
         self._place = half
@@ -82,7 +82,7 @@ class Transaction:
 
     @property
     def message_id(self) -> str:
-        """The message's unique id: what to keep with the local transaction, so that `check` can find it."""
+        """The message's unique id: store it with the local transaction, so that `check` can find it."""
         return self.half.message_id
 
     @property
@@ -91,7 +91,7 @@ class Transaction:
         return self._decision is None
 
     def commit(self) -> None:
-        """Make the message visible. Raises `TransactionOutcomeUnknown`, `LocalError` if it was ended before."""
+        """Make the message visible. Raises `TransactionOutcomeUnknown`, or `LocalError` if it was already ended."""
         self.end(Decision.COMMIT)
 
     def rollback(self) -> None:
@@ -99,16 +99,16 @@ class Transaction:
         self.end(Decision.ROLLBACK)
 
     def leave(self) -> None:
-        """End it undecided here: the broker asks, and `check` decides. Raises `LocalError` if it was ended before."""
+        """End it undecided: the broker asks, and `check` decides. Raises `LocalError` if it was already ended."""
         self.end(Decision.UNKNOWN)
 
     def moved(self, connection: Connection, half: HalfMessage) -> None:
-        """For the producer: the broker has asked, and stored the half message anew."""
+        """Note, for the producer, that the broker has sent a check and stored the half message again."""
         with self._lock:
             self._connection, self._place = connection, half
 
     def end(self, decision: Decision) -> None:
-        """End it by this decision; as `commit`, `rollback` or `leave`."""
+        """End it with this decision; as `commit`, `rollback` or `leave`."""
         with self._lock:
             if self._decision is not None:
                 raise LocalError(f"transaction of message {self.message_id} was ended with {self._decision.name}")

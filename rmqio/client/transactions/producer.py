@@ -1,4 +1,4 @@
-"""Transactional messages: a message that is seen when a local transaction has succeeded. See docs/transactions.md."""
+"""Transactional messages: visible once a local transaction has succeeded. See docs/transactions.md."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ Check = Callable[[Record], Decision]
 
 _LOGGER = logging.getLogger("rmqio.client")
 _STEP_MS = 1_000.0
-"""The background thread looks at least this often whether it is to end, and for new routes."""
+"""The background thread checks at least this often for new routes and whether to stop."""
 
 
 class TransactionProducer:
-    """Sends messages that become visible when a local transaction has gone through. Thread-safe. A context manager.
+    """Sends messages that become visible when a local transaction succeeds. Thread-safe. A context manager.
 
-    At least once, late: a half message is stored, the local transaction runs, then a commit shows the message. Where
-    a commit does not arrive, the broker asks `check` of any producer of the group. A message whose commit got lost on
-    its way back may be seen twice. It is not exactly once, and one transaction holds one message.
+    Delivery is at least once, with delay: a half message is stored, the local transaction runs, then a commit makes the
+    message visible. If a commit does not arrive, the broker calls `check` on any producer of the group. A message whose
+    commit answer was lost can be seen twice. Delivery is not exactly once, and one transaction holds one message.
 
-    Brokers ask about a half message after 6 s, then each 30 s, 15 times in all, then drop it (their defaults). So some
-    producer of the group has to be there, with the same `topics`, and its `check` must give the same answer in any
-    process: look it up where the local transaction wrote it.
+    Brokers check a half message after 6 s, then every 30 s, 15 times in all, then drop it (their defaults). So a
+    producer of the group has to be running, with the same `topics`, and its `check` must return the same answer in any
+    process: look the answer up where the local transaction wrote it.
 
-    A daemon thread of its own sends heartbeats and answers checks from the start of the `with` block (or `start`) to
-    its end (or `close`). With `background=False` there is none: call `serve` again and again.
+    A daemon thread sends heartbeats and answers checks from the start of the `with` block (or `start`) to its end (or
+    `close`). With `background=False` there is no thread: call `serve` repeatedly.
 
-    Belongs to the process that made it: a forked child makes its own.
+    The producer belongs to the process that created it: a forked child must create its own.
 
     Args:
       options: as for every client; `vip_channel` is refused.
       group: the producer group. All its members must answer checks alike.
-      check: called with the half message as a `Record`; gives `COMMIT`, `ROLLBACK` or `UNKNOWN` (ask me again). What it
-        raises is logged and means `UNKNOWN`. Called in the background thread, or in `serve`, one at a time, and not
+      check: called with the half message as a `Record`; returns `COMMIT`, `ROLLBACK` or `UNKNOWN` (ask again). An
+        exception is logged and means `UNKNOWN`. Called in the background thread, or in `serve`, one at a time, and not
         for a transaction that is still open in this producer.
-      topics: what may be sent to; their brokers may ask from the start, also about what a predecessor has left.
-      background: whether to have the thread.
+      topics: the topics to send to; their brokers can send checks from the start, also for an earlier producer.
+      background: whether to start the thread.
       environment, ids: as `RemotingProducer`.
     """
 
@@ -79,15 +79,15 @@ class TransactionProducer:
         ids: MessageIds | None = None,
     ) -> None:
         if options.vip_channel:
-            raise LocalError("ClientOptions.vip_channel has no use in transactions: set it to False")
+            raise LocalError("ClientOptions.vip_channel cannot be used with transactions: set it to False")
         if isinstance(topics, str) or not topics:
-            raise LocalError(f"topics is {topics!r}; give the names of all topics that are sent to")
+            raise LocalError(f"topics is {topics!r}; list the names of all topics to send to")
         self._inbox = Inbox()
         environment = replace(environment or Environment(), on_pushed=self._inbox.take_over)
         self._options = options
         self._environment = environment
         if not callable(check):
-            raise LocalError(f"check is {check!r}; it must be a function: by it a broker learns of what was left open")
+            raise LocalError(f"check is {check!r}; it must be a function that answers the broker's checks")
         self._check: Callable[[Record], object] = check  # whatever it gives
         self._topics = frozenset(topics)
         self._pool = KnownConnections(options, environment)
@@ -117,7 +117,7 @@ class TransactionProducer:
         self.close()
 
     def start(self) -> None:
-        """Start the background thread. Idempotent; no effect with `background=False`."""
+        """Start the background thread. Idempotent. No effect with `background=False`."""
         self.check_open()
         if self._has_thread and self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"rmqio-transactions-{self._group}", daemon=True)
@@ -128,11 +128,11 @@ class TransactionProducer:
     def begin(
         self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None
     ) -> Transaction:
-        """Store the half message and give the handle that ends it.
+        """Store the half message and return the handle that ends the transaction.
 
-        Raises `LocalError` for what cannot be sent (a delayed message too), `BrokerError` and `TransportError` when it
-        was not stored, or perhaps was: then the broker asks later, about a message id whose local transaction never
-        ran, to which `check` should say `ROLLBACK`.
+        Raises `LocalError` for a message that cannot be sent (including a delayed one), and `BrokerError` or
+        `TransportError` when it was not stored, or may not have been. The broker can then check a message id whose
+        local transaction never ran; `check` should return `ROLLBACK` for it.
         """
         self.check_open()
         self.start()
@@ -145,7 +145,7 @@ class TransactionProducer:
         half = stored_half(self._routes.wire_name(result.queue.topic), result)
         transaction = Transaction(self, self._pool.leading_to(address), half, result)
         if result.status is not SendStatus.OK:
-            # As Java: what a crash may lose is no ground for a local transaction.
+            # As in Java: if a crash can lose the half message, the local transaction must not run.
             with suppress(RmqioError):
                 transaction.rollback()
             what = f"half message to {result.queue}, rolled back because it is not safe"
@@ -161,16 +161,16 @@ class TransactionProducer:
         *,
         message_id: str | None = None,
     ) -> TransactionResult:
-        """Store the half message, run the local transaction `execute(message_id)`, and do what it decides.
+        """Store the half message, run the local transaction `execute(message_id)`, and apply its decision.
 
-        When `execute` raises, it is left to the check, and the error is raised. Raises also as `begin` and
+        When `execute` raises, the decision is left to `check`, and the error is raised. Also raises as `begin` and
         `Transaction.commit`.
         """
         transaction = self.begin(message, queue, message_id=message_id)
         try:
             decision = execute(transaction.message_id)
             if not isinstance(decision, Decision):
-                raise LocalError(f"execute gave {decision!r}; it must give COMMIT, ROLLBACK or UNKNOWN")
+                raise LocalError(f"execute returned {decision!r}; it must return COMMIT, ROLLBACK or UNKNOWN")
         except BaseException:
             transaction.leave()
             raise
@@ -180,43 +180,44 @@ class TransactionProducer:
     # ---- for transactions --------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raises `LocalError` when this producer is closed or another process's."""
+        """Raise `LocalError` when this producer is closed or belongs to another process."""
         if self._is_closed:
             raise LocalError("this transaction producer is closed")
         if self._pid != os.getpid():
-            raise LocalError("this transaction producer belongs to the parent process: make one in this process")
+            raise LocalError("this transaction producer belongs to the parent process: create one in this process")
 
     def end(self, connection: Connection, half: HalfMessage, decision: Decision, *, from_check: bool = False) -> None:
-        """Tell the broker, once. Raises `RmqioError` without its confirmation; of UNKNOWN there never is one."""
+        """Send the end to the broker once. Raises `RmqioError` if unconfirmed; UNKNOWN is never confirmed."""
         command = end_transaction(self._group, half, decision, from_check=from_check)
-        # What fails to start has not reached the broker whole: that may be repeated, and nothing behind it.
+        # A request that fails to start did not reach the broker whole, so it may be repeated. Later failures may not.
         call = call_with_retries(lambda: connection.start(command), self._options, self._environment)
         if decision is UNKNOWN:
             call.forget()
             return
         answer = call.result(self._options.request_timeout_ms)
-        if answer.code == GoAway.number:  # not looked at: the broker is shutting down in order
+        if answer.code == GoAway.number:  # not processed: the broker is shutting down gracefully
             call = connection.start(command)
             answer = call.result(self._options.request_timeout_ms)
         requests.expect_success(answer, f"{decision.name.lower()} of the transaction of message {half.message_id}")
         self._ended.add(half.message_id, call.session)
 
     def forget(self, transaction: Transaction) -> None:
-        """It has ended here: from now on `check` is asked."""
-        if self._open.get(transaction.message_id) is transaction:  # not one that began since with the same id
+        """Forget a transaction that has ended here: from now on `check` is called for it."""
+        if self._open.get(transaction.message_id) is transaction:  # not a newer transaction with the same id
             del self._open[transaction.message_id]
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
     def serve(self, timeout_ms: float) -> int:
-        """Send heartbeats that are due and answer checks, for this time; gives how many checks were answered.
+        """Send due heartbeats and answer checks for this time; return how many checks were answered.
 
-        For `background=False`: call it at least each `options.heartbeat_ms` (a broker forgets who is silent for 120 s),
-        from one thread. Raises `LocalError` where the background thread does it; what brokers do wrong is logged.
+        For `background=False`: call it from one thread, at least every `options.heartbeat_ms` (a broker forgets a
+        producer that is silent for 120 s). Raises `LocalError` if the background thread does it. Brokers' errors are
+        logged.
         """
         self.check_open()
         if self._has_thread:
-            raise LocalError("this transaction producer serves in a thread of its own: make it with background=False")
+            raise LocalError("this transaction producer has a background thread: create it with background=False")
         return self._serve(timeout_ms)
 
     def _serve(self, timeout_ms: float) -> int:
@@ -233,7 +234,7 @@ class TransactionProducer:
                 self._check_back.wait(min(left_ms, _STEP_MS))
 
     def _masters(self) -> set[str]:
-        """The masters of the topics' brokers, as far as they can be found out now."""
+        """Return the masters of the topics' brokers, as far as they can be found now."""
         found: set[str] = set()
         for topic in self._topics:
             try:
@@ -249,13 +250,13 @@ class TransactionProducer:
             half, record = parse_check(command)
             connection = self._pool.leading_to(address)
         except RmqioError as error:
-            _LOGGER.error("broker %s asks about a transaction that cannot be read: %s", address, error)
+            _LOGGER.error("broker %s sent a check of a transaction that cannot be read: %s", address, error)
             return False
         transaction = self._open.get(half.message_id)
         if transaction is not None:
             transaction.moved(connection, half)
-            return False  # it still runs here; its end goes to the new place
-        # What has ended here is dropped: it is a copy, made in order to ask.
+            return False  # it still runs here; its end goes to the new position
+        # A check of a transaction that has ended here is dropped: it is about a copy made for the check.
         is_copy = self._ended.is_ended(half.message_id, connection.session)
         decision = ROLLBACK if is_copy else self._ask(record)
         try:
@@ -274,7 +275,7 @@ class TransactionProducer:
             return UNKNOWN
         if not isinstance(decision, Decision):
             _LOGGER.error(
-                "the check of message %s gave %r, not COMMIT, ROLLBACK or UNKNOWN", record.message_id, decision
+                "the check of message %s returned %r, not COMMIT, ROLLBACK or UNKNOWN", record.message_id, decision
             )
             return UNKNOWN
         return decision
@@ -285,11 +286,11 @@ class TransactionProducer:
                 self._serve(_STEP_MS)
             except Exception:
                 if not self._is_closed:
-                    _LOGGER.exception("the thread of %r goes on after a failure", self)
+                    _LOGGER.exception("the thread of %r continues after a failure", self)
                     self._environment.sleep(_STEP_MS / 1000)
 
     def close(self) -> None:
-        """End the thread and the connections. Idempotent. Transactions that are open are left to the check."""
+        """Stop the thread and close the connections. Idempotent. Open transactions are left to `check`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -298,6 +299,6 @@ class TransactionProducer:
             if self._thread is not None and self._thread is not threading.current_thread():
                 self._thread.join(self._options.request_timeout_ms / 1000)
             if self._open:
-                _LOGGER.warning("%r closes: the broker will ask other members of its group about them", self)
+                _LOGGER.warning("%r closes: the broker will check open transactions with other group members", self)
         self._producer.close()
         self._pool.close()

@@ -1,4 +1,4 @@
-"""Avro on fastavro: `pip install rmqio[avro]`."""
+"""Avro, with fastavro: `pip install 'rmqio[avro]'`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Many records at once as an Arrow batch, for steps that work by columns.
+"""Decodes many records at once to an Arrow batch, for steps that work by column.
 
-Dates and timestamps are not decoded to Python's: Arrow has the same numbers, so that a date costs no more than an int.
+Dates and timestamps are not decoded to Python objects: Arrow stores the same numbers, so a date costs as little as an
+int.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
 
 _AT_ONCE: Final = 200
-"""How many values exist as dicts at a time. Of ten thousand, the garbage collector's passes cost a third more."""
+"""How many values exist as dicts at a time. With ten thousand, garbage collection costs a third more."""
 _MOST_DIGITS: Final = 38
 _DECODED: Final = frozenset(("decimal", "time-millis", "time-micros"))
-"""What AvroDeserializer has to read: bytes that Arrow does not, and numbers that may be no time of a day."""
+"""Types that AvroDeserializer must read: bytes that Arrow cannot read, and numbers that may not be a time of day."""
 _PRIMITIVE: Final[dict[str, Callable[[], pa.DataType]]] = {
     "null": pa.null,
     "boolean": pa.bool_,
@@ -53,20 +54,20 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
 
 
 class AvroToArrow:
-    """Bodies as Avro into an Arrow batch: a column for each field of the reader's record, a row for each message.
+    """Decodes Avro bodies to an Arrow batch: a column for each field of the reader's record, a row for each message.
 
     Args:
-      reader_schema: of a record, given as to `AvroDeserializer`; the other arguments are as there.
-      on_error: "raise", or "null": a body that cannot be decoded is a row of nothing but nulls, which any column may
-        then be; `decode` tells which rows.
-      cast_to: the batch's schema, where its types are to differ from what the Avro schema gives, as by Arrow's safe
-        cast: a value that does not fit is as one that cannot be decoded.
+      reader_schema: the schema of a record, as in `AvroDeserializer`, like the other arguments.
+      on_error: "raise", or "null": a body that cannot be decoded becomes a row of nulls, so all columns are nullable;
+        `decode` shows which rows these are.
+      cast_to: the batch's schema, if its types differ from those of the Avro schema. Values are converted with Arrow's
+        safe cast; a value that does not fit counts as one that cannot be decoded.
 
-    Types: enum and uuid become strings, fixed (also of a uuid) binary; decimals have up to 38 digits, dates, times and
-    timestamps keep their unit, and may lie in years that Python has not. A union is null and one type.
+    Types: enum and uuid become strings, fixed (also a fixed uuid) binary. Decimals have up to 38 digits. Dates, times
+    and timestamps keep their unit, and can be in years that Python does not have. A union is null and one type.
 
-    Raises `LocalError` for a schema that Arrow has no type for: other unions, records within themselves, durations, and
-    for arguments that `AvroDeserializer` refuses.
+    Raises `LocalError` for a schema without an Arrow type (other unions, recursive records, durations), and for
+    arguments that `AvroDeserializer` refuses.
     """
 
     __slots__ = ("_config", "_decode", "_made", "_on_error", "_type", "schema")
@@ -88,7 +89,7 @@ class AvroToArrow:
             raise LocalError(f"an Arrow batch needs the schema of a record, not of {wanted.name}")
         written = None if writer_schema is None else schema_of(writer_schema, registry)
         plain = AvroSchema(_without_logical_types(json.loads(wanted.text)))
-        # Without a second schema bodies are read without the detour of its resolution.
+        # Without a second schema, bodies are read without schema resolution.
         known = plain if written == wanted else written
         self._decode: Final = AvroDeserializer(plain, known, framing=framing, registry=registry)
         self._made: Final = arrow_type(wanted)
@@ -96,20 +97,20 @@ class AvroToArrow:
         self.schema: Final = pa.schema(fields) if cast_to is None else cast_to
         self._type: Final = pa.struct(list(self.schema))
         if _shape(self._made) != _shape(self._type):  # Arrow would fill a field of another name with nulls
-            raise LocalError(f"cast_to has not the fields that {wanted.name} has, in this order: {self._made}")
+            raise LocalError(f"cast_to does not have the fields of {wanted.name} in this order: {self._made}")
         try:
             self._array([None])
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise LocalError(f"cast_to: what {wanted.name} becomes cannot be cast to it: {error}") from error
+            raise LocalError(f"cast_to: the Arrow type of {wanted.name} cannot be cast to it: {error}") from error
         self._on_error: Final = on_error
         self._config: Final = (wanted, written, framing, registry, on_error, cast_to)
 
     def __call__(self, records: Sequence[Record]) -> pa.RecordBatch:
-        """A batch with a row for each record. Raises `SerdeError` for the first that is no such Avro."""
+        """Returns a batch with a row for each record. Raises `SerdeError` for the first that cannot be decoded."""
         return pa.RecordBatch.from_struct_array(self.decode(records))
 
     def decode(self, records: Iterable[Record]) -> pa.StructArray:
-        """The same as one array, in which a row that could not be decoded is null."""
+        """Returns the rows as one array, in which a row that could not be decoded is null."""
         each, parts = iter(records), []
         while part := list(itertools.islice(each, _AT_ONCE)):
             parts.append(self._decoded(part))
@@ -120,7 +121,7 @@ class AvroToArrow:
         try:
             return self._array(values)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            if len(records) > 1:  # one of them is not to cost the others
+            if len(records) > 1:  # one bad value must not affect the other records
                 half = len(records) // 2
                 return pa.concat_arrays([self._decoded(records[:half]), self._decoded(records[half:])])
             if self._on_error == "raise":
@@ -151,7 +152,7 @@ class AvroToArrow:
 
 
 def arrow_type(schema: AvroSchema) -> pa.DataType:
-    """Of the values of a schema. Raises `LocalError`: Arrow has none."""
+    """The Arrow type of a schema's values. Raises `LocalError` if Arrow has no such type."""
     return _Types(schema).of(schema.parsed, schema.name, ())[0]
 
 
@@ -160,7 +161,7 @@ class _Types:
         self._schema = schema
 
     def of(self, node: Node, path: str, within: tuple[str, ...]) -> tuple[pa.DataType, bool]:
-        """The type, and whether it may be null."""
+        """The type, and whether it is nullable."""
         node = self._schema.resolve(node)
         if isinstance(node, list):
             others = [each for each in node if not _is_null(each)]
@@ -193,7 +194,7 @@ class _Types:
 
 
 def _shape(kind: pa.DataType) -> Any:
-    """The names within a type."""
+    """The names of the fields in a type."""
     if pa.types.is_struct(kind):
         return [(field.name, _shape(field.type)) for field in kind]
     if pa.types.is_list(kind):
@@ -217,7 +218,7 @@ def _leaf(kind: str, node: Node, path: str) -> pa.DataType:
 
 
 def _without_logical_types(node: Any) -> Any:
-    """Of a schema as of JSON, but those that are decoded."""
+    """A schema (JSON values) without logical types, except those that are decoded."""
     if isinstance(node, list):
         return list(map(_without_logical_types, node))
     if not isinstance(node, dict):

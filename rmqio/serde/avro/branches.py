@@ -1,4 +1,4 @@
-"""Of which branch of a union a decoded value is, and what is made of it."""
+"""Finds the branch of a union for a decoded value, and converts the value."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _UNNAMED: Final[dict[str, type]] = {"array": list, "map": dict}
 
 
 def of_branches(branches: Sequence[tuple[Node, Convert | None]], *, is_writers: bool) -> Convert:
-    """Of a union: its branches but null, and what is made of each.
+    """A conversion for a union, from its branches except null, and the conversion of each.
 
-    fastavro gives a pair of name and value for the named types of a union that the writer had. If only the reader has
-    it, the value comes alone, and is told by what it looks like: records by their fields, enums by their symbols, fixed
-    by their size.
+    For named types in a union of the writer, fastavro returns a pair of name and value. If only the reader has the
+    union, the value comes alone, and its form selects the branch: the fields of records, the symbols of enums, and the
+    size of fixed.
 
     Args:
-      is_writers: the writer had the same union, for certain.
+      is_writers: whether the writer certainly had the same union.
 
-    What is returned raises ValueError: a map that could be a record.
+    The returned function raises ValueError for a map that could be a record.
     """
     kinds = {_kind(node) for node, _ in branches}
     by_name = {node["name"]: convert for node, convert in branches if isinstance(node, dict) and "name" in node}

@@ -1,8 +1,8 @@
-"""What an element must be to be written with a schema, checked and made ready for fastavro before it writes.
+"""Checks an element against a schema, and prepares it for fastavro.
 
-fastavro itself writes 1.5 as the int 1, 2**40 as an int that Java cannot read, "no" as the boolean true, 1e300 as the
-float infinity, and drops what a date or a time of milliseconds cannot hold. Nothing of that happens here: an element
-is written as it is, or refused with the field that is wrong.
+fastavro itself writes 1.5 as the int 1, 2**40 as an int that Java cannot read, "no" as the boolean true, and 1e300 as
+the float infinity, and drops what a date or a time of milliseconds cannot hold. These checks prevent that: an element
+is written exactly, or refused with the name of the invalid field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmqio.serde.avro.types import is_record_class
 
 
 def checker(schema: AvroSchema) -> Check:
-    """For elements of a schema: dicts, NamedTuples, dataclasses and whatever has the fields as attributes."""
+    """The check for elements of a schema: dicts, NamedTuples, dataclasses and `beam.Row`s."""
     check = _Checkers(schema).of(schema.parsed)
 
     def checked(element: Any) -> Any:
@@ -27,13 +27,13 @@ def checker(schema: AvroSchema) -> Check:
         except BadValue as error:
             raise error.within(schema.name) from None
         except RecursionError:
-            raise BadValue("nested too deeply, or holds itself").within(schema.name) from None
+            raise BadValue("nested too deeply, or contains itself").within(schema.name) from None
 
     return checked
 
 
 class _Checkers:
-    """One for each type; a named type's is made once, since it may hold itself."""
+    """One check for each type. That of a named type is created once, because it can contain itself."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
@@ -104,7 +104,7 @@ def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
         given = value if type(value) is dict else fields_of(value)
         made = {}
         for name, check_field in fields:
-            if name not in given:  # a look-up could make one, as a defaultdict's does
+            if name not in given:  # a look-up could create one, as in a defaultdict
                 if name not in defaults:
                     raise BadValue("is missing, and has no default").within(f".{name}")
                 continue
@@ -113,7 +113,7 @@ def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
             except BadValue as error:
                 raise error.within(f".{name}") from None
         if len(made) != len(given) and (unknown := [each for each in given if each not in names]):
-            raise BadValue(f"has fields that the schema has not: {', '.join(map(str, unknown))}")
+            raise BadValue(f"has fields that the schema does not have: {', '.join(map(str, unknown))}")
         return made
 
     return check
@@ -152,12 +152,12 @@ def _map(check_value: Check) -> Check:
 
 
 def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Check:
-    """The first branch that takes it, by its name, or fastavro would guess again, and not know the names further in.
+    """Returns the name of the first branch that accepts a value: fastavro would guess again, without inner names.
 
-    Of classes that have the name of a branch it is that branch.
+    A class with the name of a branch selects that branch.
     """
     found = [(_name(schema.resolve(branch)), check) for branch, check in zip(branches, checks, strict=True)]
-    # A float has not the digits of a double.
+    # A float has fewer digits than a double.
     others = sorted((each for each in found if each[0] != "null"), key=lambda each: each[0] == "float")
     named = {name: check for name, check in found if name in schema.names}
     short = [name.rpartition(".")[2] for name in named]
@@ -186,7 +186,7 @@ def _union(branches: list[Node], checks: list[Check], schema: AvroSchema) -> Che
 
 
 def _name(node: Node) -> str:
-    """By which fastavro knows a branch."""
+    """The name by which fastavro identifies a branch."""
     return str(node.get("name", node["type"]) if isinstance(node, dict) else node)
 
 

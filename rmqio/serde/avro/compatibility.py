@@ -1,25 +1,25 @@
-"""Whether a reader's Avro schema takes what another schema wrote, by Avro 1.11's "Schema Resolution".
+"""Checks whether a reader's Avro schema can read data of another schema, by Avro 1.11's "Schema Resolution".
 
-A path starts at the reader's type and goes by the reader's names: `Order.lines[].price` is a field of an array's items,
+A path starts at the reader's type and uses the reader's names: `Order.lines[].price` is a field of an array's items,
 `Order.prices{}` a map's values, and `Order.state{2}` branch 2, counted from 0, of the *writer's* union. A pair of named
-types is looked at once, so what differs in it is told at the first place where the two meet.
+types is compared once, so its differences are reported at the first place where the two meet.
 
-Logical types. Decimals need the same precision and scale, as the specification says. About the others it says nothing;
-here two that differ (timestamp-millis and timestamp-micros, date and timestamp-millis) do not go together, because a
-reader of the bytes would be off by a factor. Where one side alone has a logical type the underlying types decide, so
-that one can be added; only a decimal is no text. Unknown and invalid logical types are ignored, as specified.
+Logical types. Decimals need the same precision and scale, as specified. The specification does not cover the others.
+Here, two different ones (timestamp-millis and timestamp-micros, date and timestamp-millis) are incompatible, because a
+reader of the bytes would be off by a factor. If only one side has a logical type, the underlying types decide, so that
+one can be added; only a decimal cannot be text. Unknown and invalid logical types are ignored, as specified.
 
-Where fastavro 1.13 differs from the rules (tests/unit/serde/test_avro_compatibility.py pins each); `AvroDeserializer`
-does away with the first and with the last two:
-- it fails where the reader made a union of a named type and one of the two sides names that type, the other defines it
-  there: writer `"Address"`, reader `["null", {"type": "record", "name": "Address", ...}]`, or the other way round;
-- it does not compare the kinds of named types, so that it fails where a reader's union has, before the right one, a
+fastavro 1.13 differs from the rules as follows (tests/unit/serde/test_avro_compatibility.py pins each difference).
+`AvroDeserializer` corrects the first and the last two:
+- it fails if the reader has a union with a named type that one side names and the other defines there: writer
+  `"Address"`, reader `["null", {"type": "record", "name": "Address", ...}]`, or the other way round;
+- it does not compare the kinds of named types. It therefore fails if a reader's union has, before the right branch, a
   type of another kind with the same unqualified name, and reads a fixed as an enum of that name;
-- it takes an alias without a namespace for a writer's name in any namespace;
-- it converts by the *writer's* logical type alone, so a date read as a long is still a `datetime.date`;
-- it neither checks nor converts nor copies the defaults of missing fields: one of bytes is a `str`, and an array's is
-  one list for all records.
-Text is UTF-8 and bytes need not be: bytes read as a string may fail by their content, which no schema tells.
+- it matches an alias without a namespace with a writer's name in any namespace;
+- it converts only by the *writer's* logical type, so a date read as a long is still a `datetime.date`;
+- it does not check, convert or copy the defaults of missing fields: one of bytes is a `str`, and an array's is one list
+  for all records.
+Text is UTF-8, but bytes need not be: bytes read as a string can fail because of their content, which no schema shows.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from rmqio.errors import LocalError
 
 
 class Incompatibility(NamedTuple):
-    """One difference that a reader does not get over."""
+    """One difference that prevents reading."""
 
     path: str
-    """Where: see the notation above."""
+    """The place, in the notation above."""
     reason: str
 
 
 class Level(enum.StrEnum):
-    """What a new version must be able to do, in the words of Confluent's registry (upper case is taken too)."""
+    """The required compatibility of a new version, in the terms of Confluent's registry (also in upper case)."""
 
     NONE = enum.auto()
     BACKWARD = enum.auto()
-    """The new version reads what the one before it wrote."""
+    """The new version can read data of the previous version."""
     BACKWARD_TRANSITIVE = enum.auto()
-    """The new version reads what any before it wrote."""
+    """The new version can read data of all previous versions."""
     FORWARD = enum.auto()
-    """The version before reads what the new one writes."""
+    """The previous version can read data of the new one."""
     FORWARD_TRANSITIVE = enum.auto()
     FULL = enum.auto()
-    """Both."""
+    """Both directions."""
     FULL_TRANSITIVE = enum.auto()
 
     @classmethod
@@ -61,23 +61,23 @@ class Level(enum.StrEnum):
 
 
 class ParsedSchema(NamedTuple):
-    """A schema in which every name is a full one."""
+    """A schema in which every name is a full name."""
 
     schema: Any
     names: dict[str, Any]
-    """Its named types by full name."""
+    """The named types by full name."""
 
     @property
     def root(self) -> str:
-        """The full name of its type; the word for the type if it has none (union, array, string)."""
+        """The full name of the type; the kind of type if it has no name (union, array, string)."""
         kind = _kind(self.schema)
         return str(self.schema["name"]) if kind in _NAMED else kind
 
 
 def parse(schema: Any) -> ParsedSchema:
-    """The schema with full names, its argument unchanged.
+    """The schema with full names; the argument is not changed.
 
-    Raises `LocalError` for what is no Avro schema, and where fastavro is not installed.
+    Raises `LocalError` if it is not an Avro schema, or if fastavro is not installed.
     """
     try:
         from fastavro.schema import parse_schema
@@ -90,13 +90,13 @@ def parse(schema: Any) -> ParsedSchema:
             _require_well_named(named)
     except LocalError:
         raise
-    except Exception as error:  # whatever fastavro meets: KeyError and TypeError as well as its own
+    except Exception as error:  # fastavro raises KeyError and TypeError as well as its own errors
         raise LocalError(f"no Avro schema: {type(error).__name__}: {str(error)[:200]}") from error
     return ParsedSchema(parsed, names)
 
 
 def _require_well_named(named: dict[str, Any]) -> None:
-    """What fastavro lets pass and the comparison relies on."""
+    """Checks what the comparison relies on and fastavro does not check."""
     fields = named.get("fields", [])
     names = [field["name"] for field in fields]
     if len(set(names)) < len(names):
@@ -110,15 +110,15 @@ def _require_well_named(named: dict[str, Any]) -> None:
 def check(
     new: Any, before: Sequence[Any], level: Level, *, versions: Sequence[int] | None = None
 ) -> list[Incompatibility]:
-    """Why a new version may not follow those before it; empty if it may.
+    """Why a new version is incompatible with the previous ones; empty if it is compatible.
 
     Args:
       new: the schema of the new version, as a JSON value.
-      before: those before it, oldest first.
-      level: what is asked; those that are not transitive look at the last of `before` only.
-      versions: the numbers of `before` and, last, of `new`, for the paths; 1, 2, 3 unless given.
+      before: the previous schemas, oldest first.
+      level: the required level; levels that are not transitive compare only with the last of `before`.
+      versions: the version numbers of `before` and, last, of `new`, for the paths; 1, 2, 3 ... by default.
 
-    A path is here `v2 cannot read v1: Order.total`. Raises `LocalError` for what is no Avro schema.
+    A path has the form `v2 cannot read v1: Order.total`. Raises `LocalError` if a schema is not an Avro schema.
     """
     schemas = [*before, new]
     numbers = range(1, len(schemas) + 1) if versions is None else versions
@@ -139,13 +139,13 @@ def check(
 
 
 def find_incompatibilities(reader: Any, writer: Any) -> list[Incompatibility]:
-    """Why a reader with the schema `reader` cannot read what was written with `writer`; empty if it can.
+    """Why a reader with the schema `reader` cannot read data of `writer`; empty if it can.
 
-    Both are JSON values (dict, list, str). Raises `LocalError` for what is no Avro schema.
+    Both are JSON values (dict, list, str). Raises `LocalError` if one is not an Avro schema.
     """
     parsed_reader, parsed_writer = parse(reader), parse(writer)
     if reader == writer:
-        # Not only faster: among branches with the same unqualified name the rules would take the first for the second.
+        # Not only faster: the rules would mistake one branch for another with the same unqualified name.
         return []
     comparison = _Comparison(parsed_reader.names, parsed_writer.names)
     comparison.resolve(parsed_reader.schema, parsed_writer.schema, parsed_reader.root.rpartition(".")[2])
@@ -177,7 +177,7 @@ _INTEGER_BITS: Final = {"int": 32, "long": 64}
 
 
 class _Comparison:
-    """One reader's and one writer's schema, and what was found between them so far."""
+    """Compares a reader's and a writer's schema, and collects the incompatibilities."""
 
     def __init__(self, reader_names: dict[str, Any], writer_names: dict[str, Any]) -> None:
         self.found: list[Incompatibility] = []
@@ -185,7 +185,7 @@ class _Comparison:
         self._seen: set[tuple[str, str]] = set()
 
     def resolve(self, reader: Any, writer: Any, path: str) -> None:
-        """Add what hinders a reader of `writer`. Both have full names; a name stands for its type."""
+        """Add what prevents `reader` from reading `writer`. Both have full names; a name stands for its type."""
         if isinstance(writer, list):
             for number, branch in enumerate(writer):
                 self.resolve(reader, branch, f"{path}{{{number}}}")
@@ -206,7 +206,7 @@ class _Comparison:
         elif reason := self._mismatch(reader, writer) or _logical_mismatch(reader, writer):
             self._add(path, reason)
         elif kind in _NAMED and (pair := (reader["name"], writer["name"])) not in self._seen:
-            self._seen.add(pair)  # before its fields: a recursive type comes back here
+            self._seen.add(pair)  # before its fields: a recursive type comes here again
             if kind == "record":
                 self._resolve_fields(reader, writer, path)
             elif kind == "enum":
@@ -240,9 +240,9 @@ class _Comparison:
             self._add(path, f"the reader's enum has neither {', '.join(missing)} nor a default")
 
     def _mismatch(self, reader: Any, writer: Any) -> str | None:
-        """Why the two do not "match" in the specification's sense, which chooses the branch of a reader's union.
+        """Why the two do not "match" in the specification's sense, which selects the branch of a reader's union.
 
-        That looks at the items of arrays, but neither into records nor at symbols.
+        This compares the items of arrays, but neither the fields of records nor symbols.
         """
         if isinstance(reader, list) or isinstance(writer, list):
             return None
@@ -261,7 +261,7 @@ class _Comparison:
         return f"the reader has {_words(reader)}, the writer {_words(writer)}"
 
     def _misfit(self, schema: Any, default: Any) -> str | None:
-        """Why a default is not of the type; None if it is. Fields with defaults may be missing in a record's."""
+        """Why a default does not have the type; None if it has. A record's default can omit fields with defaults."""
         if isinstance(schema, list):
             misfit = self._misfit(schema[0], default) if schema else "has no type"
             return f"{misfit}, the first of its union" if misfit else None  # as Java 1.11; later ones take any branch
@@ -302,9 +302,9 @@ def _words(schema: Any) -> str:
 
 
 def _is_same_name(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
-    """By the unqualified name, as the specification says (Java compares full names of some), or by an alias.
+    """Compares by the unqualified name, as specified (Java compares some full names), or by an alias.
 
-    An alias without a namespace is in the reader's.
+    An alias without a namespace is in the reader's namespace.
     """
     namespace, dot, name = reader["name"].rpartition(".")
     aliases = (alias if "." in alias else namespace + dot + alias for alias in reader.get("aliases", []))
@@ -312,14 +312,14 @@ def _is_same_name(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
 
 
 def _logical(schema: Any) -> str | None:
-    """The logical type with its parameters; None where there is none, or one that is to be ignored."""
+    """The logical type with its parameters; None if there is none, or if it must be ignored."""
     name = schema.get("logicalType") if isinstance(schema, dict) else None
     if not isinstance(name, str) or _kind(schema) not in _LOGICAL.get(name, ()):
         return None
     if name == "duration" and schema["size"] != 12:
         return None
     if name == "decimal":
-        precision = schema.get("precision")  # fastavro has refused what is no number, and a scale that is larger
+        precision = schema.get("precision")  # fastavro has refused values that are not numbers, and a larger scale
         return f"decimal({precision}, {schema.get('scale') or 0})" if precision else None
     return name
 
@@ -328,7 +328,7 @@ def _logical_mismatch(reader: Any, writer: Any) -> str | None:
     read, written = _logical(reader), _logical(writer)
     if read and written:
         return None if read == written else f"the reader has {read}, the writer {written}"
-    # fastavro and Java would give a decimal's bytes for text, or take text for a number.
+    # fastavro and Java would return a decimal's bytes as text, or read text as a number.
     is_text = "string" in (_kind(reader), _kind(writer))
     if is_text and (read or written or "").startswith("decimal"):
         return f"the reader has {read or _words(reader)}, the writer {written or _words(writer)}"

@@ -1,4 +1,4 @@
-"""One value of a writer's schema, read as a reader's, wholly: nothing is left behind it."""
+"""Decodes one value of a writer's schema with a reader's. The value must fill the body: no bytes may follow it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rmqio.serde.avro.typed import MakeRow, converter
 from rmqio.serde.avro.walk import MAX_DEPTH, BrokenValue, walk
 
 Decode = Callable[[bytes, int], Any]
-"""The value that begins at a byte of a body and ends with it. Raises `BrokenValue`."""
+"""Returns the value that begins at an offset in a body and ends with it. Raises `BrokenValue`."""
 _LONGEST: Final = 200
 
 
 def decoder(
     writer: AvroSchema, reader: AvroSchema | None, target: type | None = None, make_row: MakeRow | None = None
 ) -> Decode:
-    """Compiled once, for many values. Raises `LocalError`: `target` does not go with the schema."""
+    """A decoder that is compiled once, for many values. Raises `LocalError` if `target` does not fit the schema."""
     if reader == writer:
         reader = None
     seen = reader or writer
@@ -38,7 +38,7 @@ def decoder(
     def decode(body: bytes, at: int) -> Any:
         if may_harm:
             walk(body, at, writer)
-        # What the reader does not want fastavro leaves out, also where the body ends within it: then it takes one more.
+        # fastavro skips what the reader does not want, even if the body ends within it. The extra byte detects that.
         stream = BytesIO(body if wanted is None else body + b"\0")
         if at:
             stream.seek(at)
@@ -53,17 +53,17 @@ def decoder(
             raise BrokenValue(_reason(error, writer)) from error
         if (end := stream.tell()) != len(body):
             walk(body, at, writer)
-            raise BrokenValue(f"{len(body) - end} bytes are left behind a {writer.name}")
+            raise BrokenValue(f"{len(body) - end} bytes are left after a {writer.name}")
         try:
             return value if convert is None else convert(value)
-        except Exception as error:  # a dataclass may check what it is given
-            raise BrokenValue(f"{writer.name}: cannot be made into what is wanted ({type(error).__name__})") from error
+        except Exception as error:  # a dataclass can check its arguments
+            raise BrokenValue(f"{writer.name}: cannot be converted to the target ({type(error).__name__})") from error
 
     return decode
 
 
 def _reason(error: Exception, writer: AvroSchema) -> str:
-    """Of an error in bytes that are well-formed. What it says may quote the value, except of schemas."""
+    """The reason for an error in well-formed bytes. The error's text can quote the value, except for schema errors."""
     if isinstance(error, SchemaResolutionError):
         return f"what was written as {writer.name} cannot be read with the reader's schema: {str(error)[:_LONGEST]}"
     return f"{writer.name}: a value that its logical type or the reader's schema cannot have ({type(error).__name__})"

@@ -1,7 +1,7 @@
-"""Defaults of fields as the values that they stand for.
+"""Converts the defaults of fields to the values that they stand for.
 
-A schema's JSON holds bytes as text and dates as numbers. fastavro gives and writes them as they stand there, and gives
-one list or dict to all records.
+A schema's JSON has bytes as text and dates as numbers. fastavro returns and writes them unconverted, and gives one list
+or dict to all records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN: Final[dict[str, tuple[type, ...]]] = {
 
 
 def set_defaults(parsed: Node, resolve: Callable[[Node], Node], origin: str) -> None:
-    """Change them in a parsed schema. Raises `LocalError`: one is no value of its field's type."""
+    """Convert the defaults in a parsed schema. Raises `LocalError` if one does not have its field's type."""
     for node in nodes_of(parsed):
         if isinstance(node, dict) and node["type"] in ("record", "error"):
             for field in node["fields"]:
@@ -40,11 +40,11 @@ def set_defaults(parsed: Node, resolve: Callable[[Node], Node], origin: str) -> 
                     field["default"] = _value(field["type"], field["default"], resolve)
                 except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
                     name = f"{node['name']}.{field['name']}"
-                    raise LocalError(f"{origin}: the default of {name} is no value of its type") from error
+                    raise LocalError(f"{origin}: the default of {name} is not a value of its type") from error
 
 
 def own_copy(default: Any) -> Callable[[Any], Any] | None:
-    """What gives each record one of its own, where it can be changed."""
+    """A function that gives each record its own copy of a mutable default; None if it is immutable."""
     if not isinstance(default, (list, dict)):
         return None
     return lambda value: copy.deepcopy(value) if value is default else value
@@ -53,7 +53,7 @@ def own_copy(default: Any) -> Callable[[Any], Any] | None:
 def _value(node: Node, given: Any, resolve: Callable[[Node], Node]) -> Any:
     node = resolve(node)
     if isinstance(node, list):
-        return _value(node[0], given, resolve)  # as the specification says: a default is of the first branch
+        return _value(node[0], given, resolve)  # as specified, a default has the type of the first branch
     kind = node["type"] if isinstance(node, dict) else node
     if not isinstance(kind, str):
         return _value(kind, given, resolve)
@@ -78,7 +78,7 @@ def _value(node: Node, given: Any, resolve: Callable[[Node], Node]) -> Any:
 
 
 def _require_held(kind: str, node: Node, value: Any) -> None:
-    """Raises ValueError: fastavro looks at a default's type only."""
+    """Raises ValueError if the type cannot hold the value: fastavro checks only the type of a default."""
     if (
         (kind == "enum" and value not in node["symbols"])
         or (kind == "fixed" and len(value) != node["size"])

@@ -1,4 +1,4 @@
-"""Bodies as Avro into dicts, NamedTuples, dataclasses or rows."""
+"""Decodes Avro bodies to dicts, NamedTuples, dataclasses or rows."""
 
 from __future__ import annotations
 
@@ -29,29 +29,30 @@ if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
 
 MAX_SCHEMA_CHARACTERS: Final = 128 * 1024
-"""Of a schema that a body brings along: one of more takes seconds to make a decoder of."""
+"""Limit for a schema in a body: creating a decoder for a longer one takes seconds."""
 
 
 class AvroDeserializer:
-    """The body as Avro.
+    """Decodes the body as Avro.
 
     Args:
-      reader_schema: what elements are to be: a dict or list as of JSON, JSON text, the path of an `.avsc` file, or,
-        with a registry, a subject, whose newest version is asked for here, once. None: whatever the writer wrote.
-      writer_schema: what bare bodies were written with; None: the reader's. Of single objects one more that is known.
-      framing: what precedes the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent", "container",
-        or "auto", which tells the last three apart.
-      registry: where the schemas of ids and fingerprints are found, each asked for once in a process.
-      to: what a record becomes: `dict`; "row" for `beam.Row`, with which PCollections have a schema; or a NamedTuple or
-        dataclass. Fields that the class has not are left out, those that the schema has not need a default. Fields
-        annotated with such a class, with an `enum.Enum`, or with lists and dicts of them become that. In a union of
-        several records classes are told by their name.
+      reader_schema: the schema of the elements: a dict or list as from JSON, JSON text, the path of an `.avsc` file,
+        or, with a registry, a subject, whose newest version is requested once, here. None: the writer's schema.
+      writer_schema: the schema that bare bodies were written with; None: the reader's. For single objects, one more
+        known schema.
+      framing: the bytes before the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent",
+        "container", or "auto", which distinguishes the last three.
+      registry: where to find the schemas of ids and fingerprints; each is requested once per process.
+      to: the type for records: `dict`; "row" for `beam.Row`, which gives PCollections a schema; or a NamedTuple or
+        dataclass. Fields that the class does not have are left out, and fields that the schema does not have need a
+        default. Fields annotated with such a class, with an `enum.Enum`, or with lists and dicts of them are converted,
+        too. In a union of several records, the name of the record selects the class.
 
-    Raises `LocalError` for arguments that do not go together, `SchemaRegistryError` for a subject that cannot be had.
+    Raises `LocalError` for arguments that cannot be combined, `SchemaRegistryError` if a subject cannot be loaded.
 
-    A call raises `SerdeError`: a body that is not as its framing or its schema says, that goes on behind its value,
-    that is nested deeper than 200 levels, or whose schema is not known or cannot be read as the reader's. A registry
-    that does not answer, or answers nonsense, raises its own error: no record goes to the error output for that.
+    A call raises `SerdeError` if the body does not match its framing or its schema, has bytes after its value, is
+    nested deeper than 200 levels, or if its schema is unknown or cannot be read with the reader's. A registry that does
+    not answer, or sends an invalid answer, raises its own error: no record goes to the error output because of that.
     """
 
     __slots__ = ("_bare", "_config", "_decoders", "_reader", "_target", "framing", "output_type", "registry")
@@ -73,9 +74,9 @@ class AvroDeserializer:
         )
         known = [each for each in (written, wanted) if each is not None]
         if framing == "bare" and not known:
-            raise LocalError("bare Avro does not say its schema: give reader_schema, or writer_schema, or both")
+            raise LocalError("bare Avro does not contain its schema: give reader_schema, or writer_schema, or both")
         if framing == "confluent" and registry is None:
-            raise LocalError("Confluent's framing has ids of schemas, which a registry knows: give registry=")
+            raise LocalError("Confluent's framing contains ids of schemas, which a registry knows: give registry=")
         self.framing, self.registry, self._reader, self._target = framing, registry, wanted, to
         self._config: Final = (wanted, written, framing, registry, to)
         self._decoders: dict[object, Decode] = {}
@@ -104,7 +105,7 @@ class AvroDeserializer:
         return self._of_container(body)
 
     def _known(self, key: bytes | int) -> Decode:
-        """For a writer's schema by its fingerprint or id. Two threads may both make it, which does no harm."""
+        """The decoder for a writer's schema by fingerprint or id. Two threads can both create it, without harm."""
         found = self._decoders.get(key)
         if found is None:
             found = self._decoders[key] = self._decoder_of(self._text_of(key))
@@ -114,7 +115,7 @@ class AvroDeserializer:
         if self.registry is None:
             what = f"id {key}" if isinstance(key, int) else f"fingerprint {key.hex()}"
             raise BadFraming(f"written with the schema of {what}, which is not known here: give registry=")
-        from rmqio.serde.registry.base import UnknownSchema  # imported already, by who gave the registry
+        from rmqio.serde.registry.base import UnknownSchema  # already imported by the code that created the registry
 
         try:
             return self.registry.by_id(key) if isinstance(key, int) else self.registry.by_fingerprint(key)
@@ -122,7 +123,7 @@ class AvroDeserializer:
             raise BadFraming(str(error)) from error
 
     def _of_container(self, body: bytes) -> Any:
-        """The one value of an object container file."""
+        """Decodes the one value of an object container file."""
         try:
             file = block_reader(BytesIO(body))
             if file.codec != "null":
@@ -141,7 +142,7 @@ class AvroDeserializer:
         return self._decoder_of(file.writer_schema)(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
 
     def _decoder_of(self, source: object) -> Decode:
-        """For a schema that others wrote with. Raises `BrokenValue`, whatever is wrong: it is the record's."""
+        """The decoder for another writer's schema. Raises `BrokenValue` for any error, because the record caused it."""
         try:
             return self._decoder(AvroSchema(source, is_writers=True))
         except LocalError as error:
@@ -173,7 +174,7 @@ class AvroDeserializer:
 def _output_type(schema: AvroSchema | None, target: Any) -> Any:
     if target == "row":
         if schema is None:
-            raise LocalError("to='row' needs reader_schema: what rows are must be known when a pipeline is built")
+            raise LocalError("to='row' needs reader_schema: the type of rows must be known when a pipeline is built")
         from rmqio.serde.avro.rows import row_type  # needs Beam
 
         return row_type(schema)

@@ -1,7 +1,7 @@
-"""Logical types and enums as they were written, or not at all.
+"""Reads logical types and enums exactly as they were written, or raises.
 
-fastavro rounds a decimal of more digits than the schema says, takes a time of day of -1 ms for 00:00:00.999, and the
-symbol -1 for the last one.
+fastavro rounds a decimal with more digits than the schema permits, reads a time of day of -1 ms as 00:00:00.999, and
+reads symbol -1 as the last one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DAY_S: Final = 86_400
 
 
 def read_decimal(data: bytes, precision: int, scale: int) -> decimal.Decimal:
-    """Raises ValueError: no bytes, or more digits than `precision`."""
+    """The decimal in bytes. Raises ValueError if there are no bytes, or more digits than `precision`."""
     return _read_decimal(data, _with_limits({"precision": precision, "scale": scale}))
 
 
 def with_exact_types(node: Node) -> Node:
-    """A parsed schema for fastavro to read with, which is changed nowhere: a copy, if it has such types."""
+    """A parsed schema for fastavro to read with: a copy if it has such types. The argument is not changed."""
     return _copied(node, {}) if _has_such(node, set()) else node
 
 
@@ -55,7 +55,7 @@ _READERS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("int", "time-millis"): _reader_of_time("int-time-millis", 1_000),
     ("long", "time-micros"): _reader_of_time("long-time-micros", 1_000_000),
 }
-# As fastavro's documentation has it for logical types of one's own: the names are ours alone.
+# fastavro's documented way to add logical types. Only we use these names.
 LOGICAL_READERS.update({f"{kind}-{_PREFIX}{logical}": read for (kind, logical), read in _READERS.items()})
 
 
@@ -78,7 +78,7 @@ def _has_such(node: Any, seen: set[int]) -> bool:
 
 
 def _copied(node: Any, made: dict[int, Any]) -> Any:
-    """With all that fastavro keeps beside the schema; what is one object stays one."""
+    """A copy with everything that fastavro stores in the schema. One object stays one object."""
     if isinstance(node, list):
         return [_copied(each, made) for each in node]
     if not isinstance(node, dict):
@@ -86,7 +86,7 @@ def _copied(node: Any, made: dict[int, Any]) -> Any:
     if id(node) not in made:
         copy = made[id(node)] = {name: _copied(each, made) for name, each in node.items()}
         if _is_enum(node):
-            copy["symbols"] = dict(enumerate(copy["symbols"]))  # by number, as fastavro asks for them; there is no -1
+            copy["symbols"] = dict(enumerate(copy["symbols"]))  # by number, as fastavro looks them up; there is no -1
         elif _is_such(node):
             more = _with_limits(copy) if node["logicalType"] == "decimal" else {}
             copy.update(more, logicalType=_PREFIX + node["logicalType"])

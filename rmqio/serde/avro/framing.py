@@ -1,13 +1,13 @@
-"""What precedes an Avro value in a body, and tells which schema it was written with.
+"""Framings: the bytes before an Avro value in a body, which identify the writer's schema.
 
 | framing | bytes | the writer's schema |
 |---|---|---|
-| `bare` | the value alone, as RocketMQ's own serializer for Avro writes it | known to both sides |
+| `bare` | only the value, as RocketMQ's own serializer for Avro writes it | known to both sides |
 | `single_object` | C3 01, CRC-64-AVRO of the schema (8 bytes, little endian), the value | by fingerprint |
 | `confluent` | 00, the schema's id (4 bytes, big endian), the value | by id in a registry |
 | `container` | an object container file: "Obj" 01, the schema, blocks of values | in the body |
 
-The last three are told apart by their first bytes, which is what `auto` does. A bare value may begin with any byte.
+`auto` distinguishes the last three by their first bytes. A bare value can begin with any byte.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MARKS: Final[dict[str, bytes]] = {"single_object": SINGLE_OBJECT, "confluent": 
 
 
 class BadFraming(ValueError):
-    """A body that does not begin as its framing says."""
+    """The body does not begin as its framing requires."""
 
 
 def framing_of(body: bytes) -> str:
-    """Which framing a body has that is not bare. Raises `BadFraming`."""
+    """The framing of a body that is not bare. Raises `BadFraming`."""
     for framing, mark in _MARKS.items():
         if body.startswith(mark):
             return framing
@@ -44,31 +44,31 @@ def framing_of(body: bytes) -> str:
 
 
 def fingerprint_of(body: bytes) -> bytes:
-    """Of the schema of a single object. Raises `BadFraming`."""
+    """The schema's fingerprint in a single object. Raises `BadFraming`."""
     if not body.startswith(SINGLE_OBJECT) or len(body) < FINGERPRINT_END:
         raise BadFraming(f"no single object, which begins with c301 and a fingerprint: {body[:2].hex()}")
     return body[len(SINGLE_OBJECT) : FINGERPRINT_END]
 
 
 def id_of(body: bytes) -> int:
-    """Of the schema, by Confluent's framing. Raises `BadFraming`."""
+    """The schema's id in Confluent's framing. Raises `BadFraming`."""
     if not body.startswith(CONFLUENT) or len(body) < ID_END:
         raise BadFraming(f"no Confluent framing, which begins with 00 and the schema's id: {body[:1].hex()}")
     return int(_ID.unpack_from(body, len(CONFLUENT))[0])
 
 
 def single_object_head(fingerprint: bytes) -> bytes:
-    """What precedes the value."""
+    """The bytes before the value."""
     return SINGLE_OBJECT + fingerprint
 
 
 def confluent_head(schema_id: int) -> bytes:
-    """What precedes the value."""
+    """The bytes before the value."""
     return CONFLUENT + _ID.pack(schema_id)
 
 
 def require_framing(framing: str, *, auto: bool = False) -> None:
-    """Raises `LocalError`."""
+    """Raises `LocalError` for an unknown framing."""
     known = (*FRAMINGS, "auto") if auto else FRAMINGS
     if framing not in known:
         raise LocalError(f"framing is {framing!r}; it must be one of {', '.join(known)}")

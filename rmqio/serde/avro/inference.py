@@ -1,4 +1,4 @@
-"""The Avro schema of a NamedTuple or dataclass, by its annotations."""
+"""Infers the Avro schema of a NamedTuple or dataclass from its annotations."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _MISSING: Final = object()
 
 
 def schema_of_class(cls: type, *, namespace: str | None = None) -> dict[str, Any]:
-    """A record with a field for each of the class, as JSON has it.
+    """The schema, as JSON values, of a record with one field for each field of the class.
 
-    `int` is long, `float` double, `datetime` timestamp-micros (with a time zone), `X | None` a union with null, lists
-    arrays, dicts with text as keys maps, an `enum.Enum` an enum of its names, a class within it a record. Fields with
-    defaults have them, where they are None, truth, numbers or text; of a union the branch of its default comes first,
-    as Avro wants it. What annotations do not say, such as the precision
-    of a decimal, is said with `Annotated`, whose dict is the schema:
+    `int` becomes long, `float` double, `datetime` timestamp-micros (with a time zone), `X | None` a union with null,
+    lists arrays, dicts with text keys maps, an `enum.Enum` an enum of its names, and a nested class a record. Defaults
+    that are None, booleans, numbers or text are kept; in a union, the branch of the default comes first, as Avro
+    requires. What annotations do not express, such as the precision of a decimal, is given with `Annotated`, whose dict
+    is the schema:
 
         amount: Annotated[Decimal, {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}]
 
-    Raises `LocalError`: no such class, or an annotation that has no schema.
+    Raises `LocalError` if it is not such a class, or if an annotation has no schema.
     """
     if not is_record_class(cls):
         raise LocalError(f"{cls!r} is neither a NamedTuple nor a dataclass")
@@ -53,7 +53,7 @@ def schema_of_class(cls: type, *, namespace: str | None = None) -> dict[str, Any
 
 
 class _Inference:
-    """Of one class; a record or an enum is defined where it is met first, and named after that."""
+    """The inference for one class. A record or enum is defined where it first occurs, and named after that."""
 
     def __init__(self) -> None:
         self._defined: dict[str, type] = {}
@@ -61,7 +61,7 @@ class _Inference:
 
     def of_class(self, cls: type) -> Json:
         if (known := self._defined.setdefault(cls.__name__, cls)) is not cls:
-            raise LocalError(f"{cls!r} and {known!r} have one name, by which Avro tells records and enums apart")
+            raise LocalError(f"{cls!r} and {known!r} have the same name, by which Avro identifies records and enums")
         try:
             hints = typing.get_type_hints(cls, include_extras=True)
         except (NameError, TypeError) as error:
@@ -96,11 +96,11 @@ class _Inference:
             return {"type": "array", "items": self.of(args[0], f"{path}[]")}
         if origin in (dict, collections.abc.Mapping) and args[0] is str:
             return {"type": "map", "values": self.of(args[1], f"{path}[]")}
-        why = "its precision and scale are not known" if hint is decimal.Decimal else "it has no type in Avro"
+        why = "its precision and scale are unknown" if hint is decimal.Decimal else "it has no type in Avro"
         raise LocalError(f"{path} is annotated {hint}: {why}; give its schema with Annotated[..., {{...}}]")
 
     def _given(self, schema: Any) -> Json:
-        """What `Annotated` says. A named type is defined once, here as elsewhere."""
+        """The schema in `Annotated`. A named type is defined only once."""
         name = schema.get("name") if isinstance(schema, dict) else None
         if name is None:
             return schema
@@ -114,7 +114,7 @@ class _Inference:
         if known is cls:
             return cls.__name__
         if known is not None:
-            raise LocalError(f"{cls!r} and {known!r} have one name, by which Avro tells records and enums apart")
+            raise LocalError(f"{cls!r} and {known!r} have the same name, by which Avro identifies records and enums")
         self._defined[cls.__name__] = cls
         return {**definition, "name": cls.__name__}
 
@@ -132,7 +132,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def _with_default(kind: Json, default: Any) -> dict[str, Any]:
-    """A field's type, and its default as JSON, where it has one that JSON has too."""
+    """A field's type, and its default as JSON, if JSON has such a value."""
     branches = kind if isinstance(kind, list) else [kind]
     if type(default) is int and "long" not in branches and "double" in branches:
         default = float(default)

@@ -1,4 +1,4 @@
-"""Values without parts: what each type and logical type of Avro takes from Python, and nothing else."""
+"""Checks of values without parts: which Python values each type and logical type of Avro accepts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 from rmqio.serde.avro.nodes import Node
 
 Check = Callable[[Any], Any]
-"""Gives what fastavro is to write; raises `BadValue`."""
+"""Returns the value for fastavro to write; raises `BadValue`."""
 
 
 class Duration(NamedTuple):
-    """Avro's logical type duration: three counts, each of 0 to 2**32 - 1, that do not add up to one another."""
+    """Avro's logical type duration: three independent counts from 0 to 2**32 - 1."""
 
     months: int
     days: int
@@ -26,7 +26,7 @@ class Duration(NamedTuple):
 
 
 class BadValue(ValueError):
-    """A value that a schema cannot hold. `path` grows on the way up."""
+    """The schema cannot hold the value. `path` is built from the inside out."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ def _whole(kind: str, bits: int) -> Check:
 
 
 def _is_whole(value: Any) -> bool:
-    """Also NumPy's, but no boolean."""
+    """Whether a value is a whole number; also NumPy's, but not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
@@ -169,10 +169,10 @@ def _decimal(node: Node) -> Check:
         _, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int)
         if -exponent > scale:
-            raise BadValue(f"more than {scale} digits behind the point; round it as you want it")
+            raise BadValue(f"more than {scale} digits after the decimal point; round it as needed")
         if value and len(digits) + exponent + scale > precision:
-            raise BadValue(f"more than {precision} digits, with {scale} of them behind the point")
-        return value if value else value.copy_abs()  # Avro has no -0, and fastavro takes a fixed one for -2
+            raise BadValue(f"more than {precision} digits, with {scale} of them after the decimal point")
+        return value if value else value.copy_abs()  # Avro has no -0, and fastavro writes a fixed -0 as -2
 
     return check
 
@@ -191,7 +191,7 @@ def _time(step_us: int) -> Callable[[Node], Check]:
         if not isinstance(value, datetime.time) or value.tzinfo is not None:
             _not("datetime.time without a time zone", value)
         if value.microsecond % step_us:
-            raise BadValue("has microseconds, and the schema milliseconds; round it as you want it")
+            raise BadValue("has microseconds, but the schema has milliseconds; round it as needed")
         return value
 
     return lambda _: check
@@ -202,7 +202,7 @@ def _timestamp(step_us: int, *, local: bool) -> Callable[[Node], Check]:
         if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != local:
             _not("datetime.datetime " + ("without a time zone" if local else "with a time zone"), value)
         if value.microsecond % step_us:
-            raise BadValue("has microseconds, and the schema milliseconds; round it as you want it")
+            raise BadValue("has microseconds, but the schema has milliseconds; round it as needed")
         return value
 
     return lambda _: check
@@ -225,7 +225,7 @@ def _uuid_bytes(node: Node) -> Check:
 
 def _duration(node: Node) -> Check:
     if node["size"] != DURATION.size:
-        return fixed_of(node["size"])  # as the specification says of a logical type that does not fit
+        return fixed_of(node["size"])  # as specified for a logical type that does not fit
 
     def check(value: Any) -> Any:
         if not isinstance(value, Duration):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 Node = Any
-"""A schema within a parsed schema: a dict, a list (union) or a name. Names are full names."""
+"""A schema in a parsed schema: a dict, a list (union) or a name. Names are full names."""
 
 
 def children_of(node: Node) -> list[Node]:
-    """The schemas right below one."""
+    """The direct children of a schema."""
     if isinstance(node, list):
         return node
     if not isinstance(node, dict):
@@ -25,7 +25,7 @@ def children_of(node: Node) -> list[Node]:
 
 
 def nodes_of(node: Node) -> Iterator[Node]:
-    """A schema and all below it."""
+    """A schema and all its descendants."""
     yield node
     for child in children_of(node):
         yield from nodes_of(child)

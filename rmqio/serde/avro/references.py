@@ -1,7 +1,7 @@
-"""Schemas whose named types are defined in one place, beside the root, and named everywhere else.
+"""Schemas whose named types are defined in one place, next to the root, and named everywhere else.
 
-fastavro finds the reader's type only where both sides name it or both define it: a field of a type that the writer has
-named before, in a union that defines it, fails.
+fastavro finds the reader's type only if both sides name it or both define it. A field with a type that the writer names
+and the reader's union defines fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from rmqio.serde.avro.nodes import Node, nodes_of
 
 
 def by_name(root: Node) -> Node:
-    """The same parsed schema, made anew, for fastavro."""
+    """A new copy of the parsed schema for fastavro."""
     named = {node["name"]: node for node in nodes_of(root) if isinstance(node, dict) and "name" in node}
     definitions = {name: _parts_by_name(node) for name, node in named.items()}
     marks = {"__fastavro_parsed": True, "__named_schemas": definitions}
@@ -20,7 +20,7 @@ def by_name(root: Node) -> Node:
 
 
 def _parts_by_name(node: Node) -> Node:
-    """Of a dict."""
+    """A copy of a dict whose parts are names."""
     made = {key: value for key, value in node.items() if not key.startswith("__")}
     if "fields" in made:
         made["fields"] = [{**field, "type": _reference(field["type"])} for field in made["fields"]]

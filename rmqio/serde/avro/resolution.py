@@ -1,7 +1,7 @@
-"""A writer's schema with the logical types of the reader's.
+"""Gives a writer's schema the logical types of the reader's.
 
-The specification leaves them to the reader. fastavro takes the writer's: a long that the reader wants as a timestamp
-stays a number, and the other way round.
+The specification leaves logical types to the reader, but fastavro uses the writer's: a long that the reader wants as a
+timestamp stays a number, and the other way round.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SAME_BYTES: Final = frozenset({("int", "long"), ("string", "bytes"), ("bytes", 
 _WIDENED: Final = frozenset(
     {("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double")}
 )
-"""Promotions. What has the same bytes may be read as if it had been written as what it becomes."""
+"""Promotions. Types with the same bytes can be read as if they had been written as the target type."""
 
 
 def like_reader(writer: AvroSchema, reader: AvroSchema) -> Node:
-    """Parsed, for fastavro. Raises `BrokenValue`: decimals of another precision or scale, which do not resolve."""
+    """The parsed schema for fastavro. Raises `BrokenValue` for decimals whose precision or scale differ."""
     if not any(
         isinstance(node, dict) and "logicalType" in node for s in (writer, reader) for node in nodes_of(s.parsed)
     ):
@@ -45,7 +45,7 @@ class _Alignment:
         self._done: set[tuple[str, str]] = set()
 
     def align(self, holder: Any, key: Any, wanted: Node) -> None:
-        """What `holder` has at `key`, and all below it."""
+        """Align the schema that `holder` has at `key`, and all its descendants."""
         written, wanted = (
             self._names.get(holder[key], holder[key]) if isinstance(holder[key], str) else holder[key],
             self._reader.resolve(wanted),
@@ -85,7 +85,7 @@ class _Alignment:
                 self.align(field, "type", by_name[field["name"]]["type"])
 
     def _branch_for(self, written: Node, wanted: Node) -> Node:
-        """That of the reader's union which the value will be of; `wanted` itself if it is none."""
+        """The branch of the reader's union for a value; `wanted` itself if it is not a union."""
         if not isinstance(wanted, list):
             return wanted
         written = self._names.get(written, written) if isinstance(written, str) else written

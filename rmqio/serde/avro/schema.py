@@ -1,4 +1,4 @@
-"""Avro schemas: where they come from, parsed once, and what of them is refused."""
+"""Avro schemas: loading, parsing, and refusing what is not supported."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _ENDING: Final = ".avsc"
 MAX_PRECISION: Final = 10_000
-"""Of decimals: Python takes the square of the number of digits in time to make one."""
+"""Limit for decimals: the time that Python needs to create one grows with the square of the number of digits."""
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _NO_PYTHON_TYPE: Final = frozenset(("timestamp-nanos", "local-timestamp-nanos", "time-nanos"))
 
 
 class AvroSchema:
-    """One schema, parsed. Equal by its text, which is what pickles hold.
+    """One parsed schema. Schemas are equal by their text, which is pickled.
 
     Args:
-      is_writers: others have written with it: its defaults are not asked for, and what Python has no type for, the
-        reader may not want.
-      source: a dict or list as of JSON, JSON text, or the path of an `.avsc` file. The file is read here, once.
+      is_writers: whether it is another writer's schema. Its defaults are not used, and types that Python does not have
+        are accepted, because the reader may not need them.
+      source: a dict or list as from JSON, JSON text, or the path of an `.avsc` file, which is read once, here.
 
-    Raises `LocalError`: not readable, not a schema, or one whose data could not be held or would harm:
-      nanoseconds, which no type of Python's standard library holds, decimals of more than 10,000 digits, and arrays
-      of what takes no bytes, of which a body of ten bytes may hold a billion.
+    Raises `LocalError` if the source cannot be read, or is not a schema. Schemas with unsupported or harmful data are
+    refused, too: nanoseconds, for which Python's standard library has no type, decimals of more than 10,000 digits, and
+    arrays of items without bytes, of which a body of ten bytes can contain a billion.
     """
 
     __slots__ = ("names", "parsed", "shape", "text")
@@ -44,7 +44,7 @@ class AvroSchema:
         value, origin = _value_of(source)
         try:
             self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-            list(nodes_of(value))  # fastavro lets a record without fields pass
+            list(nodes_of(value))  # fastavro accepts a record without fields
             self.parsed: Final[Node] = parse_schema(_interned(value))
         except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
             raise LocalError(f"{origin} is no Avro schema: {_reason(error)}") from error
@@ -61,13 +61,12 @@ class AvroSchema:
         self.shape: Final = Shape(self.parsed)
         if self.shape.has_empty_items:
             raise LocalError(
-                f"{origin} has an array of items that take no bytes, of which ten bytes may hold a billion"
+                f"{origin} has an array of items that take no bytes, of which ten bytes can contain a billion"
             )
         if not is_writers:
             set_defaults(self.parsed, self.resolve, origin)
-        # fastavro marks records only as parsed. Anything else it would parse again, for each value, and find defaults
-        # that are values by now.
-        # Copies without marks: none is to hold itself.
+        # fastavro marks only records as parsed. It would parse everything else again for each value, and find defaults
+        # that have already become values. The copies have no marks, so that none contains itself.
         named = {
             name: {key: node[key] for key in node if not key.startswith("__")} for name, node in self.names.items()
         }
@@ -77,7 +76,7 @@ class AvroSchema:
 
     @property
     def name(self) -> str:
-        """The full name of a record, an enum or a fixed; else the type."""
+        """The full name of a record, enum or fixed; otherwise the type."""
         if isinstance(self.parsed, dict):
             return str(self.parsed.get("name", self.parsed["type"]))
         return "union" if isinstance(self.parsed, list) else str(self.parsed)
@@ -88,16 +87,16 @@ class AvroSchema:
 
     @property
     def fingerprint(self) -> bytes:
-        """CRC-64-AVRO of its canonical form, little endian as single-object encoding has it."""
+        """CRC-64-AVRO of the canonical form, little endian as in the single-object encoding."""
         return bytes.fromhex(fingerprint(to_parsing_canonical_form(self.parsed), "CRC-64-AVRO"))
 
     @property
     def is_recursive(self) -> bool:
-        """Whether a value may hold one of the same type."""
+        """Whether a value can contain one of the same type."""
         return self.shape.is_recursive
 
     def resolve(self, node: Node) -> Node:
-        """What a name stands for; anything else is given back."""
+        """The type of a name; anything else is returned unchanged."""
         return self.names.get(node, node) if isinstance(node, str) else node
 
     def __eq__(self, other: object) -> bool:
@@ -130,7 +129,7 @@ def _value_of(source: object) -> tuple[Any, str]:
     if isinstance(source, AvroSchema):
         return json.loads(source.text), repr(source)
     if isinstance(source, (dict, list)):
-        # Through text, so that it is of JSON's types only, and no longer the caller's to change.
+        # Through text, so that it has only JSON's types, and the caller can no longer change it.
         try:
             return json.loads(json.dumps(source)), "the given value"
         except (TypeError, ValueError, RecursionError) as error:
@@ -152,7 +151,7 @@ def _value_of(source: object) -> tuple[Any, str]:
 
 
 def _leave_out_what_is_no_logical_type(node: Node) -> None:
-    """As the specification says of logical types that are not valid."""
+    """Removes invalid logical types, as the specification requires."""
     if isinstance(node, dict) and "logicalType" in node:
         logical = node["logicalType"]
         if not isinstance(logical, str) or (logical == "decimal" and not _is_decimal(node)):
@@ -171,7 +170,7 @@ def _refuse(node: Node, origin: str) -> None:
     if logical in _NO_PYTHON_TYPE:
         raise LocalError(
             f"{origin} has a {logical}: no type of Python's standard library holds nanoseconds. Leave the "
-            "logicalType away in the schema that you give, to have the number"
+            "logicalType out of the schema that you give, to get the number"
         )
     if logical == "decimal" and node["precision"] > MAX_PRECISION:
         raise LocalError(f"{origin} has a decimal of {node['precision']} digits; at most are {MAX_PRECISION}")
@@ -182,7 +181,7 @@ def _refuse(node: Node, origin: str) -> None:
 
 
 def _interned(value: Any) -> Any:
-    """The same with its strings as Python's own code has them, by which fastavro finds what it looks up faster."""
+    """The same value with interned strings, which makes fastavro's look-ups faster."""
     if isinstance(value, str):
         return sys.intern(value)
     if isinstance(value, list):
@@ -196,7 +195,7 @@ def _json(text: str, origin: str) -> tuple[Any, str]:
     try:
         return json.loads(text), origin
     except (ValueError, RecursionError) as error:
-        raise LocalError(f"{origin} is not JSON, nor the path of an {_ENDING} file: {error}") from error
+        raise LocalError(f"{origin} is neither JSON nor the path of an {_ENDING} file: {error}") from error
 
 
 def _reason(error: Exception) -> str:

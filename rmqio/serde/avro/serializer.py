@@ -1,4 +1,4 @@
-"""Elements as Avro."""
+"""Encodes elements as Avro."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ if TYPE_CHECKING:
 
 
 class AvroSerializer:
-    """An element as Avro: a dict, a NamedTuple, a dataclass or a `beam.Row`, and below it likewise.
+    """Encodes an element as Avro: a dict, a NamedTuple, a dataclass or a `beam.Row`, also within each other.
 
-    An element is written as it is or refused: no rounding, no truth of other types, no field that the schema has not.
-    Of a union the first branch that takes the value is written; a pair of a record's full name and a value says which.
+    An element is written exactly or refused: nothing is rounded, other types are not converted to booleans, and fields
+    that the schema does not have are refused. In a union, the first branch that accepts the value is written. A pair of
+    a record's full name and a value selects the branch.
 
     Args:
-      schema: a dict or list as of JSON, JSON text, the path of an `.avsc` file, or, with a registry, a subject, whose
-        newest version is asked for here, once.
-      framing: what precedes the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent", "container".
-      registry: where the id for Confluent's framing comes from.
-      subject: under which the schema is registered there; None: it must be registered, and `schema` is its subject.
+      schema: a dict or list as from JSON, JSON text, the path of an `.avsc` file, or, with a registry, a subject, whose
+        newest version is requested once, here.
+      framing: the bytes before the value (`rmqio.serde.avro.framing`): "bare", "single_object", "confluent" or
+        "container".
+      registry: provides the id for Confluent's framing.
+      subject: the subject to register the schema under; None: it is already registered, and `schema` is its subject.
       key_fields: fields whose values become the message's keys: text without white space, or whole numbers.
-      tag_field: the field that becomes the tag; without a tag where it is missing or None.
+      tag_field: the field that becomes the tag; if it is missing or None, the message has no tag.
 
-    Raises `LocalError` for arguments that do not go together, `SchemaRegistryError` where the registry refuses.
+    Raises `LocalError` for arguments that cannot be combined, `SchemaRegistryError` if the registry refuses.
 
-    A call raises `SerdeError`, which names the field: a value that the schema cannot hold.
+    A call raises `SerdeError`, which names the field, for a value that the schema cannot hold.
     """
 
     __slots__ = (
@@ -70,7 +72,7 @@ class AvroSerializer:
         self.framing: Framing = framing
         self.key_fields, self.tag_field = names_of_keys(key_fields), tag_field
         self._usual, self._check = usual(self.schema) or _unusual, checker(self.schema)
-        # What each call asks for, one look-up each.
+        # Each call uses these, with one attribute look-up each.
         self._parsed = self.schema.parsed
         self._named = [*self.key_fields, *([] if tag_field is None else [tag_field])]
         self._require_fields()
@@ -105,13 +107,13 @@ class AvroSerializer:
             raise unencodable(element, str(error)) from error
 
     def _require_fields(self) -> None:
-        """Those that become keys and tags are the schema's."""
+        """Raises `LocalError` if a field for keys or tags is not in the schema."""
         fields = [field["name"] for field in self.schema.parsed["fields"]] if self.schema.is_record else []
         if unknown := [each for each in self._named if each not in fields]:
             raise LocalError(f"keys and tags are taken from fields of the record {self.schema.name}; no {unknown[0]!r}")
 
     def _set_head(self, schema_id: int) -> None:
-        """What precedes the value; None: a file around it."""
+        """Set the bytes before the value; None: the value is written as a container file."""
         heads = {
             "bare": b"",
             "single_object": single_object_head(self.schema.fingerprint),
@@ -133,7 +135,7 @@ class AvroSerializer:
 
 
 def _value(made: Any) -> Any:
-    """Of a union it is the branch's name and the value."""
+    """The value; for a union, `made` is the branch's name and the value."""
     return made[1] if type(made) is tuple else made
 
 
@@ -143,7 +145,7 @@ def _unusual(_: Any) -> Any:
 
 def _id(given: object, schema: AvroSchema, registry: SchemaRegistry | None, subject: str | None) -> int:
     if registry is None:
-        raise LocalError("Confluent's framing has the schema's id, which a registry gives: give registry= and subject=")
+        raise LocalError("Confluent's framing needs the schema's id from a registry: give registry= and subject=")
     if subject is not None:
         return registry.register(subject, schema.text)
     if isinstance(given, str) and is_subject(given):
@@ -154,7 +156,7 @@ def _id(given: object, schema: AvroSchema, registry: SchemaRegistry | None, subj
 def _rebuilt(
     schema: AvroSchema, framing: Framing, schema_id: int, key_fields: Sequence[str], tag_field: str | None
 ) -> AvroSerializer:
-    """In another process, where the registry is not asked again."""
+    """Rebuilds the serializer in another process, without another request to the registry."""
     made = AvroSerializer(
         schema, framing="bare" if framing == "confluent" else framing, key_fields=key_fields, tag_field=tag_field
     )

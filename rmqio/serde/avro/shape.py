@@ -1,4 +1,4 @@
-"""What values of a schema may become that their few bytes do not show: deep, or large."""
+"""Whether values of a schema can be deep or large, although they have only a few bytes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "doubl
 
 
 class Shape:
-    """Of a parsed schema; found in one pass, since a type is defined before it is named, but within itself."""
+    """The shape of a parsed schema, found in one pass: except within itself, a type is defined before it is named."""
 
     __slots__ = ("_empty", "_levels", "has_empty_items", "is_hollow", "is_recursive", "levels")
 
     def __init__(self, parsed: Node) -> None:
         self.is_recursive = False
-        """Whether a value may hold one of the same type."""
+        """Whether a value can contain one of the same type."""
         self.is_hollow = False
-        """Whether a record has fields that take no bytes. Records of records of two such fields each double the value
-        with each line of the schema, and it still takes none."""
+        """Whether a record has fields that take no bytes. Nested records with two such fields each double the value
+        with each line of the schema, and it still takes no bytes."""
         self.has_empty_items = False
-        """Whether an array has items that take no bytes, of which ten bytes may hold a billion."""
+        """Whether an array has items that take no bytes, of which ten bytes can contain a billion."""
         self._levels: dict[str, int] = {}
         self._empty: set[str] = set()
         self.levels, _ = self._of(parsed)
-        """How many records, arrays and maps are within each other, at most, if it is not recursive."""
+        """The maximum nesting of records, arrays and maps, if the schema is not recursive."""
 
     def _of(self, node: Node) -> tuple[int, bool]:
-        """Its levels, and whether its values take no bytes."""
+        """The levels of a schema, and whether its values take no bytes."""
         if isinstance(node, str):
             return self._of_name(node)
         if isinstance(node, list):
-            return max((self._of(each)[0] for each in node), default=0), False  # its index takes one
+            return max((self._of(each)[0] for each in node), default=0), False  # the branch's index takes a byte
         kind = node["type"]
         if not isinstance(kind, str):
             return self._of(kind)
@@ -52,7 +52,7 @@ class Shape:
     def _of_name(self, name: str) -> tuple[int, bool]:
         if name in self._levels:
             return self._levels[name], name in self._empty
-        self.is_recursive |= name not in PRIMITIVES  # that of a record around it, which is not finished
+        self.is_recursive |= name not in PRIMITIVES  # the name of an enclosing record, which is not finished
         return 0, name == "null"
 
     def _of_record(self, node: Node) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""Dicts that fastavro made into what the user wants: NamedTuples, dataclasses, rows, enums, durations."""
+"""Converts fastavro's dicts to the types that the user wants: NamedTuples, dataclasses, rows, enums, durations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Convert = Callable[[Any], Any]
 
 
 MakeRow = Callable[[dict[str, Any]], Any]
-"""Makes a record, where no class says of what, of its fields in the schema's order, in a dict that nobody else has."""
+"""Creates a record without a class from its fields in the schema's order, in a dict that nothing else uses."""
 OfDefault = Callable[[Any], Convert | None]
 
 
 class Conversion(NamedTuple):
-    """What is done to a value, None: nothing, and whether fastavro is to name the branches of its unions for that."""
+    """The conversion of a value (None: none), and whether it needs the names of union branches from fastavro."""
 
     convert: Convert | None
     named: bool
@@ -48,15 +48,15 @@ def converter(
     make_row: MakeRow | None = None,
     of_default: OfDefault | None = None,
 ) -> Conversion:
-    """What makes a decoded value one of `target`.
+    """The conversion of decoded values to `target`.
 
     Args:
-      schema: what the value was decoded with, as the reader sees it.
-      target: a NamedTuple or dataclass for the record; None: dicts, or what `make_row` makes.
-      of_default: what is done first to a field that may have its default. None: what was written had this very schema,
-        so that fields come in its order.
+      schema: the schema of the decoded value, as the reader sees it.
+      target: a NamedTuple or dataclass for the record; None: dicts, or the results of `make_row`.
+      of_default: applied first to a field that may have its default. None: values were written with this same schema,
+        so fields come in its order.
 
-    Raises `LocalError`: the class and the schema do not go together.
+    Raises `LocalError` if the class does not fit the schema.
     """
     hint: Any = Any if target is None else target
     found = _Converters(schema, make_row, of_default, named=False)
@@ -69,10 +69,10 @@ def converter(
 
 
 class _Converters:
-    """One for each type and annotation; that of a named type is made once, since it may hold itself.
+    """One converter for each type and annotation. That of a named type is created once, because it can contain itself.
 
     Args:
-      named: a named type that is a branch of a union comes as a pair of its name and the value.
+      named: a named type that is a branch of a union arrives as a pair of its name and the value.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class _Converters:
     ) -> None:
         self._schema, self._make_row, self._of_default, self._named = schema, make_row, of_default, named
         self.needs_names = False
-        """Whether a union has several branches of which something is to be made."""
+        """Whether a union has several branches that must be converted."""
         self._made: dict[tuple[str, Any], Convert | None] = {}
         self._open: set[tuple[str, Any]] = set()
 
@@ -106,7 +106,7 @@ class _Converters:
         return self._unnamed(found) if kind in ("enum", "fixed") else found
 
     def _unnamed(self, convert: Convert | None) -> Convert | None:
-        """Of what is no branch here, but may have been one to its writer."""
+        """The conversion of a value that is not a branch here, but may have been one in the writer's schema."""
         if not self._named or self._of_default is None:
             return convert
         inner = convert or _same
@@ -127,7 +127,7 @@ class _Converters:
         key = (node["name"], cls)
         if key in self._made:
             return self._made[key]
-        if key in self._open:  # it holds itself
+        if key in self._open:  # it contains itself
             return lambda value: (self._made[key] or _same)(value)
         self._open.add(key)
         hints = {} if cls is None else fields_of_class(cls)
@@ -154,8 +154,8 @@ class _Converters:
         if cls is not None:
             if missing := required_fields(cls) - set(known):
                 raise LocalError(
-                    f"{cls.__qualname__} needs {', '.join(sorted(missing))}, which {path} in the schema has not: give "
-                    "them defaults, or the schema the fields"
+                    f"{cls.__qualname__} needs {', '.join(sorted(missing))}, which {path} in the schema does not have: "
+                    "give them defaults, or add the fields to the schema"
                 )
             names = [name for name in hints if name in known]
             make = _maker(cls, names, is_whole=names == list(hints))
@@ -189,7 +189,7 @@ def _enum_of(wanted: list[Any]) -> Any:
 
 
 def _hint_for(node: Node, hint: Any) -> Any:
-    """Of an annotation that is a union the part for a branch; what there is for records is told by their names."""
+    """The part of a union annotation for a branch. Classes for records are selected by their names."""
     kind = node["type"] if isinstance(node, dict) else node
     item = {"array": item_of, "map": value_of}.get(kind)
     wanted, _ = choices(hint)
@@ -208,7 +208,7 @@ def _same(value: Any) -> Any:
 
 
 def _maker(cls: type, names: list[str], *, is_whole: bool) -> Callable[[Sequence[Any]], Any]:
-    """Makes one of the values of these fields."""
+    """A function that creates an instance from the values of these fields."""
     if is_named_tuple(cls) and is_whole:
         found: Callable[[Sequence[Any]], Any] = cls._make  # type: ignore[attr-defined]
         return found
@@ -243,7 +243,7 @@ def _in_place(inside: list[tuple[str, Convert]]) -> Convert:
 
 
 def _of_row(names: list[str] | None, make_row: MakeRow, inside: list[tuple[str, Convert]]) -> Convert:
-    """`names`: in which order the fields are to be, if it is not theirs already."""
+    """`names`: the order of the fields, if they do not already have it."""
     if names is not None:
         return _of_fields(names, lambda values: make_row(dict(zip(names, values, strict=True))), inside)
     if not inside:

@@ -1,4 +1,4 @@
-"""Which Python type a value of a schema has, and whether an annotation goes with it."""
+"""The Python type of a schema's values, and whether an annotation fits it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOGICAL: Final[dict[tuple[str, str], type]] = {
 
 
 def type_of_leaf(node: Node) -> type:
-    """Of what is neither a record, a union, an array nor a map."""
+    """The type for a schema that is not a record, union, array or map."""
     if isinstance(node, str):
         return _PRIMITIVE[node]
     kind, logical = node["type"], node.get("logicalType", "")
@@ -55,19 +55,19 @@ def type_of_leaf(node: Node) -> type:
 
 
 def is_record_class(hint: Any) -> bool:
-    """Whether it is a NamedTuple or a dataclass."""
+    """Whether the annotation is a NamedTuple or a dataclass."""
     return isinstance(hint, type) and (dataclasses.is_dataclass(hint) or is_named_tuple(hint))
 
 
 def is_named_tuple(hint: Any) -> bool:
-    """Also of `collections.namedtuple`."""
+    """Whether the annotation is a NamedTuple; also one of `collections.namedtuple`."""
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
 def fields_of_class(cls: type) -> dict[str, Any]:
-    """Names and annotations of what its constructor takes, in order; `Any` where there is none.
+    """Names and annotations of the constructor's parameters, in order; `Any` if there is no annotation.
 
-    Raises `LocalError`: an annotation that cannot be evaluated.
+    Raises `LocalError` if an annotation cannot be evaluated.
     """
     try:
         hints = typing.get_type_hints(cls, include_extras=False)
@@ -79,7 +79,7 @@ def fields_of_class(cls: type) -> dict[str, Any]:
 
 
 def required_fields(cls: type) -> set[str]:
-    """Those without a default."""
+    """The names of the fields without a default."""
     if is_named_tuple(cls):
         return set(cls._fields) - set(cls._field_defaults)  # type: ignore[attr-defined]
     none = dataclasses.MISSING
@@ -91,7 +91,7 @@ def required_fields(cls: type) -> set[str]:
 
 
 def choices(hint: Any) -> tuple[list[Any], bool]:
-    """What a value may be by its annotation, and whether also None."""
+    """The types that an annotation permits, and whether it permits None."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         every = typing.get_args(hint)
         return [each for each in every if each is not type(None)], type(None) in every
@@ -99,7 +99,7 @@ def choices(hint: Any) -> tuple[list[Any], bool]:
 
 
 def item_of(hint: Any) -> Any:
-    """The annotation of the items of a sequence; `Any` where it does not say. Raises TypeError if it is none."""
+    """The annotation of a sequence's items; `Any` if there is none. Raises TypeError if it is not a sequence."""
     origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is Any or hint is object:
         return Any
@@ -111,7 +111,7 @@ def item_of(hint: Any) -> Any:
 
 
 def value_of(hint: Any) -> Any:
-    """The annotation of the values of a map. Raises TypeError if it is none."""
+    """The annotation of a map's values. Raises TypeError if it is not a map."""
     origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is Any or hint is object:
         return Any
@@ -121,9 +121,9 @@ def value_of(hint: Any) -> Any:
 
 
 def takes(hint: Any, leaf: type) -> bool:
-    """Whether a value of this type goes with the annotation."""
+    """Whether a value of this type fits the annotation."""
     if hint is Any or not isinstance(hint, type):
-        return True  # a type variable, a Literal and the like say nothing that could be checked here
+        return True  # a type variable, a Literal and the like cannot be checked here
     if issubclass(hint, enum.Enum):
         return leaf is str
     return issubclass(leaf, hint) or (leaf is int and hint is float)

@@ -1,10 +1,9 @@
-"""The usual case of writing: an element that fastavro may be given as it is, or once its records are dicts.
+"""The fast path of writing: an element that can be passed to fastavro unchanged, or once its records are dicts.
 
-It writes such an element as it is, or raises: numbers of more than 64 bits, lone surrogates, unknown symbols.
+fastavro writes such an element exactly, or raises: numbers of more than 64 bits, lone surrogates, unknown symbols.
 
-Whether it is so is asked of each element, so the question is compiled: Python functions for a schema and the classes
-of its records, made of constants and of names of this module only. What they say no to is looked at closely by
-`checked`.
+The test runs for each element, so it is compiled: Python functions for a schema and the classes of its records, built
+only from constants and names of this module. `checked` handles the elements that fail the test.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.types import is_named_tuple
 
 Ready = Callable[[Any], Any]
-"""Gives what fastavro is to write, or `UNUSUAL`."""
+"""Returns the value for fastavro to write, or `UNUSUAL`."""
 
 
 class _Unusual:
@@ -58,7 +57,7 @@ _BUILTINS: Final = {
 
 
 def usual(schema: AvroSchema) -> Ready | None:
-    """None where there is no usual case: recursive schemas, unions of several types, fixed that are more than bytes."""
+    """None if there is no usual case: recursive schemas, unions of several types, fixed that are more than bytes."""
     if schema.is_recursive:
         return None
     try:
@@ -68,22 +67,22 @@ def usual(schema: AvroSchema) -> Ready | None:
 
 
 class _NoUsualCase(Exception):
-    """Of a type."""
+    """A type has no usual case."""
 
 
 class _Compiler:
-    """Expressions of variables; what they call and compare with is in `_known`."""
+    """Builds expressions of variables. The objects that they call and compare with are in `_known`."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
         self._numbers: Iterator[int] = itertools.count()
         self._known: dict[str, Any] = {"UNUSUAL": UNUSUAL}
-        # Of records, each compiled once, however many fields are of it.
+        # One per record type, compiled once, however many fields have this type.
         self._records: dict[str, Ready] = {}
         self._predicates: dict[str, str] = {}
 
     def ready(self, node: Node) -> Ready:
-        """Of values of one type. Raises `_NoUsualCase`."""
+        """The function for values of one type. Raises `_NoUsualCase`."""
         node = self._schema.resolve(node)
         if _kind(node) == "record":
             if node["name"] not in self._records:
@@ -101,21 +100,21 @@ class _Compiler:
         )
 
     def of_field(self, node: Node, name: str) -> str:
-        """Whether the variable `name` can be written; afterwards it is what is written."""
+        """An expression for whether the variable `name` can be written. It sets the variable to the value to write."""
         node = self._schema.resolve(node)
         if not self.has_records(node):
             return self._as_it_is(node, name)
         return f"({name} := {self.keep(self.ready(node))}({name})) is not UNUSUAL"
 
     def function(self, *lines: str) -> Ready:
-        """Of `value`."""
+        """Compiles a function of `value`."""
         scope = {"__builtins__": {}, **_BUILTINS, **self._known}
         exec("\n    ".join(["def ready(value):", *lines]), scope)
         made: Ready = scope["ready"]
         return made
 
     def of_dict(self, fields: list[Node], yes: str, otherwise: str) -> list[str]:
-        """Lines: `yes` of a dict that can be written as it is, `otherwise` of one that lacks a field of the record."""
+        """Lines that return `yes` for a dict that can be written as it is, `otherwise` for one that lacks a field."""
         names = {field["name"]: self.name("v") for field in fields}
         tests = [f"({self._as_it_is(field['type'], names[field['name']])})" for field in fields]
         return [
@@ -128,22 +127,22 @@ class _Compiler:
         ]
 
     def keep(self, thing: Any) -> str:
-        """A name for it."""
+        """Store an object and return a name for it."""
         name = self.name("k")
         self._known[name] = thing
         return name
 
     def name(self, letter: str) -> str:
-        """One that is free."""
+        """An unused name."""
         return f"{letter}{next(self._numbers)}"
 
     def has_records(self, node: Node) -> bool:
-        """Whether there is a record in a value, which may have to become a dict."""
+        """Whether values contain records, which may have to become dicts."""
         node = self._schema.resolve(node)
         return _kind(node) == "record" or any(map(self.has_records, children_of(node)))
 
     def _as_it_is(self, node: Node, name: str) -> str:
-        """Whether it can be written as it is, records being dicts."""
+        """An expression for whether a variable can be written as it is, with dicts as records."""
         node = self._schema.resolve(node)
         kind = _kind(node)
         if isinstance(node, list):
@@ -163,7 +162,7 @@ class _Compiler:
             return f"type({name}) is str"
         if (kind, logical) in LOGICAL:
             if kind == "fixed" and logical != "decimal":
-                raise _NoUsualCase  # it is not written as it is
+                raise _NoUsualCase  # it is converted before it is written
             if logical == "decimal":
                 return self._decimal(node, name)
             check = self.keep(_passes(LOGICAL[kind, logical](node)))
@@ -173,14 +172,14 @@ class _Compiler:
         return _PRIMITIVE[kind].format(name)
 
     def _decimal(self, node: Node, name: str) -> str:
-        """How many digits are behind the point fastavro looks at. It takes the fixed -0 for -2."""
+        """A test for decimals. fastavro itself checks the digits after the point. It writes a fixed -0 as -2."""
         limit = decimal.Decimal(10) ** (node["precision"] - node.get("scale", 0))
         sound = f"{name}.is_finite() and {self.keep(-limit)} < {name} < {self.keep(limit)}"
         zero = f" and ({name} or not {name}.is_signed())" if node["type"] == "fixed" else ""
         return f"type({name}) is {self.keep(decimal.Decimal)} and {sound}{zero}"
 
     def _predicate(self, node: Node) -> str:
-        """The name of a function that says it of a value."""
+        """The name of a function that tests whether a value can be written as it is."""
         node = self._schema.resolve(node)
         if _kind(node) == "record":
             if node["name"] not in self._predicates:
@@ -191,7 +190,7 @@ class _Compiler:
 
 
 class _Record:
-    """A function for dicts, which asks for others what is compiled when the first of their class comes."""
+    """A function for dicts. For other classes, it calls one that is compiled for the first value of the class."""
 
     def __init__(self, compiler: _Compiler, node: Node) -> None:
         self._compiler, self._fields = compiler, node["fields"]
@@ -224,7 +223,7 @@ class _Record:
         return lambda value: UNUSUAL
 
     def _made_of(self, get: Callable[[str], str], *tests: str, before: str = "pass") -> Ready:
-        """Makes a dict of what has all fields."""
+        """A function that creates a dict from a value with all fields."""
         compiler = self._compiler
         names = {name: compiler.name("v") for name in self._names}
         ready = [f"({compiler.of_field(field['type'], names[field['name']])})" for field in self._fields]

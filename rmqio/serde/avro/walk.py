@@ -1,8 +1,8 @@
-"""Goes through an encoded value without making it: how deep and large it is, and at which field it is broken.
+"""Walks through an encoded value without decoding it: how deep and large it is, and which field is invalid.
 
-fastavro goes down the C stack for each level of nesting, and beyond some thousands of levels takes the process down
-with it, for which a body of 20 KB is enough. A billion records of records of nothing take no bytes at all. Values of
-schemas that allow for either are gone through first.
+fastavro uses the C stack for each level of nesting. Beyond some thousands of levels it crashes the process, for which a
+body of 20 KB is enough. A billion nested empty records take no bytes at all. Values of schemas that permit either are
+walked through first.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema
 
 MAX_DEPTH: Final = 200
-"""How many records, arrays and maps may be within each other; Python, too, goes down a stack that ends."""
+"""The maximum nesting of records, arrays and maps; Python's stack is limited, too."""
 MAX_EMPTY: Final = 10_000
-"""How many fields may be in a value, beside four for each byte: more are of records of nothing."""
+"""The maximum number of fields in a value, in addition to four per byte: more can only be empty records."""
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _MAX_VARINT: Final = 10
 _LEAST_INT: Final = -(1 << 31)
@@ -24,13 +24,13 @@ _NO_BLOCK: Final[tuple[int, int | None]] = (0, None)
 
 
 class BrokenValue(ValueError):
-    """Bytes that are no value of the schema; its text says where and why."""
+    """The bytes are not a value of the schema; the text says where and why."""
 
 
 def walk(body: bytes, at: int, schema: AvroSchema) -> int:
     """Where the value that begins at `at` ends. Raises `BrokenValue`."""
-    # Each is a schema, its path, its depth, and of an array or a map how many items are left of its block, and where
-    # that ends if it says so.
+    # Each entry is a schema, its path and depth, and for an array or map, how many items of the current block are left
+    # and, if the block has a size, where it ends.
     stack: list[tuple[Node, str, int, tuple[int, int | None]]] = [(schema.parsed, schema.name, 0, _NO_BLOCK)]
     room = MAX_EMPTY + 4 * len(body)
     while stack:
@@ -56,7 +56,7 @@ def walk(body: bytes, at: int, schema: AvroSchema) -> int:
         elif kind in ("array", "map"):
             _require_depth(depth, path)
             if not left:
-                if end not in (None, at):  # fastavro goes by what it says where the reader leaves the block out
+                if end not in (None, at):  # fastavro relies on its size if the reader skips the block
                     raise BrokenValue(f"{path}: a block that does not end where it says")
                 left, end, at = _block(body, at, path)
             if left:
@@ -89,11 +89,11 @@ def _leaf(body: bytes, at: int, path: str, node: Any, kind: str) -> int:
 
 
 def _block(body: bytes, at: int, path: str) -> tuple[int, int | None, int]:
-    """How many items a block of an array or a map has, 0 at the end, where it says that it ends, and begins."""
+    """The number of items in a block of an array or map (0 at the end), its end if given, and its begin."""
     count, at = _long(body, at, path)
     if count >= 0:
         return count, None, at
-    size, at = _long(body, at, path)  # for who skips it
+    size, at = _long(body, at, path)  # for readers that skip the block
     return -count, at + size, at
 
 

@@ -1,4 +1,4 @@
-"""Registries of Avro schemas: in memory, in a folder of files, and behind Confluent's REST API."""
+"""Registries of Avro schemas: in memory, in a folder of files, and with Confluent's REST API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials for a schema registry, which no message, error or `repr` shows."""
+"""Credentials for a schema registry. No message, error or `repr` shows them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from rmqio.errors import LocalError
 
 Secret = str | Callable[[], str]
-"""Text, or a function that gives it, called for each request. Text travels inside of a pickled pipeline; a function at
-module level that reads a file or a variable on the worker does not let it.
+"""Text, or a function that returns it and is called for each request. Text is part of a pickled pipeline; a function at
+module level that reads a file or a variable on the worker avoids that.
 """
 
 
@@ -30,16 +30,16 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class TokenAuth:
-    """A bearer token; a function gives a new one whenever the old one has expired."""
+    """A bearer token; a function can return a new one when the old one has expired."""
 
     token: Secret = field(repr=False)
 
     def header(self) -> str:
-        """The value of the header Authorization. Raises `LocalError` for text that no header may hold."""
+        """The value of the header Authorization. Raises `LocalError` for text that a header cannot contain."""
         token = _reveal(self.token)
-        # Checked here, since the HTTP library would quote it in its error.
+        # Checked here, because the HTTP library would quote it in its error.
         if not re.fullmatch(r"[!-~]+", token):
-            raise LocalError("the token of TokenAuth is empty or holds white space or other than ASCII characters")
+            raise LocalError("the token of TokenAuth is empty or contains white space or non-ASCII characters")
         return f"Bearer {token}"
 
 
@@ -48,12 +48,12 @@ def _reveal(secret: Secret) -> str:
 
 
 def with_credentials_apart(url: str) -> tuple[str, BasicAuth | None]:
-    """So that a password in an address is never printed: not in the error about the address either."""
+    """Separates credentials from a URL, so that no message prints a password, not even an error about the URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise LocalError("url= of the schema registry is no URL: its host or port cannot be read") from error
+        raise LocalError("url= of the schema registry is not a URL: its host or port cannot be read") from error
     if parts.scheme not in ("http", "https") or not host or port == 0:
         raise LocalError("url= of the schema registry must be like https://host:port/path")
     if parts.query or parts.fragment:

@@ -1,9 +1,9 @@
-"""What a schema registry is: the contract, its errors, and how schemas are told apart.
+"""The contract of schema registries, their errors, and how schemas are identified.
 
-Two names of a schema's content are used. An *id* is what messages carry in Confluent's format; a registry behind a
-network gives it, the others here derive it from the whole schema. A *fingerprint* is what messages carry in Avro's
-single-object encoding, and it covers the schema's Parsing Canonical Form only: not defaults, aliases, documentation and
-logical types, so that several schemas can share one.
+There are two identifiers of a schema's content. Messages in Confluent's format contain an *id*: a remote registry
+assigns it, and the other registries here derive it from the whole schema. Messages in Avro's single-object encoding
+contain a *fingerprint*. It covers only the schema's Parsing Canonical Form, without defaults, aliases, documentation
+and logical types, so several schemas can have the same one.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from rmqio.errors import LocalError, RmqioError
 
 FINGERPRINT_SIZE: Final = 8
 LARGEST_ID: Final = 2**31 - 1
-"""Ids are the positive part of a signed 32-bit number, which is what Confluent's format has room for."""
+"""Ids are non-negative signed 32-bit numbers, as in Confluent's format."""
 
 
 class SchemaRegistryError(RmqioError):
-    """The registry refuses, answers nonsense, or holds something that is no Avro schema."""
+    """The registry refuses a request, sends an invalid answer, or contains something that is not an Avro schema."""
 
 
 class RegistryUnavailable(SchemaRegistryError):
-    """The registry does not answer, or says that it cannot now. A later try may succeed."""
+    """The registry does not answer, or reports that it is unavailable. A later try may succeed."""
 
     retriable = True
 
 
 class UnknownSchema(SchemaRegistryError):
-    """The registry has no such id, subject, version or fingerprint, or cannot look for it."""
+    """The registry does not have the id, subject, version or fingerprint, or cannot search for it."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -42,23 +42,23 @@ class RegisteredSchema(NamedTuple):
 
     subject: str
     version: int
-    """From 1."""
+    """Counted from 1."""
     id: int
     schema: str
     """The Avro schema as JSON text."""
 
 
 class SchemaRegistry(Protocol):
-    """Where schemas are kept by subject and version.
+    """Stores schemas by subject and version.
 
-    Picklable; equal by configuration (in memory: by content); safe to call from several threads, and usable after a
-    fork. All methods raise `SchemaRegistryError`; its flag `retriable` says whether a later try may succeed.
+    Registries are picklable, equal by configuration (in memory: by content), thread-safe, and usable after a fork. All
+    methods raise `SchemaRegistryError`; its flag `retriable` says whether a later try may succeed.
     """
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of a schema, as the next version of the subject unless the subject has it already.
+        """Registers a schema as the next version of the subject, unless the subject has it. Returns its id.
 
-        Raises `LocalError` for what is not the JSON of a schema or a subject's name that cannot be.
+        Raises `LocalError` if the text is not the JSON of a schema, or the subject's name is not allowed.
         """
         ...
 
@@ -71,32 +71,32 @@ class SchemaRegistry(Protocol):
         ...
 
     def versions(self, subject: str) -> list[int]:
-        """Those of a subject, ascending. Raises `UnknownSchema` if there is no such subject."""
+        """The versions of a subject, ascending. Raises `UnknownSchema` if the subject does not exist."""
         ...
 
     def subjects(self) -> list[str]:
-        """Their names, sorted."""
+        """The names of all subjects, sorted."""
         ...
 
     def by_fingerprint(self, fingerprint: bytes) -> str:
-        """The schema with a fingerprint as `fingerprint()` makes it; of several the one that was registered first.
+        """The schema with a fingerprint as returned by `fingerprint()`; of several, the one registered first.
 
-        Raises `UnknownSchema`, also where the registry cannot look for fingerprints.
+        Raises `UnknownSchema`, also if the registry cannot search for fingerprints.
         """
         ...
 
 
 @lru_cache(maxsize=1024)
 def normal_form(schema: str) -> str:
-    """A schema's JSON without what carries no meaning: white space and the order of names.
+    """A schema's JSON in a normal form, independent of white space and of the order of names.
 
-    Raises `LocalError` for what is no JSON object, array or string, which are the forms that a schema can have.
+    Raises `LocalError` if it is not a JSON object, array or string, which are the possible forms of a schema.
     """
     return json.dumps(parsed_json(schema), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def parsed_json(schema: str) -> Any:
-    """The JSON of a schema. Raises `LocalError` for what is no JSON object, array or string."""
+    """The JSON of a schema. Raises `LocalError` if it is not a JSON object, array or string."""
     try:
         schema.encode()
         value = json.loads(schema)
@@ -108,7 +108,7 @@ def parsed_json(schema: str) -> Any:
     except RecursionError as error:
         raise LocalError("the schema is JSON nested too deeply") from error
     except ValueError as error:  # a lone surrogate, or Python's limit on digits
-        raise LocalError("the schema holds a lone surrogate or a number of too many digits") from error
+        raise LocalError("the schema contains a lone surrogate or a number of too many digits") from error
     if not isinstance(value, (dict, list, str)):
         raise LocalError(
             f"the schema is JSON of type {type(value).__name__}; an object, an array or a string is needed"
@@ -117,21 +117,21 @@ def parsed_json(schema: str) -> Any:
 
 
 def content_id(schema: str) -> int:
-    """An id from 1 to `LARGEST_ID` made of the schema's whole content, the same in every process and copy.
+    """An id from 1 to `LARGEST_ID`, derived from the schema's whole content: the same in every process and copy.
 
-    Not of the canonical form: a version that adds a default or a logical type to the one before it has that one's
-    canonical form, and has to have an id of its own. Not counted: copies of a registry, and branches of a repository
-    with a folder of schemas, would give one number to two schemas. That two schemas get one id happens in a registry
-    of 1,000 schemas with a probability of 0.02 %, and is found when the second one comes.
+    It is not derived from the canonical form: a version that only adds a default or a logical type has the canonical
+    form of the version before it, and needs its own id. It is not a counter: copies of a registry, and branches of a
+    repository with a folder of schemas, would give one number to two schemas. In a registry of 1,000 schemas, two
+    schemas get the same id with a probability of 0.02 %, which is detected when the second one is registered.
     """
     digest = hashlib.sha256(normal_form(schema).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % LARGEST_ID + 1
 
 
 def fingerprint(schema: str) -> bytes:
-    """The CRC-64-AVRO of the Parsing Canonical Form: 8 bytes, little endian, as the single-object encoding has them.
+    """The CRC-64-AVRO of the Parsing Canonical Form: 8 bytes, little endian, as in the single-object encoding.
 
-    Raises `LocalError` if fastavro is not installed or the text is no Avro schema.
+    Raises `LocalError` if fastavro is not installed, or if the text is not an Avro schema.
     """
     try:
         from fastavro.schema import fingerprint as digest
@@ -141,23 +141,23 @@ def fingerprint(schema: str) -> bytes:
     value = parsed_json(schema)
     try:
         canonical = to_parsing_canonical_form(value)
-    # fastavro answers what is no schema also with KeyError, TypeError and others.
+    # For an invalid schema, fastavro also raises KeyError, TypeError and others.
     except Exception as error:
         raise LocalError(f"not an Avro schema: {type(error).__name__}: {error}") from error
     return bytes.fromhex(digest(canonical, "CRC-64-AVRO"))  # fastavro's hexadecimal digits are little endian
 
 
 def require_fingerprint(fingerprint: bytes) -> None:
-    """Raise `LocalError` unless it has the size of one."""
+    """Raise `LocalError` unless the bytes have the size of a fingerprint."""
     if len(fingerprint) != FINGERPRINT_SIZE:
         raise LocalError(f"a fingerprint of {len(fingerprint)} bytes; a CRC-64-AVRO has {FINGERPRINT_SIZE}")
 
 
 class ProcessLocal:
-    """What a registry holds in one process: a lock at least. A pickled one arrives empty, as newly made.
+    """A registry's state in one process: at least a lock. A pickled one arrives empty.
 
-    A lock that another thread holds during a fork would stay locked in the child for ever, and a connection would be
-    shared by two processes: subclasses replace what else must not be shared in `after_fork`.
+    A lock that another thread holds during a fork would stay locked in the child forever, and two processes would share
+    a connection. Subclasses replace everything that must not be shared in `after_fork`.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Schemas as files of a folder, as they are kept beside a program's source: `SUBJECT.vN.avsc`."""
+"""Schemas as files in a folder, e.g. next to a program's source: `SUBJECT.vN.avsc`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rmqio.serde.registry.memory import Catalog
 
 T = TypeVar("T")
 
-# What a topic's name may hold, and dots. No slash: a subject must not lead out of the folder.
+# The characters of a topic's name, and dots. No slash: a subject must not lead out of the folder.
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9_%|-][A-Za-z0-9_%|.-]*")
 _FILE: Final = re.compile(rf"(?P<subject>{_SUBJECT.pattern})\.v(?P<version>[1-9][0-9]{{0,8}})\.avsc")
 _TRIES: Final = 100
@@ -40,37 +40,37 @@ class _State(ProcessLocal):
 class FolderRegistry:
     """The schemas of a folder: version N of a subject is the file `SUBJECT.vN.avsc`. Other files are ignored.
 
-    Ids are made of the schemas (`content_id`): files that are added, removed or merged from elsewhere change no other
-    schema's id. They differ from those that another registry gives to the same schemas.
+    Ids are derived from the schemas (`content_id`): files that are added, removed or merged do not change the ids of
+    other schemas. The ids differ from those that another registry assigns to the same schemas.
 
-    Files are read when first needed. The folder is looked at again when something unknown is asked for and for
-    `versions` and `subjects`; the newest version stays what it was at the last look. A version is not to be changed
-    once messages with it exist.
+    Files are read when they are first needed. The folder is read again when something unknown is requested, and for
+    `versions` and `subjects`. The newest version is the one at the last look. Do not change a version once there are
+    messages with it.
 
     Args:
-      folder: must exist, on every worker.
+      folder: must exist on every worker.
 
-    Methods raise `SchemaRegistryError` naming the file: a folder or file that cannot be read, a file that is no JSON
-    or has a name of another form, two schemas with one id.
+    Methods raise `SchemaRegistryError`, which names the file: a folder or file cannot be read, a file is not JSON or
+    has another form of name, or two schemas have the same id.
     """
 
     folder: Path
     _state: _State = field(repr=False, compare=False)
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        # Absolute, since a worker may run elsewhere.
+        # Absolute, because a worker can run in another directory.
         object.__setattr__(self, "folder", Path(folder).absolute())
         object.__setattr__(self, "_state", _State())
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of a schema; a new file for the next version unless a version of the subject has it.
+        """Return the id of a schema. Creates a file for the next version, unless a version of the subject has it.
 
-        The file appears whole or not at all, and two processes never write one version. Raises `LocalError` for a
-        subject that is no file's name.
+        The file appears completely or not at all, and two processes never write the same version. Raises `LocalError`
+        for a subject that cannot be a file's name.
         """
         if not _SUBJECT.fullmatch(subject):
             raise LocalError(
-                f"{subject!r} cannot be a subject in a folder: use letters, digits and _ - % | and, not in front, dots"
+                f"{subject!r} cannot be a subject in a folder: use letters, digits and _ - % | and, not first, dots"
             )
         normal_form(schema)
         with self._state.lock:
@@ -83,9 +83,9 @@ class FolderRegistry:
                 if self._write(entry):
                     self._read()
                     return entry.id
-                # Another process was first: what did it write?
+                # Another process was first: read what it wrote.
         raise SchemaRegistryError(
-            f"{self._where}: {entry.subject}.v{entry.version}.avsc cannot be made and cannot be read either"
+            f"{self._where}: {entry.subject}.v{entry.version}.avsc can be neither created nor read"
         )
 
     def by_id(self, schema_id: int) -> str:
@@ -97,15 +97,15 @@ class FolderRegistry:
         return self._find(lambda catalog: catalog.by_version(subject, version))
 
     def versions(self, subject: str) -> list[int]:
-        """Those of a subject, ascending. Raises `UnknownSchema` if there is no such subject."""
+        """The versions of a subject, ascending. Raises `UnknownSchema` if the subject does not exist."""
         return self._look().versions(subject)
 
     def subjects(self) -> list[str]:
-        """Their names, sorted."""
+        """The names of all subjects, sorted."""
         return self._look().subjects()
 
     def by_fingerprint(self, fingerprint: bytes) -> str:
-        """The schema with a fingerprint; of several that of the lowest version. Raises `UnknownSchema`."""
+        """The schema with a fingerprint; of several, that of the lowest version. Raises `UnknownSchema`."""
         return self._find(lambda catalog: catalog.by_fingerprint(fingerprint))
 
     @property
@@ -127,9 +127,9 @@ class FolderRegistry:
             return self._read()
 
     def _read(self) -> Catalog:
-        """What the folder holds now; the catalogue as it was if no file was added, removed or written. Needs the lock.
+        """The folder's current content; the same catalogue if no file was added, removed or written. Needs the lock.
 
-        A new object is made only of files that differ: an unknown id in each message must not read the files each time.
+        Files are read again only if they differ: an unknown id in each message must not read the files each time.
         """
         state, listing = self._state, self._listing()
         if state.catalog is None or listing != state.listing:
@@ -169,7 +169,7 @@ class FolderRegistry:
             raise SchemaRegistryError(f"{self.folder / name}: {why}") from error
 
     def _write(self, entry: RegisteredSchema) -> bool:
-        """Whether the version's file was made; False: it is there already."""
+        """Create the version's file. False: it already exists."""
         target = self.folder / f"{entry.subject}.v{entry.version}.avsc"
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.folder)
@@ -177,7 +177,7 @@ class FolderRegistry:
                 with open(descriptor, "w", encoding="utf-8", newline="") as file:
                     file.write(entry.schema)
                     file.flush()
-                    os.fchmod(descriptor, 0o644)  # mkstemp lets the owner alone read it
+                    os.fchmod(descriptor, 0o644)  # mkstemp lets only the owner read it
                     os.fsync(descriptor)
                 # Unlike a rename, a link does not replace what another process has written.
                 os.link(temporary, target)

@@ -1,4 +1,4 @@
-"""Requests to a schema registry: one place, its credentials, and as many tries as are allowed."""
+"""Requests to a schema registry: one URL, its credentials, and retries."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _BROKEN: Final = (
     requests.exceptions.ChunkedEncodingError,
     requests.exceptions.ContentDecodingError,
 )
-# Of the errors of TLS these alone pass by themselves: the others are about certificates and versions.
+# Only these TLS errors are transient: the others are about certificates and versions.
 _TLS_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SYSTEM_RANDOM: Final = random.SystemRandom()
 
 
 def _random() -> float:
-    # Not Python's shared generator: forked workers would all draw the same numbers. A function, since that object's
-    # methods do not pickle.
+    # Not Python's shared generator: forked workers would all draw the same numbers. A function, because that object's
+    # methods cannot be pickled.
     return _SYSTEM_RANDOM.random()
 
 
 class Timing(NamedTuple):
-    """Time and chance, for tests."""
+    """Clock and randomness, replaceable in tests."""
 
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
@@ -58,9 +58,9 @@ class Timing(NamedTuple):
 
 
 class _Failed(Exception):
-    """This try failed, a later one may not.
+    """This try failed; a later one may succeed.
 
-    `pause_s`: how long the registry asks to be left alone. `final`: the error if later ones fail too.
+    `pause_s`: how long the registry asks to wait. `final`: the error if later tries fail, too.
     """
 
     def __init__(self, reason: str, pause_s: float = 0.0, final: SchemaRegistryError | None = None) -> None:
@@ -69,7 +69,7 @@ class _Failed(Exception):
 
 
 class Connections(ProcessLocal):
-    """Of one process. A forked child makes its own."""
+    """The connections of one process. A forked child creates its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Connections(ProcessLocal):
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """See `RestRegistry` for its arguments."""
+    """Sends requests. See `RestRegistry` for the arguments."""
 
     url: str
     auth: BasicAuth | TokenAuth | None
@@ -97,11 +97,11 @@ class Http:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The registry's name in messages."""
         return f"schema registry {self.url}"
 
     def close(self) -> None:
-        """Close connections, and end pauses between tries in other threads with an error. A later call opens anew."""
+        """Close connections, and end pauses between tries in other threads with an error. A later call reconnects."""
         state = self.connections
         with state.lock:
             session, state.session = state.session, None
@@ -116,7 +116,7 @@ class Http:
         ) from cause
 
     def call(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """The JSON that the registry answers, after as many tries as it takes and is allowed."""
+        """The JSON of the registry's answer, after as many tries as are needed and allowed."""
         closed, tries = self.connections.closed, 0
         while True:
             try:
@@ -130,7 +130,7 @@ class Http:
                     raise final
                 raise RegistryUnavailable(
                     f"{self.where} does not serve {method} {path} ({tries} tries): {reason}. Is it running, and can "
-                    "this machine reach it? Check url=; schemas that were used before stay usable meanwhile"
+                    "this machine reach it? Check url=; schemas that were used before stay usable in the meantime"
                 ) from cause
             bound = min(_FIRST_PAUSE_S * 2.0 ** min(tries - 1, 30), _LONGEST_PAUSE_S)
             pause_s = max(self.timing.random() * bound, min(pause_s, _LONGEST_PAUSE_S))
@@ -154,13 +154,13 @@ class Http:
                 stream=True,
             ) as response:
                 content = self._content(response)
-        except OSError as error:  # those of requests are, and a file of certificates may be missing
+        except OSError as error:  # the errors of requests are OSErrors; a certificate file can also be missing
             inner = _innermost(error, handled)
             reason = f"{type(inner).__name__}: {cropped(inner)}"
             if isinstance(error, _BROKEN) and (not isinstance(inner, ssl.SSLError) or isinstance(inner, _TLS_ENDED)):
                 raise _Failed(reason) from inner
             raise SchemaRegistryError(
-                f"{self.where} cannot be spoken to: {reason}. Check url=, ca_file= and client_certificate="
+                f"{self.where} cannot be reached: {reason}. Check url=, ca_file= and client_certificate="
             ) from inner
         return self._answer(response, content, f"{method} {path}")
 
@@ -170,10 +170,10 @@ class Http:
         except LocalError:
             raise
         except Exception as error:
-            raise _Failed(f"the function that gives its credentials raised {type(error).__name__}") from error
+            raise _Failed(f"the function that returns its credentials raised {type(error).__name__}") from error
 
         def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
-            # Set also when there is nothing to add: without, requests would look into the user's .netrc.
+            # Set even if there is nothing to add: otherwise requests would read the user's .netrc.
             if header is not None:
                 request.headers["Authorization"] = header
             return request
@@ -202,7 +202,7 @@ class Http:
         code, text = said.get("error_code"), cropped(said.get("message") or "it does not say why")
         if status in _TRY_AGAIN:
             raise _Failed(f"HTTP status {status}: {text}", _seconds(response.headers.get("Retry-After")))
-        # A path that is not the API's is a 404 too, but without one of the API's own codes.
+        # A path outside the API is also a 404, but without one of the API's own codes.
         if status == 404 and isinstance(code, int) and 40400 < code < 40500:
             raise UnknownSchema(f"{self.where}: {what}: {text} (code {code})")
         remedy = {
@@ -210,13 +210,13 @@ class Http:
             403: "these credentials do not allow it",
             404: "is url= that of the API, with its path (Apicurio's is /apis/ccompat/v7)?",
             409: "the schema is not compatible with those before it; change it, or the subject's compatibility level",
-            422: "the registry takes it for no valid Avro schema",
+            422: "the registry does not consider it a valid Avro schema",
         }.get(status, "is url= that of the API?")
         if response.is_redirect:
             remedy = f"redirections are not followed; if it is the right place, give url= as {_place(response)}"
         refused = SchemaRegistryError(f"{self.where} refuses {what} with HTTP status {status}: {text}: {remedy}")
         if status == 409:
-            # Apicurio answers so also to one of two that register the first version of a subject at the same time.
+            # Apicurio also sends this to one of two clients that register a subject's first version at the same time.
             raise _Failed(f"HTTP status 409: {text}", final=refused)
         raise refused
 
@@ -236,9 +236,9 @@ class Http:
 
 
 def _innermost(error: BaseException, handled: BaseException | None) -> BaseException:
-    """What went wrong in the end; the errors around it hold the request, and with it the credentials.
+    """The root cause. The errors around it contain the request, and with it the credentials.
 
-    `handled` is what the caller was handling when all began, and no cause of it.
+    `handled` is the exception that the caller was already handling; it is not a cause.
     """
     while (inner := error.__cause__ or error.__context__) is not None and inner is not handled:
         error = inner
@@ -246,13 +246,13 @@ def _innermost(error: BaseException, handled: BaseException | None) -> BaseExcep
 
 
 def cropped(text: object) -> str:
-    """One line of bounded length, whatever a server says."""
+    """A server's text as one line of bounded length."""
     line = " ".join(str(text).split())
     return line if len(line) <= 300 else f"{line[:300]}..."
 
 
 def _seconds(retry_after: str | None) -> float:
-    # It may also be a date, which needs clocks that agree: the usual pause will do.
+    # It can also be a date, which needs synchronized clocks: then the usual pause is used.
     return float(retry_after) if retry_after and re.fullmatch(r"[0-9]{1,6}", retry_after) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Schemas in memory, for tests and for programs that carry theirs in their source."""
+"""Schemas in memory, for tests and for programs that have their schemas in their source."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rmqio.serde.registry.base import (
 
 
 class Catalog:
-    """Registered schemas that do not change, and how they are found. Threads may share it.
+    """An immutable, searchable set of registered schemas. Threads can share it.
 
     Args:
-      entries: in the order in which they were registered.
-      where: names the registry in messages.
+      entries: the schemas, in the order of registration.
+      where: the registry's name in messages.
 
-    Raises `SchemaRegistryError` if two different schemas have one id.
+    Raises `SchemaRegistryError` if two different schemas have the same id.
     """
 
     def __init__(self, entries: Iterable[RegisteredSchema], where: str) -> None:
@@ -46,7 +46,7 @@ class Catalog:
             self._registered.setdefault((entry.subject, form), entry)
 
     def registered(self, subject: str, schema: str) -> RegisteredSchema | None:
-        """The version of a subject that has this schema already."""
+        """The version of a subject that already has this schema."""
         return self._registered.get((subject, normal_form(schema)))
 
     def next_version(self, subject: str) -> int:
@@ -77,7 +77,7 @@ class Catalog:
     def by_fingerprint(self, wanted: bytes) -> str:
         require_fingerprint(wanted)
         if self._by_fingerprint is None:
-            # Two threads may both make it, with the same result.
+            # Two threads can both create it, with the same result.
             made: dict[bytes, str] = {}
             for entry in self.entries:
                 made.setdefault(self._fingerprint(entry), entry.schema)
@@ -92,7 +92,7 @@ class Catalog:
             return self._subjects[subject]
         except KeyError:
             names = ", ".join(map(repr, self.subjects()[:20])) or "none"
-            raise UnknownSchema(f"{self._where}: no subject {subject!r}; there are: {names}") from None
+            raise UnknownSchema(f"{self._where}: no subject {subject!r}; the subjects are: {names}") from None
 
     def _fingerprint(self, entry: RegisteredSchema) -> bytes:
         try:
@@ -102,15 +102,15 @@ class Catalog:
 
 
 class MemoryRegistry:
-    """A registry in the memory of one process; equal to another one that holds the same.
+    """A registry in the memory of one process. Two registries with the same content are equal.
 
-    A pickled one brings its schemas along, and what is registered in a copy stays there: register before the pipeline
-    is built. Ids are made of the schemas (`content_id`), so an id means the same in every copy.
+    A pickled registry contains its schemas. A schema that is registered in a copy stays in that copy, so register
+    before the pipeline is built. Ids are derived from the schemas (`content_id`): an id means the same in every copy.
     """
 
     def __init__(self) -> None:
         self._state = ProcessLocal()
-        self._catalog = Catalog((), _WHERE)  # replaced whole, so that readers need no lock
+        self._catalog = Catalog((), _WHERE)  # replaced as a whole, so that readers need no lock
 
     def __repr__(self) -> str:
         return f"<MemoryRegistry of {len(self._catalog.entries)} schemas>"
@@ -124,7 +124,7 @@ class MemoryRegistry:
         return _rebuild, (self._catalog.entries,)
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of a schema. Raises `LocalError`, or `SchemaRegistryError` if another schema has its id."""
+        """Register a schema and return its id. Raises `LocalError`; `SchemaRegistryError` if another one has the id."""
         if not subject:
             raise LocalError("a subject's name cannot be empty")
         with self._state.lock:
@@ -144,19 +144,19 @@ class MemoryRegistry:
         return self._catalog.by_version(subject, version)
 
     def versions(self, subject: str) -> list[int]:
-        """Those of a subject, ascending. Raises `UnknownSchema` if there is no such subject."""
+        """The versions of a subject, ascending. Raises `UnknownSchema` if the subject does not exist."""
         return self._catalog.versions(subject)
 
     def subjects(self) -> list[str]:
-        """Their names, sorted."""
+        """The names of all subjects, sorted."""
         return self._catalog.subjects()
 
     def by_fingerprint(self, fingerprint: bytes) -> str:
-        """The schema with a fingerprint; of several the one registered first. Raises `UnknownSchema`."""
+        """The schema with a fingerprint; of several, the one registered first. Raises `UnknownSchema`."""
         return self._catalog.by_fingerprint(fingerprint)
 
 
-_WHERE: Final = "the registry in memory (each worker has a copy of its own)"
+_WHERE: Final = "the registry in memory (each worker has its own copy)"
 
 
 def _rebuild(entries: tuple[RegisteredSchema, ...]) -> MemoryRegistry:

@@ -1,4 +1,4 @@
-"""Schemas behind Confluent's REST API, which Apicurio, Karapace, Redpanda and others speak too.
+"""A client of Confluent's REST API for schemas, which Apicurio, Karapace, Redpanda and others also implement.
 
 https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
@@ -30,14 +30,14 @@ _LOGGER: Final = logging.getLogger("rmqio.serde.registry")
 T = TypeVar("T")
 
 _KEPT_FOR_S: Final = 30.0
-"""How long a newest version that could not be asked for again goes on to be used before the next try."""
+"""How long a newest version that could not be refreshed is used before the next try."""
 _UNKNOWN_FOR_S: Final = 5.0
-"""How long an id stays unknown without being asked for again, lest each message with a wrong one make a request."""
+"""How long an id counts as unknown without a new request, so that not every message with a wrong id makes a request."""
 _MOST_UNKNOWN: Final = 1024
 
 
 class _State(ProcessLocal):
-    """What has been learnt: values that are set in one step each, so the dicts need no lock."""
+    """The cache. Each value is set in one step, so the dicts need no lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,33 +49,33 @@ class _State(ProcessLocal):
         self.unknown: dict[int, tuple[float, str]] = {}
 
     def after_fork(self) -> None:
-        """The child keeps what is known."""
+        """The child keeps the cache."""
         super().after_fork()
         self.registering = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestRegistry:
-    """A schema registry that speaks Confluent's REST API.
+    """A schema registry with Confluent's REST API.
 
-    Schemas by id and by version never change and are asked for once in a process; the newest version of a subject is
-    asked for again after `latest_ttl_s`. While the registry is down, all that is known stays usable, the newest
-    versions as they were last seen. Requests are repeated after failed connections and after HTTP status 408, 425, 429,
-    500, 502, 503 and 504, with growing random pauses, or as long as the registry asks for, up to 10 s. Redirections are
-    refused: credentials go to the one place that was named.
+    Schemas by id and by version never change and are requested once per process. The newest version of a subject is
+    requested again after `latest_ttl_s`. While the registry is down, all known schemas stay usable, with the newest
+    versions as last seen. Requests are retried after failed connections and after HTTP status 408, 425, 429, 500, 502,
+    503 and 504, with growing random pauses, or as long as the registry asks for, up to 10 s. Redirections are refused:
+    credentials go only to the given URL.
 
     Args:
-      url: http or https. Apicurio's has the path /apis/ccompat/v7. `user:password@` in it is taken for `auth`.
-      auth: `BasicAuth` or `TokenAuth`. Over plain http to another machine it is sent too, with a warning in the log.
-      ca_file: certificates to trust, in PEM; None: those of `requests`, or of its variable REQUESTS_CA_BUNDLE. The
+      url: http or https. Apicurio's has the path /apis/ccompat/v7. `user:password@` in it is used as `auth`.
+      auth: `BasicAuth` or `TokenAuth`. It is also sent over plain http to another machine, with a warning in the log.
+      ca_file: trusted certificates in PEM; None: those of `requests`, or of its variable REQUESTS_CA_BUNDLE. The
         registry's certificate and name are always checked.
       client_certificate: a PEM file with certificate and key, or two files (certificate, key without a passphrase).
-      timeout_s: for a connection to be made, and between two pieces of an answer.
-      retries: further tries of a failed request.
-      latest_ttl_s: how long the newest version of a subject is taken to be the newest.
+      timeout_s: timeout of a connection attempt, and between two pieces of an answer.
+      retries: how often a failed request is retried.
+      latest_ttl_s: how long the newest version of a subject is considered the newest.
 
-    Only Avro schemas are served. A schema that refers to others (Confluent's "references") is refused: register it with
-    what it refers to written out.
+    Only Avro schemas are supported. A schema that refers to others (Confluent's "references") is refused: register it
+    with the referenced definitions written out.
     """
 
     url: str = field(kw_only=False)
@@ -105,15 +105,15 @@ class RestRegistry:
         object.__setattr__(self, "_http", Http(*given))
 
     def close(self) -> None:
-        """Close connections, and end pauses between tries in other threads with an error. A later call opens anew."""
+        """Close connections, and end pauses between tries in other threads with an error. A later call reconnects."""
         self._http.close()
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of a schema. Raises `SchemaRegistryError` if the registry finds it invalid or incompatible.
+        """Register a schema and return its id. Raises `SchemaRegistryError` if it is invalid or incompatible.
 
-        Sent without white space between its parts: Apicurio takes the same schema with other white space for another
-        one. It also makes two versions of a schema that two processes register at the same moment, with one id, so
-        better register before the pipeline starts; threads of one process take turns.
+        The schema is sent without white space between its parts, because Apicurio considers the same schema with other
+        white space a different one. Apicurio also creates two versions, with one id, if two processes register a schema
+        at the same moment, so register before the pipeline starts. Threads of one process take turns.
         """
         state, compact = self._state, json.dumps(parsed_json(schema), separators=(",", ":"))
         path, body = f"/subjects/{_escaped(subject)}/versions", json.dumps({"schema": compact}).encode()
@@ -128,12 +128,12 @@ class RestRegistry:
         return schema_id
 
     def by_id(self, schema_id: int) -> str:
-        """The schema with an id. Raises `UnknownSchema`, for 5 s without asking again."""
+        """The schema with an id. Raises `UnknownSchema`, for 5 s without a new request."""
         state = self._state
         if (known := state.schemas.get(schema_id)) is not None:
             return known
         if not 0 <= schema_id <= LARGEST_ID:
-            raise UnknownSchema(f"{self._http.where}: {schema_id} cannot be an id; they go from 0 to {LARGEST_ID}")
+            raise UnknownSchema(f"{self._http.where}: {schema_id} cannot be an id; ids are from 0 to {LARGEST_ID}")
         now = self.timing.clock()
         if (refused := state.unknown.get(schema_id)) is not None and now < refused[0]:
             raise UnknownSchema(refused[1])
@@ -158,18 +158,18 @@ class RestRegistry:
         return self._ask_version(subject, str(version))
 
     def versions(self, subject: str) -> list[int]:
-        """Those of a subject, ascending. Asked each time. Raises `UnknownSchema` if there is no such subject."""
+        """The versions of a subject, ascending, requested each time. Raises `UnknownSchema` for an unknown subject."""
         return sorted(self._list(f"/subjects/{_escaped(subject)}/versions", int))
 
     def subjects(self) -> list[str]:
-        """Their names, sorted. Asked each time."""
+        """The names of all subjects, sorted, requested each time."""
         return sorted(self._list("/subjects", str))
 
     def by_fingerprint(self, fingerprint: bytes) -> str:
-        """Raises `UnknownSchema`. Schemas seen before are not searched: what they are differs between workers."""
+        """Raises `UnknownSchema`. Cached schemas are not searched, because they differ between workers."""
         require_fingerprint(fingerprint)
         raise UnknownSchema(
-            f"{self._http.where}: Confluent's API cannot look for the fingerprint {fingerprint.hex()}. Read Avro's "
+            f"{self._http.where}: Confluent's API cannot search for the fingerprint {fingerprint.hex()}. Read Avro's "
             "single-object encoding with a FolderRegistry or a MemoryRegistry, or write Confluent's format"
         )
 
@@ -184,7 +184,7 @@ class RestRegistry:
             if held is None:
                 raise
             found, lifetime_s = held[0], min(self.latest_ttl_s, _KEPT_FOR_S)
-            _LOGGER.warning("version %d of %r is still taken for the newest one: %s", found.version, subject, error)
+            _LOGGER.warning("version %d of %r is still considered the newest: %s", found.version, subject, error)
         state.newest[subject] = found, clock() + lifetime_s
         return found
 
@@ -229,7 +229,7 @@ class RestRegistry:
 
 
 def _escaped(subject: str) -> str:
-    # A path of dots would be resolved, and name something else.
+    # A path of dots would be resolved, and would refer to something else.
     if not subject or not subject.strip("."):
         raise LocalError(f"{subject!r} cannot be a subject")
     return quote(subject, safe="", errors="replace")

@@ -1,1 +1,1 @@
-"""How topics and queues become elements: discovery, the splittable DoFn of a queue, reads of planned ranges."""
+"""Reads of topics and queues: discovery, the splittable DoFn of a queue, and reads of planned ranges."""

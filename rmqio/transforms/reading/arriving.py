@@ -1,4 +1,4 @@
-"""What arrives at `ReadAllFromRocketMQ`, as queues to read."""
+"""Converts the elements of `ReadAllFromRocketMQ` to queues to read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rmqio.wire.names import validate_queue, validate_subscription
 
 
 class DescribeFn(beam.DoFn):
-    """An element of `ReadAllFromRocketMQ` to descriptors.
+    """Converts an element of `ReadAllFromRocketMQ` to descriptors.
 
-    The transform's start and stop may name queues of any topic that comes. Of a topic that has come, queues that do not
-    exist are refused.
+    The transform's start and stop can name queues of any topic that arrives. For a topic that has arrived, named queues
+    that do not exist are refused.
     """
 
     def __init__(self, config: ReadConfig) -> None:

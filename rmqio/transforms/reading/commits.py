@@ -1,7 +1,7 @@
-"""Group offsets: committed when a bundle is final, by absolute position, never backwards.
+"""Commits of group offsets: when a bundle is final, by absolute position, never backwards.
 
-They tell operators and later pipelines how far the group has got. Recovery never depends on them: a broker keeps a
-commit in memory for up to five seconds, and the runner has the position in its own state.
+They show operators and later pipelines how far the group has got. Recovery never depends on them: a broker keeps a
+commit only in memory for up to five seconds, and the runner has the position in its own state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqio.transforms.shared import shared_client
 _LOGGER = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
 _PATIENCE_S = 20.0
-"""So long the last commits of queues wait for their broker: nothing would repair them."""
+"""How long the last commits of queues wait for their broker: no later commit would repair them."""
 _RETRY_S = 0.2
 
 
@@ -36,14 +36,14 @@ class _Table:
     offsets: dict[MessageQueue, int] = field(default_factory=dict)
     times: dict[MessageQueue, float] = field(default_factory=dict)
     unsaved: dict[MessageQueue, int] = field(default_factory=dict)
-    """What could not be committed, to be tried again with the next commit."""
+    """Offsets that could not be committed; the next commit tries them again."""
     done: int = 0
     failed: int = 0
     warned_at: float = float("-inf")
     patient_until: dict[str, float] = field(default_factory=dict)
-    """When the wait for a broker ends or ended. It is one wait for all of its queues, until none of them fails."""
+    """When the wait for a broker ends or ended. All of its queues share one wait, until none of them fails."""
     reset: GroupOffsetReset | None = None
-    """To be raised by the next read: what a finalizer raises is lost."""
+    """The next read raises it, because an exception of a finalizer is lost."""
 
 
 _tables: dict[tuple[ClientFactory, str], _Table] = {}
@@ -54,7 +54,7 @@ def _table(factory: ClientFactory, group: str) -> _Table:
 
 
 def begin_reading(factory: ClientFactory, group: str) -> None:
-    """A reader starts: what the group has committed may have changed since this process last looked."""
+    """Reset the table when a reader starts: the group's offsets may have changed since this process last looked."""
     table = _table(factory, group)
     with table.lock:
         table.offsets.clear()
@@ -72,7 +72,7 @@ def commit_position(
     on_reset: Literal["refuse", "honour"] = "refuse",
     is_last: bool = False,
 ) -> None:
-    """The finalizer's callback. Picklable as a partial. As `commit_positions`, of one queue."""
+    """The finalizer's callback, picklable as a partial: `commit_positions` for one queue."""
     commit_positions(factory, group, {queue: offset}, on_reset, is_last=is_last)
 
 
@@ -84,13 +84,13 @@ def commit_positions(
     *,
     is_last: bool = False,
 ) -> None:
-    """Commits the offsets of queues, all at once. A failure is logged and counted, and repaired by the group's next
-    commit, of whichever queue: one that has been read to its stop has no further commit of its own.
+    """Commits the offsets of queues, all at once. A failure is logged and counted. The group's next commit repairs it,
+    whatever its queue: a queue that has been read to its stop has no further commit of its own.
 
-    A broker that does not answer is waited for once, and then left alone until it does (`QueueClient.look_up`).
+    The commit waits once for a broker that does not answer, and then skips it until it answers (`QueueClient.look_up`).
 
     Args:
-      is_last: nothing of these queues is left to read, so there may be no next commit: their brokers are waited for.
+      is_last: these queues are read to their end, so there may be no next commit: wait for their brokers.
     """
     observe_process()  # on Spark this is the driver, which has no DoFn to set up
     table = _table(factory, group)
@@ -99,7 +99,7 @@ def commit_positions(
             table.unsaved[queue] = max(offset, table.unsaved.get(queue, -1))
         failures = _try_all(table, factory, group, on_reset)
     while is_last and _is_waited_for(table, {queue: failures[queue] for queue in offsets if queue in failures}):
-        time.sleep(_RETRY_S)  # without the lock, which other queues' bundles take
+        time.sleep(_RETRY_S)  # without the lock, which other queues' bundles need
         with table.lock:
             failures = _try_all(table, factory, group, on_reset)
     with table.lock:
@@ -115,7 +115,7 @@ def commit_positions(
 
 
 def _try_all(table: _Table, factory: ClientFactory, group: str, on_reset: str) -> dict[MessageQueue, RmqioError]:
-    """Commits what is not committed; what failed, which stays so unless it was reset."""
+    """Commits what is uncommitted. Returns the failures, which stay uncommitted unless they were reset."""
     wanted, table.unsaved = table.unsaved, {}
     try:
         failures = _commit(table, factory, group, wanted, on_reset)
@@ -127,13 +127,13 @@ def _try_all(table: _Table, factory: ClientFactory, group: str, on_reset: str) -
     for broker in {queue.broker for queue in wanted} - {queue.broker for queue in failures}:
         table.patient_until.pop(broker, None)
     for queue in failures:
-        if table.reset is None or queue != table.reset.queue:  # else it is not to be committed over
+        if table.reset is None or queue != table.reset.queue:  # a reset must not be committed over
             table.unsaved[queue] = wanted[queue]
     return failures
 
 
 def _is_waited_for(table: _Table, failures: Mapping[MessageQueue, RmqioError]) -> bool:
-    """Whether one of the brokers that may come back still has time to. All are waited for at once."""
+    """Whether a broker that may come back still has time to do so. The wait is for all of them at once."""
     now = time.monotonic()
     brokers = {queue.broker for queue, error in failures.items() if getattr(error, "retriable", False)}
     with table.lock:
@@ -144,7 +144,7 @@ def _is_waited_for(table: _Table, failures: Mapping[MessageQueue, RmqioError]) -
 def _commit(
     table: _Table, factory: ClientFactory, group: str, wanted: Mapping[MessageQueue, int], on_reset: str
 ) -> dict[MessageQueue, RmqioError]:
-    """Commits what is ahead of what is committed; what failed."""
+    """Commits offsets that are ahead of the committed ones. Returns the failures."""
     client = shared_client(factory)
     first = [queue for queue in wanted if queue not in table.offsets]
     asked = [OffsetQuery(queue, "committed", group=group) for queue in first]
@@ -181,20 +181,20 @@ def _is_ahead(offset: int, known: int | RmqioError | None) -> bool:
 def _commit_over_reset(
     table: _Table, client: QueueClient, group: str, queue: MessageQueue, offset: int, on_reset: str, *, is_first: bool
 ) -> None:
-    # Found at the first commit, the reset is older than this read, which has started from it if it was told to start
-    # from the group's offsets.
+    # A reset that is found at the first commit is older than this read, which has started from it if its start is the
+    # group's offsets.
     if on_reset == "honour" and not is_first:
         table.reset = GroupOffsetReset(group, queue, client.committed_offset(group, queue))
         raise CommitIgnored(group, queue, offset)
     reset = client.take_reset(group, queue)
     if not is_first:
-        text = "%s: the offset of group %s was reset to %s; reading goes on at %d (refused)"
+        text = "%s: the offset of group %s was reset to %s; reading continues at %d (refused)"
         _LOGGER.warning(text, queue, group, reset, offset, extra=event(queue=queue, offset=offset, group=group))
     client.commit_offset(group, queue, offset)
 
 
 def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offset: int, interval_ms: int) -> bool:
-    """Whether there is something to commit and the last commit of the queue is `interval_ms` ago."""
+    """Whether there is something to commit, and the last commit of the queue is at least `interval_ms` ago."""
     table = _table(factory, group)
     if offset <= table.offsets.get(queue, -1):
         return False
@@ -202,14 +202,14 @@ def is_commit_due(factory: ClientFactory, group: str, queue: MessageQueue, offse
 
 
 def raise_reset(factory: ClientFactory, group: str) -> None:
-    """Raise `GroupOffsetReset` if a commit has found one that is to be honoured."""
+    """Raise `GroupOffsetReset` if a commit has found a reset that must be honoured."""
     reset = _table(factory, group).reset
     if reset is not None:
         raise reset
 
 
 def take_counts(factory: ClientFactory, group: str) -> tuple[int, int]:
-    """Commits done and failed since the last call; finalizers run outside of a bundle, where metrics do not count."""
+    """Commits done and failed since the last call. Finalizers run outside of bundles, where metrics do not count."""
     table = _table(factory, group)
     with table.lock:
         counts = table.done, table.failed

@@ -1,4 +1,4 @@
-"""From what the user named to queues: once, or again and again."""
+"""Discovery of the queues of a subscription: once, or periodically."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_RESUME_MS = 1_000
 _WARN_EVERY_S = 60.0
 _warned_at: dict[str, float] = {}
-"""By subscription: when this process last said that queues wait."""
+"""By subscription: when this process last logged that queues wait."""
 
 
 @dataclass(frozen=True)
 class DiscoveryConfig:
-    """What is looked for, and how; where each queue that is found begins and ends."""
+    """What to look for and how, and where each queue starts and ends."""
 
     subscription: Subscription
     factory: ClientFactory
@@ -48,9 +48,9 @@ class DiscoveryConfig:
     on_timestamp_after_end: Literal["latest", "fail"] = "latest"
 
     def check_named(self, queues: Sequence[MessageQueue]) -> None:
-        """Raises `LocalError` when the start or the stop names a queue that is not among these.
+        """Raises `LocalError` if the start or the stop names a queue that is not among these.
 
-        A pattern may match topics that are not there yet, and so may queues be named of them.
+        A pattern can match topics that do not exist yet, so queues of such topics can be named.
         """
         self._check(self.start.named, queues, "start=StartFrom.specific_offsets(...)")
         if self.stop is not None:
@@ -74,10 +74,10 @@ class DiscoveryConfig:
         began_ms: int | None = None,
         were_there: Collection[MessageQueue] = (),
     ) -> dict[MessageQueue, int | RmqioError]:
-        """Where each queue is read from, or why that cannot be known. All queues are asked about at once.
+        """Where each queue starts, or the error that prevents an answer. All queues are looked up at once.
 
-        `began_ms`: these queues are late: the read began then (Unix milliseconds). None: it begins now.
-        `were_there`: queues that were seen then, whose broker did not answer.
+        `began_ms`: these queues are late, and the read began at this time (Unix milliseconds). None: it begins now.
+        `were_there`: queues that existed at that time, but whose broker did not answer.
         """
 
         def resolve(queue: MessageQueue, lookup: OffsetLookup) -> int:
@@ -98,16 +98,16 @@ class DiscoveryConfig:
     def stops(
         self, queues: Sequence[MessageQueue], client: QueueClient, stop: StopAt
     ) -> dict[MessageQueue, int | None]:
-        """Where each queue is read to; None: it is not read. Raises the first error after one look."""
+        """Where each queue ends; None: it is not read. Raises the first error after one look."""
         return all_or_error(resolve_all(queues, client, stop.resolve))
 
 
 def known_starts(
     found: Mapping[MessageQueue, int | RmqioError], *, may_wait: bool, on_wait: Callable[[RmqioError], object]
 ) -> dict[MessageQueue, int]:
-    """The starts that are known. With `may_wait` queues whose broker does not answer are left out: ask again later.
+    """The known starts. With `may_wait`, queues whose broker does not answer are left out: ask again later.
 
-    `on_wait` is given what one of those failed with. Raises what does not pass by itself; without `may_wait` any error.
+    `on_wait` is called with the error of one of those. Raises errors that are not transient; without `may_wait`, all.
     """
     starts: dict[MessageQueue, int] = {}
     away: RmqioError | None = None
@@ -124,22 +124,22 @@ def known_starts(
 
 
 def without_gone(found: dict[MessageQueue, int | RmqioError]) -> set[MessageQueue]:
-    """Takes out queues that were deleted, or taken away, after they had been seen; returns them."""
+    """Removes and returns the queues that were deleted or removed after they had been seen."""
     gone = {queue for queue, each in found.items() if isinstance(each, (TopicNotExist, LocalError))}
     for queue in gone:
-        _LOGGER.warning("%s is not there any more: %s", queue, found.pop(queue))
+        _LOGGER.warning("%s no longer exists: %s", queue, found.pop(queue))
     return gone
 
 
 def names_topic(subscription: Subscription, topic: str) -> bool:
-    """Whether a topic of that name would be read."""
+    """Whether a topic with this name is read."""
     if subscription.pattern:
         return re.compile(subscription.pattern, subscription.flags).fullmatch(topic) is not None
     return topic in subscription.topics or any(queue.topic == topic for queue in subscription.queues)
 
 
 def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:
-    """Shares that add up to `limit` where enough is there, as even as what each queue has permits (None: no end)."""
+    """Shares that add up to `limit` if enough is available, as even as each queue's backlog permits (None: no end)."""
     shares = [0] * len(available)
     left = limit
     while left > 0:
@@ -156,7 +156,7 @@ def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:
 
 
 class DiscoverFn(beam.DoFn):
-    """An impulse to the descriptors of the subscription's queues, once."""
+    """Emits the descriptors of the subscription's queues once, for an impulse."""
 
     def __init__(self, config: DiscoveryConfig) -> None:
         self._config = config
@@ -165,14 +165,14 @@ class DiscoverFn(beam.DoFn):
         client = shared_client(self._config.factory)
         queues = self._config.subscription.find_queues(client)
         if not queues:
-            _LOGGER.warning("%s: there is no queue to read", self._config.subscription)
+            _LOGGER.warning("%s: there are no queues to read", self._config.subscription)
         yield from describe(queues, client, self._config)
 
 
 def describe(queues: Sequence[MessageQueue], client: QueueClient, config: DiscoveryConfig) -> Iterator[QueueDescriptor]:
-    """The queues' descriptors: where each begins and ends, and its share of the record limit if there is one.
+    """The queues' descriptors: where each starts and ends, and its share of the record limit if there is one.
 
-    Raises `LocalError` for a start or stop that names another queue, and after one look what a broker fails with.
+    Raises `LocalError` for a start or stop that names another queue, and the first broker's error after one look.
     """
     config.check_named(queues)
     stops: Mapping[MessageQueue, int | None] = {}
@@ -206,29 +206,29 @@ def _shares(
     ends = stops if config.stop is not None else config.stops(queues, client, StopAt.latest())
     shares = share_limit(limit, [max(0, (ends[queue] or 0) - starts[queue]) for queue in queues])
     if config.stop is None and sum(shares) < limit:
-        # What is there does not suffice: wait for the rest, and nobody knows in which queues it will come.
+        # Not enough is available: wait for the rest, which can arrive in any queue.
         missing = share_limit(limit - sum(shares), [None] * len(queues))
         shares = [share + more for share, more in zip(shares, missing, strict=True)]
     return shares
 
 
 class WatchFn(beam.DoFn, RestrictionProvider):
-    """An impulse to the descriptors of the subscription's queues, again every `interval_ms`, each queue once.
+    """Emits the descriptors of the subscription's queues, and looks again every `interval_ms`. Each queue comes once.
 
-    What is known already is in the restriction, so a restored pipeline does not read a queue twice. Each descriptor
-    says where its queue begins (`StartFrom.resolve`). A queue whose broker does not answer waits for a later look.
-    Needs a runner that honours resume delays and runs what follows meanwhile; the in-process one does neither.
+    The known queues are in the restriction, so a restored pipeline does not read a queue twice. Each descriptor says
+    where its queue starts (`StartFrom.resolve`). A queue whose broker does not answer waits for a later look. Needs a
+    runner that honours resume delays and runs the following steps meanwhile; the in-process runner does neither.
 
-    The output watermark follows the clock (it would hold back all reads), so it resumes every second even where the
-    interval is longer; what a queue still has to give is held by its own read. While a queue waits for its broker the
-    watermark stands still.
+    The output watermark follows the clock, because it would otherwise hold back all reads. The DoFn therefore resumes
+    every second, even if the interval is longer. Each queue's own read holds back its messages. While a queue waits for
+    its broker, the watermark does not advance.
     """
 
     def __init__(self, config: DiscoveryConfig) -> None:
         self._config = config
         self._looked_at = float("-inf")
         self._is_waiting = False
-        """Whether the last look has seen a queue whose broker did not answer."""
+        """Whether the last look found a queue whose broker did not answer."""
 
     def initial_restriction(self, element: bytes) -> Known:
         return Known()
@@ -271,19 +271,19 @@ def now_ms() -> int:
 
 
 def look(config: DiscoveryConfig, client: QueueClient, known: Known, *, was_waiting: bool = False) -> Look:
-    """Looks for queues. What fails and may pass is logged; where nothing can be read at the first look, raised.
+    """Looks for queues. Transient errors are logged; at the first look, they are raised if nothing can be read.
 
-    `was_waiting`: whether the look before this one has seen a queue whose broker did not answer.
+    `was_waiting`: whether the look before this one found a queue whose broker did not answer.
     """
     is_first = known.began_ms is None and known.is_empty
-    # Before it is looked: what is added meanwhile is new
+    # Set before the look, so that queues added in the meantime are new.
     began_ms = now_ms() if known.began_ms is None else known.began_ms
     try:
         there = config.subscription.find_queues(client, missing_ok=not is_first)
     except RmqioError as error:
         if is_first:
             raise
-        # The queues that are known are read on; the next look may succeed.
+        # Known queues are still read; the next look may succeed.
         _LOGGER.warning("%s: queues could not be looked up: %s", config.subscription, error)
         return Look({}, known.began_ms, known.waiting, was_waiting or bool(known.waiting))
     if is_first:
@@ -294,7 +294,7 @@ def look(config: DiscoveryConfig, client: QueueClient, known: Known, *, was_wait
 
     def say(error: RmqioError) -> None:
         what, now = str(config.subscription), time.monotonic()
-        if now - _warned_at.get(what, float("-inf")) >= _WARN_EVERY_S:  # it is looked again each second
+        if now - _warned_at.get(what, float("-inf")) >= _WARN_EVERY_S:  # there is a look every second
             _warned_at[what] = now
             _LOGGER.warning("%s: queues wait for a broker that does not answer: %s", what, error)
 

@@ -1,8 +1,8 @@
-"""The endless read as the in-process runner needs it: one element that finds its queues itself and reads them all.
+"""The endless read for the in-process runner: one element that finds its queues itself and reads them all.
 
-That runner finishes what precedes a read before it reads, so an endless discovery in front of it (`WatchFn`) would
-never let it read; and it buffers what goes through a Flatten until both sides have ended, so a second read beside the
-first one does not help. Each queue is read by the same code as elsewhere; only the bookkeeping is for many.
+That runner finishes the steps before a read before it reads, so with an endless discovery (`WatchFn`) it would never
+read. It also buffers the input of a Flatten until both sides have ended, so a second read beside the first one does not
+help. Each queue is read by the same code as elsewhere; only the bookkeeping is for several queues.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks
 from rmqio.transforms.shared import backlog, shared_client
 
 _LOOK_AGAIN_MS = 1_000
-"""While the broker of a queue does not answer."""
+"""Interval between looks while the broker of a queue does not answer."""
 
 
 class Subscribed(NamedTuple):
-    """The queues that are known, and what is left of each."""
+    """The known queues, and what is left of each."""
 
     known: Known
     ranges: tuple[tuple[MessageQueue, QueueRange], ...] = ()
 
 
 class QueueClaim(NamedTuple):
-    """A claim within one of the queues."""
+    """A claim in one of the queues."""
 
     queue: MessageQueue
     claim: Claim
 
 
 class SubscribedTracker(RestrictionTracker):
-    """One `QueueRangeTracker` per queue found. Only checkpoints, and those always: the looking never ends."""
+    """One `QueueRangeTracker` per queue. Only checkpoints are possible, and always are: discovery never ends."""
 
     def __init__(self, restriction: Subscribed) -> None:
         self._known = restriction.known
@@ -85,7 +85,7 @@ class SubscribedTracker(RestrictionTracker):
 
 
 class SubscribedCoder(Coder):
-    """JSON, sorted: there is one of these per read."""
+    """Sorted JSON: there is only one per read."""
 
     def encode(self, value: Subscribed) -> bytes:
         known = value.known
@@ -116,7 +116,7 @@ class SubscribedCoder(Coder):
 
 
 class _OneQueue:
-    """The tracker's view of one queue, for `ReadQueueFn`; what is left is deferred with all the others."""
+    """The tracker's view of one queue, for `ReadQueueFn`. Its rest is deferred together with the others."""
 
     def __init__(self, tracker: Any, queue: MessageQueue, restriction: QueueRange) -> None:
         self._tracker, self._queue, self._restriction = tracker, queue, restriction
@@ -126,19 +126,19 @@ class _OneQueue:
 
     def try_claim(self, claim: Claim) -> bool:
         claimed: bool = self._tracker.try_claim(QueueClaim(self._queue, claim))
-        if not claimed:  # the runner has made a checkpoint: the range ends where it did
+        if not claimed:  # the runner has made a checkpoint: the range ends there
             self._restriction = dict(self._tracker.current_restriction().ranges)[self._queue]
         return claimed
 
     def defer_remainder(self, deferred_time: Any = None) -> None:
-        """Nothing: see the class."""
+        """Does nothing: see the class."""
 
 
 class ReadSubscriptionFn(ReadQueueFn):
-    """Looks for queues at once and every `interval_ms`, and reads those it has found, in turn.
+    """Looks for queues at the start and every `interval_ms`, and reads the queues that it has found, in turn.
 
-    Where each of them begins, whenever it is found: `StartFrom.resolve`. The watermark is the least of the queues', and
-    stands still while the broker of another one does not answer.
+    `StartFrom.resolve` decides where each queue starts, whenever it is found. The watermark is the minimum of the
+    queues' watermarks. It does not advance while the broker of another queue does not answer.
     """
 
     def __init__(self, config: ReadConfig, discovery: DiscoveryConfig) -> None:
@@ -201,5 +201,5 @@ _IN_PROCESS_RUNNERS = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner",
 
 
 def is_in_process(pipeline: Any) -> bool:
-    """Whether a pipeline's runner is one that takes an endless read in one element only."""
+    """Whether the pipeline's runner needs an endless read as one element."""
     return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS

@@ -1,4 +1,4 @@
-"""What an endless read knows of its queues: which it has found, and which wait for their broker."""
+"""What an endless read knows about its queues: which it has found, and which wait for their broker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WAITING = "waiting\t"
 
 
 class Look(NamedTuple):
-    """What one look of an endless read has found."""
+    """The result of one look of an endless read."""
 
     starts: Mapping[MessageQueue, int]
-    """The queues that are not known yet, and where each is read from."""
+    """The new queues, and where each starts."""
     began_ms: int | None
-    """When the read began; None: nobody knows yet."""
+    """When the read began; None: not known yet."""
     waiting: frozenset[MessageQueue] = frozenset()
-    """Queues that were there when the read began, and whose broker has not answered since."""
+    """Queues that existed when the read began, but whose broker has not answered since."""
     is_waiting: bool = False
     """Whether the broker of any queue does not answer: look again soon."""
 
@@ -32,10 +32,10 @@ class Known(frozenset[MessageQueue]):
     """The restriction of discovery: the queues that have been found so far. It grows and never ends."""
 
     began_ms: int | None
-    """When the first look was, Unix milliseconds; None: there was none yet, or in an older version."""
+    """Unix milliseconds of the first look; None: there was none yet, or the state is of an older version."""
 
     waiting: frozenset[MessageQueue]
-    """Queues that were seen at the first look, whose broker has not answered since. They are not among the known."""
+    """Queues that the first look saw, but whose broker has not answered since. They are not among the known ones."""
 
     def __new__(
         cls,
@@ -51,11 +51,11 @@ class Known(frozenset[MessageQueue]):
         return Known, (tuple(self), self.began_ms, tuple(self.waiting))
 
     def __bool__(self) -> bool:
-        # Beam drops a residual that is false: a search that has found nothing yet would end for good.
+        # Beam drops a residual that is false: a discovery that has found nothing yet would end forever.
         return True
 
     def after(self, found: Look) -> Known:
-        """With what a look has found."""
+        """The state after a look."""
         return Known(self | frozenset(found.starts), found.began_ms, found.waiting)
 
     @property
@@ -64,7 +64,7 @@ class Known(frozenset[MessageQueue]):
 
 
 class KnownCoder(Coder):
-    """The time of the first look, then one line per queue, sorted; those that wait have a mark."""
+    """The time of the first look, then one line per queue, sorted. Waiting queues are marked."""
 
     def encode(self, value: Known) -> bytes:
         lines = [] if value.began_ms is None else [f"{_BEGAN}{value.began_ms}"]
@@ -94,7 +94,7 @@ def _queue(line: str) -> MessageQueue:
 
 
 class KnownTracker(RestrictionTracker):
-    """Claims what is known after a look; what is left after a checkpoint is "all that is not known yet"."""
+    """Claims the state after a look. The residual of a checkpoint is "everything that is not known yet"."""
 
     def __init__(self, known: Known) -> None:
         self._known = known

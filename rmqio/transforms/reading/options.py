@@ -1,6 +1,6 @@
-"""What a read makes of its options: the clients that they describe, and which of them would do nothing on it.
+"""How a read uses its options: the clients that they describe, and which options would have no effect.
 
-An option that does nothing is refused where the read is built (docs/options.md): who sets it relies on it.
+An option without effect is refused when the read is built (docs/options.md), because users who set it rely on it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _OF_CLIENT: Final = {
     "namespace": "namespace",
     "security": "security",
 }
-"""The read options that a client is made of, and what it calls them."""
+"""The read options that configure the client, and their names in `ClientOptions`."""
 _OF_PRODUCER: Final = (
     "heartbeat_ms", "max_in_flight", "vip_channel", "create_topics", "compress_over_bytes", "compression",
     "compression_level", "inner_batches",
 )  # fmt: skip
-"""What only a producer heeds; in a read that is the one of its dead letters."""
+"""Options that only a producer uses; in a read, that is the producer of its dead letters."""
 _OF_DISCOVERY: Final = ("discovery_interval_ms", "new_queue_start")
 _OF_BUNDLES: Final = ("max_records_per_bundle", "max_bundle_ms")
 _SHOWN_ELSEWHERE: Final = frozenset({"name_server", "consumer_group", "topic", "tags", "security"})
 
 
 def check_positions(start: StartFrom, stop: StopAt | None, group: str | None) -> None:
-    """Raises `LocalError` for what is no strategy, no legal group, or names a queue that cannot be."""
+    """Raises `LocalError` for an invalid strategy, an illegal group, or the name of an impossible queue."""
     if group is not None:
         validate_group(group)
     if not isinstance(start, StartFrom):
@@ -51,15 +51,15 @@ def check_positions(start: StartFrom, stop: StopAt | None, group: str | None) ->
 
 
 def check_filter(tags: str | None, sql_filter: str | None) -> None:
-    """Raises `LocalError` unless there is one filter at most, and something in it."""
+    """Raises `LocalError` for more than one filter, or an empty one."""
     if tags is not None and sql_filter is not None:
-        raise LocalError("tags and sql_filter exclude each other; put the tag into the SQL: TAGS = 'a'")
+        raise LocalError("tags and sql_filter cannot be combined; put the tag into the SQL: TAGS = 'a'")
     if sql_filter is not None and not sql_filter.strip():
         raise LocalError("sql_filter is empty; leave it out to read everything")
 
 
 def said(options: ReadOptions | WriteOptions | ClientOptions) -> dict[str, Any]:
-    """The options that are not their default, by name. What has no default is always said."""
+    """The options that differ from their default, by name. An option without a default is always included."""
     return {
         field.name: getattr(options, field.name)
         for field in fields(options)
@@ -77,7 +77,7 @@ def factory_of(
     looks_again: bool,
     writes_letters: bool,
 ) -> tuple[ClientFactory, ClientOptions | None]:
-    """What makes the clients of a read, and what they are made of where that is known. Raises as `client_options`."""
+    """The factory of a read's clients, and their options if these are known. Raises as `client_options` does."""
     if client_factory is not None:
         _refuse_beside_factory(name_server, client, options)
         return client_factory, None
@@ -98,14 +98,14 @@ def client_options(
     looks_again: bool,
     writes_letters: bool,
 ) -> ClientOptions:
-    """The client of a read, from all that says something about it.
+    """The client options of a read, from all sources that specify them.
 
     Args:
       group: the consumer group, if there is one.
       looks_again: whether the read looks for new queues while it runs.
-      writes_letters: whether it has a dead-letter topic.
+      writes_letters: whether the read has a dead-letter topic.
 
-    Raises `LocalError` for what is said twice and not the same, and when no name server is known.
+    Raises `LocalError` if two sources specify different values, or if no name server is known.
     """
     if client is not None and not isinstance(client, ClientOptions):
         raise LocalError(f"client is {client!r}; it must be rmqio.ClientOptions, e.g. ClientOptions('host:9876')")
@@ -128,10 +128,10 @@ def client_options(
     if not writes_letters:
         _refuse_of_producer(made, options)
     validate_group(made.pull_group)
-    if made.pull_group == group:  # whose resets our pulls would take
-        raise LocalError(f"ClientOptions.pull_group is {group!r}, the consumer group; give it a name of its own")
+    if made.pull_group == group:  # our pulls would consume its resets
+        raise LocalError(f"ClientOptions.pull_group is {group!r}, the consumer group; give it another name")
     if looks_again and options.discovery_interval_ms:
-        # A look for new queues must not be answered from a route that was there at the last one.
+        # A look for new queues must not use the route of the previous look.
         most = max(1, options.discovery_interval_ms // 2)
         made = replace(made, route_refresh_ms=min(made.route_refresh_ms, most))
     return made
@@ -150,13 +150,13 @@ def _refuse_of_producer(made: ClientOptions, options: ReadOptions) -> None:
             mine = next((mine for mine, theirs in _OF_CLIENT.items() if theirs == name and mine in said(options)), None)
             what = f"ClientOptions.{name}" if mine is None else f"ReadOptions.{mine}"
             raise LocalError(
-                f"{what}={told[name]!r} does nothing on a read without dead_letter_topic: it is of the producer that "
-                "writes the letters. Leave it out"
+                f"{what}={told[name]!r} does nothing on a read without dead_letter_topic: only the producer that "
+                "writes the letters uses it. Leave it out"
             )
 
 
 def _refuse_beside_factory(name_server: str | None, client: ClientOptions | None, options: ReadOptions) -> None:
-    """Raises `LocalError` for what a `client_factory` of the user's own would ignore."""
+    """Raises `LocalError` for options that a user's own `client_factory` would ignore."""
     ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options)]
     given = [
         *(["name_server"] if name_server is not None else []),
@@ -171,13 +171,13 @@ def _refuse_beside_factory(name_server: str | None, client: ClientOptions | None
 
 
 def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives: bool, group: str | None) -> None:
-    """Raises `LocalError` for options that would do nothing.
+    """Raises `LocalError` for options that would have no effect.
 
     Args:
-      start: where queues begin for which no element says it.
+      start: where queues start for which no element specifies it.
       stops: whether the read is bounded.
-      arrives: whether what is read arrives as elements.
-      group: whose offsets are committed, if any.
+      arrives: whether topics and queues arrive as elements.
+      group: the group whose offsets are committed, if any.
     """
     told = said(options)
     if arrives and "topic" in told:
@@ -186,7 +186,7 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
         )
     for name in _OF_DISCOVERY:
         value = told.get(name)
-        if value and (stops or arrives):  # 0: to look once, as these do
+        if value and (stops or arrives):  # 0: look once, as these do
             why = "is looked up once, when it arrives" if arrives else "with an end looks for its queues once"
             raise LocalError(
                 f"ReadOptions.{name}={value!r} does nothing here: {'a topic' if arrives else 'a read'} {why}. "
@@ -203,13 +203,13 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
         )
     if options.on_group_reset == "honour" and group is None:
         raise LocalError(
-            "ReadOptions.on_group_reset='honour' does nothing without commits, by which a reset is found: give "
+            "ReadOptions.on_group_reset='honour' does nothing without commits, which reveal a reset: give "
             "consumer_group and leave commit_offsets on, or leave it out"
         )
 
 
 def refuse_planned(options: ReadOptions) -> None:
-    """Raises `LocalError` for options that do nothing where the runner plans what a micro-batch reads."""
+    """Raises `LocalError` for options that have no effect if the runner plans what a micro-batch reads."""
     told = said(options)
     for name in _OF_BUNDLES:
         if name in told:
@@ -222,17 +222,17 @@ def refuse_planned(options: ReadOptions) -> None:
 def shown(
     factory: ClientFactory, made: ClientOptions | None, client: ClientOptions | None, options: ReadOptions
 ) -> dict[str, Any]:
-    """Display data: name servers, security without its secrets, and all options that are not their default.
+    """Display data: name servers, security without secrets, and all options that differ from their default.
 
     Args:
-      factory: makes the clients of the read.
-      made: what they are made of; None with a factory of the user's own.
-      client: what the user said of it.
+      factory: creates the clients of the read.
+      made: the options of the clients; None with a user's own factory.
+      client: the options that the user gave.
     """
     found = {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
     if client is not None:
         names = [name for name in said(client) if name not in ("name_servers", "security")]
-        found |= {f"client.{name}": getattr(made or client, name) for name in names}  # as it is made
+        found |= {f"client.{name}": getattr(made or client, name) for name in names}  # the final value
     if made is not None:
         found["name_server"] = ";".join(made.name_servers)
         found["security"] = describe(made.security)
@@ -242,7 +242,7 @@ def shown(
 
 
 def describe(security: Security) -> str | None:
-    """In a few words, for display data: where credentials come from, not what they are. None: there is nothing."""
+    """A short text for display data: where credentials come from, not what they are. None: nothing is set."""
     if security == UNSECURED:
         return None
     parts = []

@@ -1,4 +1,4 @@
-"""The DoFn that reads what a planner has planned, where a runner plans."""
+"""The DoFn that reads planned ranges, on a runner that plans."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from rmqio.transforms.shared import shared_client
 _LOGGER = logging.getLogger(__name__)
 _MIN_MICROS = int(MIN_TIMESTAMP.micros)
 _CUT_AFTER_S = 2.0
-"""Without a message of a range that is not read to its end: its broker is away, and other brokers' messages wait."""
+"""Without a message of an unfinished range for this long, its broker counts as unavailable: other messages wait."""
 _LOOK_MS = 1_000
 WATERMARKS_TAG = "watermarks"
 
 
 class _Range(QueueRangeTracker):
-    """What is left of a planned range; nobody splits it."""
+    """The rest of a planned range, which is never split."""
 
     def defer_remainder(self, delay: Any = None) -> None:
-        """Goes on at once."""
+        """Continues immediately."""
         self._range = self._left()
         self._taken = 0
 
 
 class ReadRangesFn(ReadQueueFn):
-    """Reads planned ranges to their end, and tells how far each queue's watermark has come by that.
+    """Reads planned ranges to their end, and reports how far each queue's watermark has advanced.
 
-    Where the planner permits it, a range is cut short when its broker gives nothing for two seconds, so that the
-    micro-batch ends: what is left is told beside the watermark, and planned again. Not so where an earlier attempt may
-    have read more.
+    If the planner permits it, a range is cut short when its broker returns nothing for two seconds, so that the
+    micro-batch ends. The rest is reported together with the watermark, and planned again. A range is not cut if an
+    earlier attempt may have read more.
     """
 
     def __init__(self, config: ReadConfig) -> None:
         super().__init__(config)
         self._silent: set[str] = set()
-        """Brokers that gave nothing in this bundle: each is waited for once."""
+        """Brokers that returned nothing in this bundle: it waits for each of them once."""
 
     def start_bundle(self) -> None:
         self._silent.clear()
@@ -70,7 +70,7 @@ class ReadRangesFn(ReadQueueFn):
             try:
                 yield from self._read(QueueDescriptor(queue), None, tracker, estimator, window)
             except TransportError as error:
-                is_away = True  # its reader has tried for long
+                is_away = True  # its reader has retried for long
                 _LOGGER.warning("%s: the read waits: %s", queue, error)
             tracker.defer_remainder()
             left = tracker.current_restriction()
@@ -82,26 +82,26 @@ class ReadRangesFn(ReadQueueFn):
             if may_cut and (is_away or time.monotonic() - read_at >= _CUT_AFTER_S):
                 self._silent.add(broker)
                 cut_at = left.start
-                _LOGGER.warning("%s: its broker gives nothing; what is left of this micro-batch's range waits", queue)
+                _LOGGER.warning("%s: its broker returns nothing; the rest of this micro-batch's range waits", queue)
                 break
             self._check_end(queue, before, end)
             assert self._readers is not None
-            self._readers.start_bundle()  # or it would not wait again
-        # Without a timestamp the filter has left nothing of the range
+            self._readers.start_bundle()  # otherwise it would not wait again
+        # If there is no timestamp, the filter let nothing of the range through.
         if cut_at != NOT_CUT or estimator.get_estimator_state() > _MIN_MICROS:
             learned = max(_MIN_MICROS, estimator.milliseconds * 1000)
             yield beam.pvalue.TaggedOutput(WATERMARKS_TAG, (name_of(queue), learned, cut_at))
 
     def _follow_clock(self, slot: Any, estimator: QueueWatermark) -> None:
-        """The planner does, so that it is the same when the range is read again."""
+        """Does nothing: the planner does it, so that the result is the same when the range is read again."""
 
     def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
-        """The planner does, when the runner has committed."""
+        """Does nothing: the planner commits after the runner has committed."""
 
     def _check_end(self, queue: MessageQueue, position: int, end: int) -> None:
-        """Raises where what was planned is not there any more: a broker that was killed has lost it."""
+        """Raises if the planned range no longer exists: a broker that was killed has lost it."""
         queries = [OffsetQuery(queue, "max", at_least=end), OffsetQuery(queue, "min")]
         maximum, minimum = shared_client(self._config.factory).look_up(queries, timeout_ms=_LOOK_MS)
-        # Away, or only a replica is there that is behind: the reader waits
+        # If the broker is unavailable, or only a replica answers that is behind, the reader waits.
         if isinstance(maximum, int) and isinstance(minimum, int) and maximum < end:
             raise OffsetOutOfRange(queue, position, minimum, maximum)

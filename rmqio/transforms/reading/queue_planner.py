@@ -1,7 +1,7 @@
-"""The read where the runner plans: it is told how far a micro-batch reads, and reads the same when that is run again.
+"""The read for a runner that plans: it gets the ranges of a micro-batch, and reads the same ones if that is run again.
 
-A runner that plans offers `planned_source(options)`. `ReadFromRocketMQ` builds on what that gives: a planner that lives
-beside the runner's driver, and a plain DoFn that reads the ranges which the planner has planned.
+A runner that plans offers `planned_source(options)`. `ReadFromRocketMQ` uses it for a planner that lives in the
+runner's driver, and a plain DoFn that reads the planned ranges.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _UNKNOWN_BYTES = 1_024.0
 NOT_CUT: Final = -1
 
 QueueRangeElement = tuple[str, str, int, int, int, bool]
-"""Topic, broker, queue, first offset, the one after the last, and whether its reading may stop before that."""
+"""Topic, broker, queue, first offset, the offset after the last one, and whether the read may stop before that."""
 Position = Mapping[str, Any]
-"""When the read began (`began_ms`, Unix milliseconds), queues that were there then and whose broker has not answered
-since (`waiting`), queues that were found later and whose broker does not answer (`away`), and `queues`, each by its
-text: where its reading began (`from`), where it is read to (`at`), where it ends (`stop`, if it does), the broker's end
+"""When the read began (`began_ms`, Unix milliseconds); queues that existed then and whose broker has not answered since
+(`waiting`); queues that were found later and whose broker does not answer (`away`); and `queues` by their text: where
+the read of the queue began (`from`), where it is read to (`at`), where it ends (`stop`, if it does), the broker's end
 (`end`), since when nothing is left of it (`idle_since_ms`), how far the clock has moved its watermark (`clock_ms`), and
 when it was last read to its end (`read_ms`).
 
-Older checkpoints hold what is in `queues` alone."""
+Older checkpoints contain only the content of `queues`."""
 
 
 class QueuePlanner:
-    """Plans the ranges of all queues of a subscription. Waits out a broker that is away: its queues stand still."""
+    """Plans the ranges of all queues of a subscription. While a broker is unavailable, its queues do not advance."""
 
     element_type = QueueRangeElement
 
@@ -58,16 +58,16 @@ class QueuePlanner:
         self.identity = str(discovery.subscription)
         self._until_now = False
         self._may_cut = False
-        """As the runner says. False until it has asked for something new: what is read again is not cut."""
+        """As the runner says. False until it asks for something new: a range that is read again is not cut."""
         self._away: set[MessageQueue] = set()
-        """Queues that were found after the start, whose broker does not answer."""
+        """Queues that were found after the start, but whose broker does not answer."""
         self._sizes: dict[str, tuple[float, float]] = {}
 
     def advance(self, position: Position | None, limits: Any, until_now: bool) -> Position | None:
-        """Where the next micro-batch reads to. None as long as no broker says where to begin.
+        """Where the next micro-batch reads to. None as long as no broker reports where to start.
 
-        Raises `OffsetOutOfRange` where a queue ends before what has been read of it: the topic was made anew. Raises
-        `TransportError` where a read that ends cannot be told where, after one look.
+        Raises `OffsetOutOfRange` if a queue ends before its position: the topic was recreated. Raises `TransportError`
+        if the end of a read that ends cannot be found in one look.
         """
         client = shared_client(self._config.factory)
         self._until_now = until_now
@@ -82,7 +82,7 @@ class QueuePlanner:
             return position
         found: dict[str, dict[str, Any]] = state["queues"]
         left: dict[str, int] = {}
-        now_ms = int(time.time() * 1000)  # before they are asked: what comes meanwhile is not older
+        now_ms = int(time.time() * 1000)  # taken before the queries: messages that arrive meanwhile are not older
         reading = [name for name, each in found.items() if each["stop"] is None or each["at"] < each["stop"]]
         for name, end in self._ends(client, {name: found[name]["at"] for name in reading}).items():
             each = found[name]
@@ -102,7 +102,7 @@ class QueuePlanner:
         return state
 
     def shortened(self, position: Position | None, cuts: Mapping[str, int]) -> Position | None:
-        """The position with queues moved back to where their reading was cut short."""
+        """The position with queues moved back to where their read was cut short."""
         if position is None or not cuts:
             return position
         state = _state(position)
@@ -113,32 +113,32 @@ class QueuePlanner:
     def elements(
         self, begin: Position | None, end: Position | None, again: bool = False
     ) -> Sequence[tuple[QueueRangeElement, float]]:
-        """A range for each queue of which there is something to read; `again`: as it may have been read before."""
+        """A range for each queue that has something to read. `again`: the range may have been read before."""
         found = []
         began = _queues(begin)
         for name, each in _queues(end).items():
             before = began.get(name, {"at": each["from"]})["at"]
             if before < each["at"]:
                 queue = queue_of(name)
-                # What ends must not seem to be read: it would end without the rest
+                # A range with a stop must not be cut: the read would end without the rest.
                 may_cut = each["stop"] is None and self._may_cut and not again
                 element = (queue.topic, queue.broker, queue.queue_id, before, each["at"], may_cut)
                 found.append((element, float(each["at"] - before)))
         return found
 
     def partitions(self, position: Position | None) -> Mapping[str, int | None]:
-        """The queues; microseconds up to which one that is idle has no more to come."""
-        unknown = position or {}  # where they begin is not known yet: nothing may pass them
+        """The queues, each with the microseconds before which an idle queue has no more messages, or None."""
+        unknown = position or {}  # their start is unknown: the watermark must not pass them
         found: dict[str, int | None] = dict.fromkeys([*unknown.get("waiting", ()), *unknown.get("away", ())])
         for name, each in _queues(position).items():
             if self._config.stop is not None and each["at"] >= each["stop"]:
-                continue  # at its end: it holds nobody back
+                continue  # at its end: it does not hold back the watermark
             clock = each["clock_ms"]
             found[name] = None if clock is None else clock * 1000
         return found
 
     def silent(self, position: Position | None) -> Mapping[str, tuple[int, int]]:
-        """The queues that are read to their end, though of what was there the filter may have left nothing."""
+        """The queues that are read to their end, even if the filter let nothing through."""
         config, options = self._config, self._config.options
         if config.message_filter.is_all:
             return {}
@@ -155,7 +155,7 @@ class QueuePlanner:
         return self._config.stop is not None and self.is_done(position)
 
     def is_done(self, position: Position | None) -> bool:
-        """Whether all queues have been read to where this run ends."""
+        """Whether all queues have been read to the end of this run."""
         queues = _queues(position)
         if position is None or (not queues and self._config.stop is None and not self._until_now):
             return False
@@ -164,11 +164,11 @@ class QueuePlanner:
         return all(each["stop"] is not None and each["at"] >= each["stop"] for each in queues.values())
 
     def committed(self, position: Position | None, last: bool = False) -> None:
-        """Commits the group's offsets, forward only. A failure is logged and made good by the next one.
+        """Commits the group's offsets, forward only. A failure is logged and repaired by the next commit.
 
-        At most once in `offset_commit_interval_ms` for each queue, but for the `last` time in a run.
+        At most once in `offset_commit_interval_ms` for each queue, except for the `last` commit of a run.
 
-        Raises `GroupOffsetReset` where an operator has reset them and the options say that this is to be honoured.
+        Raises `GroupOffsetReset` if an operator has reset them and `on_group_reset` is "honour".
         """
         config, group, options = self._config, self._config.committed_group, self._config.options
         if group is None:
@@ -182,7 +182,7 @@ class QueuePlanner:
         raise_reset(config.factory, group)
 
     def lag(self, position: Position | None) -> Mapping[str, int]:
-        """Messages that are left, by topic."""
+        """The messages that are left, by topic."""
         found: dict[str, int] = {}
         for name, each in _queues(position).items():
             topic = queue_of(name).topic
@@ -190,7 +190,7 @@ class QueuePlanner:
         return found
 
     def _ends(self, client: QueueClient, read_to: Mapping[str, int]) -> dict[str, int]:
-        """The ends of queues, as far as their brokers answer: the others stand still, nor does the clock move them."""
+        """The ends of queues whose brokers answer. The others do not advance, not even with the clock."""
         queries = [OffsetQuery(queue_of(name), "max", at_least=at) for name, at in read_to.items()]
         found: dict[str, int] = {}
         for name, end in zip(read_to, client.look_up(queries), strict=True):
@@ -201,13 +201,13 @@ class QueuePlanner:
         return found
 
     def _known(self, client: QueueClient, position: Position | None, until_now: bool) -> dict[str, Any]:
-        """The queues of a position, and those that are found now."""
+        """The queues of a position, and those found now."""
         if position is None:
             return self._begin(client, until_now)
         state = _state(position)
         found = state["queues"]
         if self._config.stop is None and not self._has_begun:
-            # The run before this one may have been until what was there then
+            # The previous run may have had a stop at what was there then.
             stops: Mapping[MessageQueue, int | None] = {}
             if until_now:
                 self._find_all(client, state)
@@ -220,17 +220,17 @@ class QueuePlanner:
             try:
                 self._find(client, state)
             except RmqioError as error:
-                self._pass_over(error)  # the queues that are known go on
+                self._pass_over(error)  # known queues are still read
         return state
 
     def _find_all(self, client: QueueClient, state: dict[str, Any]) -> None:
-        """Adds all queues that are there, for a run that ends. Raises while a broker does not answer."""
+        """Adds all existing queues, for a run that ends. Raises while a broker does not answer."""
         self._away = set(self._discovery.subscription.find_queues(client, missing_ok=True))
         self._discovered_at = time.monotonic()
         self._add(client, state, may_wait=False)
 
     def _find(self, client: QueueClient, state: dict[str, Any]) -> None:
-        """Adds queues that are new, or whose broker answers now."""
+        """Adds queues that are new, or whose broker answers again."""
         interval_ms = self._discovery.interval_ms
         if interval_ms > 0 and (time.monotonic() - self._discovered_at) * 1000 >= interval_ms:
             self._away |= set(self._discovery.subscription.find_queues(client, missing_ok=True))
@@ -246,7 +246,7 @@ class QueuePlanner:
             self._away.clear()
             state["away"] = []
             return
-        state["away"] = [name_of(queue) for queue in queues if queue not in waiting]  # should the look fail
+        state["away"] = [name_of(queue) for queue in queues if queue not in waiting]  # in case the look fails
         found = self._discovery.starts(queues, client, began_ms=state["began_ms"], were_there=waiting)
         gone = without_gone(found)
         starts = known_starts(found, may_wait=may_wait, on_wait=self._pass_over)
@@ -282,7 +282,7 @@ class QueuePlanner:
         }
 
     def _follow_clock(self, each: dict[str, Any], now_ms: int, is_busy: bool) -> None:
-        """A queue that has been idle for long enough follows the clock, in seconds: each step takes a micro-batch."""
+        """Lets a queue that has been idle long enough follow the clock, in seconds: each step needs a micro-batch."""
         options = self._config.options
         if is_busy:
             each["idle_since_ms"] = None
@@ -295,7 +295,7 @@ class QueuePlanner:
                 each["clock_ms"] = clock_ms
 
     def _most(self, client: QueueClient, left: Mapping[str, int], found: Mapping[str, Any], limits: Any) -> int | None:
-        """The most messages that limits allow. Bytes count by the size of messages that are sampled now and then."""
+        """The most messages that the limits allow. Bytes are estimated from messages that are sampled periodically."""
         limit: int | None = limits.max_records
         if limits.max_bytes is not None and left:
             size = max(self._size(client, name, found[name]["at"]) for name in left)
@@ -304,7 +304,7 @@ class QueuePlanner:
         return limit
 
     def _size(self, client: QueueClient, name: str, at: int) -> float:
-        """The mean size of the messages that come next in a queue, in bytes as stored."""
+        """The mean stored size in bytes of the next messages of a queue."""
         sampled_at, size = self._sizes.get(name, (float("-inf"), _UNKNOWN_BYTES))
         if time.monotonic() - sampled_at < _SAMPLE_EVERY_S:
             return size
@@ -315,14 +315,14 @@ class QueuePlanner:
             if fetched is not None and fetched.records:
                 size = sum(record.stored_size for record in fetched.records) / len(fetched.records)
         except RmqioError as error:
-            _LOGGER.info("%s: the size of its messages is not known: %s", name, error)
+            _LOGGER.info("%s: the size of its messages is unknown: %s", name, error)
         finally:
             reader.close()
         self._sizes[name] = (time.monotonic(), size)
         return size
 
     def _pass_over(self, error: RmqioError) -> None:
-        """Raises what does not pass by itself. A broker that is restarted takes its topics off the routes, too."""
+        """Raises errors that are not transient. `TopicNotExist` is: a restarting broker's topics leave the routes."""
         if not (isinstance(error, TransportError | TopicNotExist) or getattr(error, "retriable", False)):
             raise error
         if time.monotonic() - self._warned_at > _WARN_EVERY_S:
@@ -339,7 +339,7 @@ def _queues(position: Position | None) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _state(position: Position) -> dict[str, Any]:
-    """A copy to be changed, in today's form."""
+    """A mutable copy, in the current form."""
     queues = {name: dict(each) for name, each in _queues(position).items()}
     is_old = "queues" not in position
     began_ms, waiting = (None, []) if is_old else (position["began_ms"], list(position["waiting"]))
@@ -352,14 +352,14 @@ def _entry(start: int, stop: int | None) -> dict[str, Any]:
 
 
 def _shares(left: Mapping[str, int], most: int | None, turn: int) -> dict[str, int]:
-    """How much of each queue is read: what it has, or its part of `most`, the rest of which changes with `turn`."""
+    """How much of each queue is read: all of it, or its share of `most`. `turn` varies who gets the remainder."""
     total = sum(left.values())
     if most is None or total <= most:
         return dict(left)
     shares = {name: size * most // total for name, size in left.items()}
     spare = most - sum(shares.values())
     names = random.Random(turn).sample(sorted(left), len(left))
-    for name in sorted(names, key=shares.__getitem__):  # those that rounding took most from
+    for name in sorted(names, key=shares.__getitem__):  # smallest shares first: rounding took most from them
         if spare and shares[name] < left[name]:
             shares[name] += 1
             spare -= 1
@@ -372,7 +372,7 @@ def name_of(queue: MessageQueue) -> str:
 
 
 def queue_of(name: str) -> MessageQueue:
-    """The queue of its text; a topic has no slash."""
+    """The queue for a text of `name_of`; a topic contains no slash."""
     topic, rest = name.split("/", 1)
     broker, number = rest.rsplit("/", 1)
     return MessageQueue(topic, broker, int(number))

@@ -41,14 +41,14 @@ RESUME_DELAY = Duration(micros=10_000)
 
 
 def _held_bytes(records: list[Record]) -> int:
-    """What they take: as they are stored, or as they were compressed."""
+    """The memory that the records use: their stored sizes, or their decompressed bodies if those are larger."""
     stored: int = sum(map(_stored_size, records))
     return max(stored, sum(map(len, map(_body, records))))
 
 
 @dataclass(frozen=True)
 class ReadConfig:
-    """What the transform was told, checked and picklable."""
+    """The configuration of the transform, checked and picklable."""
 
     factory: ClientFactory
     group: str | None
@@ -68,25 +68,26 @@ class ReadConfig:
 
 
 class ReadQueueFn(beam.DoFn, RestrictionProvider):
-    """Reads one queue. Beam must know which of its subclasses, bounded or not, when a pipeline is built.
+    """Reads one queue. Beam must know when a pipeline is built which subclass it is: bounded or unbounded.
 
-    Initial restriction: the start and stop strategies, resolved to offsets against the broker, once. On resume,
-    restore or retry they are not asked again.
+    Initial restriction: the start and stop strategies, resolved to offsets by the broker, once. They are not resolved
+    again on resume, restore or retry.
 
-    Splitting: not at first: a queue is read in order. While running, a bounded range may be cut at a fraction.
+    Splitting: none initially, because a queue is read in order. While running, a bounded range can be split at a
+    fraction.
 
-    Checkpoint and resume: a bundle ends itself after `max_records_per_bundle`, `max_bundle_ms`, or when the queue is
-    exhausted and the one wait that a bundle makes is over; portable runners never ask for it.
+    Checkpoint and resume: a bundle ends itself after `max_records_per_bundle` or `max_bundle_ms`, or when the queue is
+    exhausted and the one wait of the bundle is over. Portable runners never ask for it.
 
     Progress and size: offsets done and left; bytes by the mean size of the messages seen.
 
-    Watermark: follows the newest timestamp of the queue less `max_out_of_orderness_ms`; a queue that has been read to
+    Watermark: follows the newest timestamp of the queue minus `max_out_of_orderness_ms`. A queue that has been read to
     its end for `idle_timeout_ms` follows the clock.
 
     When reading stops: at the stop offset or the record limit; never in an endless read.
 
     Delivery: each offset exactly once in the runner's own state. The group's offset is committed when the bundle is
-    final, only to be looked at.
+    final, for information only.
     """
 
     def __init__(self, config: ReadConfig) -> None:
@@ -100,11 +101,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         config, options = self._config, self._config.options
 
         def resolve(queue: MessageQueue, lookup: OffsetLookup) -> QueueRange:
-            # The stop first, so that a queue that is not to be read need not have a start.
+            # The stop is resolved first: a queue that is not read needs no start.
             stop_at = element.stop or config.stop
             stop = stop_at.resolve(queue, lookup) if stop_at is not None else None
             if stop_at is not None and stop is None:
-                return QueueRange(0, 0, limit=0)  # not to be read
+                return QueueRange(0, 0, limit=0)  # not read
             start = (element.start or config.start).resolve(
                 queue,
                 lookup,
@@ -124,13 +125,13 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         return QueueRangeCoder()
 
     def restriction_size(self, element: QueueDescriptor, restriction: QueueRange) -> float:
-        """Bytes that are left, as far as is known."""
+        """The bytes that are left, as far as known."""
         known = backlog(self._config.factory, element.queue, ask=restriction.stop is None)
         end = known.end if restriction.stop is None else restriction.stop
         return max(0, end - restriction.start) * known.message_bytes
 
     def truncate(self, element: QueueDescriptor, restriction: QueueRange) -> QueueRange | None:
-        """On drain an endless read stops where it is: what the broker holds is not lost by that."""
+        """On drain, an endless read stops at its position: the broker keeps the messages after it."""
         return restriction if restriction.stop is not None else None
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         options, queue = self._config.options, element.queue
         restriction = tracker.current_restriction()
         if restriction.is_done:
-            # Empty, but ours: the group must have an offset to go on at, or it would miss what comes in between.
+            # Empty, but read: the group needs an offset to continue at, or it would miss what arrives in between.
             if restriction.limit != 0:
                 self._commit(queue, restriction.start, finalizer, finished=True)
             return
@@ -174,7 +175,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             tracker.defer_remainder(RESUME_DELAY)
             return
         position, left, emitted = restriction.start, restriction.limit, 0
-        # Queues share a bundle's time, so that a slow pipeline does not starve those that come last in it.
+        # Queues share a bundle's time, so that a slow pipeline does not starve the last ones.
         deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))
         windows = (window,)
         finished = False
@@ -198,7 +199,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 raise OffsetsLost(queue, position, fetched.skipped)
             cut = _cut(fetched, tracker.current_restriction().stop, left)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
-            # A claim is refused when a split has taken the tail: what is left of the range is cut out and claimed.
+            # A claim is refused if a split has taken the tail: then only the part that is left is cut out and claimed.
             while cut.next_offset > position and not tracker.try_claim(claim):
                 cut = _cut(fetched, tracker.current_restriction().stop, left)
                 claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
@@ -226,21 +227,21 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         policy = self._config.options.on_offset_out_of_range
         target = error.minimum if policy == "earliest" else error.maximum
         if policy == "fail" or target <= error.wanted:
-            # Beyond the end there is nothing ahead to go on at, whatever the policy: the topic was made anew.
+            # Beyond the end there is nothing to continue at, whatever the policy: the topic was recreated.
             raise error
         target = target if restriction.stop is None else min(target, restriction.stop)
         self._skipped(queue, target, target - error.wanted)
         return Claim(target - 1, 0, error.maximum)
 
     def _more(self, reader: QueueReader, fetched: FetchedBatch, wanted: int, deadline: float) -> FetchedBatch:
-        """`fetched` and what else has arrived by now, so that costs per run are shared by many records."""
+        """`fetched` and everything else that has arrived, so that many records share the costs per batch."""
         wanted = min(wanted, _RUN_RECORDS)
         records, size = fetched.records, _held_bytes(fetched.records)
         while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready:
             try:
                 more = reader.poll()
             except RmqioError:
-                break  # raised again by the next poll, when what came before it is through
+                break  # the next poll raises it again, after the records before it have been emitted
             if more is None:
                 break
             size += _held_bytes(more.records)
@@ -277,11 +278,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
 
     def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
         self._metrics.offsets_skipped.add(count, queue_labels(queue))
-        text = "%s: %d offsets are lost on the broker; reading goes on at %d"
+        text = "%s: %d offsets are lost on the broker; reading continues at %d"
         _LOGGER.warning(text, queue, count, target, extra=event(queue=queue, offset=target, count=count))
 
     def _note_end(self, slot: Slot, *, waited: bool) -> None:
-        """A bundle is over; `waited`: it got nothing."""
+        """Record the end of a bundle. `waited`: it got no messages."""
         retries = slot.take_retries()
         if retries:
             self._metrics.pull_retries.add(retries, slot.labels)
@@ -317,7 +318,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
 
 
 def _cut(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:
-    """What of an answer lies before the stop and within the limit."""
+    """The part of an answer before the stop and within the limit."""
     if stop is not None and fetched.next_offset > stop:
         fetched = fetched._replace(
             records=list(itertools.takewhile(lambda r: r.queue_offset < stop, fetched.records)),
@@ -339,7 +340,7 @@ class BoundedReadFn(ReadQueueFn):
     def process(
         self,
         element: QueueDescriptor,
-        # Beam's invoker passes tracker and estimator by name and the others by position: the others must stand first.
+        # Beam's invoker passes tracker and estimator by name and the others by position: the others must come first.
         finalizer: Any = beam.DoFn.BundleFinalizerParam,
         window: Any = beam.DoFn.WindowParam,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 (Beam's way to declare it)
@@ -349,7 +350,7 @@ class BoundedReadFn(ReadQueueFn):
 
 
 class UncommittedReadFn(ReadQueueFn):
-    """The same where no offsets are committed. Flink runs what asks for bundle finalization as a stream only."""
+    """`BoundedReadFn` without commits: Flink runs a DoFn that uses bundle finalization only as a stream."""
 
     def process(
         self,

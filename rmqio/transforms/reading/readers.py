@@ -1,8 +1,8 @@
 """The open readers of one DoFn instance, and when it may wait.
 
-The in-process runner is one thread that takes a bundle's queues strictly in turn and ignores resume delays: an idle
-queue that returned at once would be called thousands of times a second, and one that waited alone would hold up the
-busy ones. So all queues' polls are outstanding together, and at most one wait a bundle is made, on all of them.
+The in-process runner is one thread that processes a bundle's queues strictly in turn and ignores resume delays. An idle
+queue that returned immediately would be called thousands of times per second, and one that waited alone would delay the
+busy queues. Therefore the polls of all queues are outstanding together, and a bundle waits at most once, for all.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from rmqio.transforms.shared import shared_client
 _STALE_S = 30.0
 _UNREACHABLE_S = 60.0
 _ANSWER_WAIT_MS = 200
-"""How long to wait for the answer to a pull that the broker is not holding; a healthy one takes milliseconds."""
+"""How long to wait for the answer to a pull that is not a long poll; a healthy broker needs milliseconds."""
 
 
 @dataclass
 class Slot:
-    """One queue's reader and what this instance remembers of it."""
+    """One queue's reader and what this instance remembers about it."""
 
     reader: QueueReader
     used_at: float
     bundles: int = 0
-    """Bundles that this queue has been part of."""
+    """The number of bundles in which this queue was read."""
     at_end_since: float | None = None
     retries: int = 0
-    """Of the reader's, those that were taken."""
+    """The reader's retries that `take_retries` has returned."""
 
     def __post_init__(self) -> None:
         self.labels = queue_labels(self.reader.queue)
 
     def take_retries(self) -> int:
-        """Pulls that the reader has tried again since the last call; 0 of a reader that does not count them."""
+        """Pulls that the reader has retried since the last call; 0 for a reader that does not count them."""
         now: int = getattr(self.reader, "retries", 0)
         new, self.retries = now - self.retries, now
         return new
 
 
 class Readers:
-    """Made in `setup`, closed in `teardown`; used by one thread."""
+    """The open readers. Created in `setup`, closed in `teardown`, used by one thread."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Readers:
         self._may_wait = True
         self._answer_budget_ms = poll_timeout_ms
         self._unreachable: dict[MessageQueue, float] = {}
-        """Since when."""
+        """Since when each queue is unreachable."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def start_bundle(self) -> None:
-        """A new bundle may wait once; readers whose queues went to another instance are closed."""
+        """Let the new bundle wait once, and close readers whose queues have moved to another instance."""
         self._may_wait = True
         self._answer_budget_ms = self._poll_timeout_ms
         now = self._monotonic()
@@ -78,9 +78,9 @@ class Readers:
             self.release(queue)
 
     def slot(self, queue: MessageQueue, offset: int) -> Slot | None:
-        """The queue's reader, positioned at an offset; None while its broker cannot be reached, for a minute at most.
+        """The queue's reader at an offset; None while its broker is unreachable, for at most a minute.
 
-        An open reader rides out a broker's restart. Somebody whose turn comes in the middle of one must do so too.
+        An open reader survives a broker's restart. A reader that is opened during a restart must do so, too.
         """
         slot = self._slots.get(queue)
         if slot is None:
@@ -103,17 +103,17 @@ class Readers:
         return slot
 
     def await_data(self, slot: Slot) -> bool:
-        """Wait for the slot's queue as long as the bundle permits; whether polling it again makes sense.
+        """Wait for the slot's queue as long as the bundle permits. Returns whether to poll it again.
 
-        An answer that is on its way is awaited. At the end of the queue the one wait of the bundle is made, on all
-        queues at once, and only when all of them are known here: on a queue's first visit the others have no reader.
+        If an answer is outstanding, this waits for it. At the end of the queue, it makes the one wait of the bundle,
+        for all queues at once, and only if all of them have a reader: on a queue's first visit, the others have none.
         """
         client = shared_client(self._factory)
         if not slot.reader.is_at_end:
             wait_ms = min(_ANSWER_WAIT_MS, self._answer_budget_ms)
             if client.wait([slot.reader], wait_ms):
                 return True
-            # A broker that does not answer may cost a bundle its budget once, not once a queue.
+            # A broker that does not answer can use up a bundle's budget once, not once per queue.
             self._answer_budget_ms -= wait_ms
             return False
         if not self._may_wait or slot.bundles < 2:
@@ -123,19 +123,19 @@ class Readers:
         return slot.reader.is_ready
 
     def _pause(self) -> None:
-        """Before another try, which the runner may make at once; of the same budget as waits for answers."""
+        """Pause before another try, which the runner may make immediately. Uses the budget of waits for answers."""
         wait_ms = min(_ANSWER_WAIT_MS, self._answer_budget_ms)
         self._answer_budget_ms -= wait_ms
         time.sleep(wait_ms / 1000)
 
     def emitted(self, slot: Slot, records: int) -> None:
-        """End the bundle soon instead of waiting in it, so that it gets flushed. A queue with records is not idle."""
+        """Note emitted records: the bundle must end soon instead of waiting, and a queue with records is not idle."""
         self._may_wait = False
         if records:
             slot.at_end_since = None
 
     def idle_ms(self, slot: Slot) -> float | None:
-        """For how long the slot's queue has been read to its end; None when it is not."""
+        """How long the slot's queue has been read to its end; None if it is not at its end."""
         if not slot.reader.is_at_end or slot.reader.is_ready:
             slot.at_end_since = None
             return None
@@ -145,7 +145,7 @@ class Readers:
         return (now - slot.at_end_since) * 1000
 
     def release(self, queue: MessageQueue) -> None:
-        """The queue is done, or gone to another instance."""
+        """Close the reader of a queue that is done, or has moved to another instance."""
         slot = self._slots.pop(queue, None)
         if slot is not None:
             slot.reader.close()

@@ -1,7 +1,7 @@
-"""What the splittable DoFn hands to the next step: a run of records of one queue, with their timestamps.
+"""The output of the splittable DoFn: batches of records of one queue, with their timestamps.
 
 Beam observes the timestamp of each element that a splittable DoFn emits, under a lock, which costs more than decoding a
-message. So runs are emitted, and a plain DoFn that is fused behind takes them apart.
+message. Therefore batches are emitted, and a plain DoFn that is fused after it splits them into records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ERRORS_TAG = "errors"
 
 
 class RecordBatch(NamedTuple):
-    """Records of one queue in order, the Unix milliseconds of each, and what between them did not decode."""
+    """Records of one queue in order, the Unix milliseconds of each, and the messages that could not be decoded."""
 
     records: list[Record]
     stamps: list[int]
@@ -32,7 +32,7 @@ class RecordBatch(NamedTuple):
 
 
 def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_failures: bool) -> RecordBatch:
-    """Stamp what was fetched. Without `keep_failures` the first failure is raised, with its coordinates."""
+    """Assign timestamps to a fetched batch. Without `keep_failures`, the first failure is raised, with coordinates."""
     if fetched.corrupt and not keep_failures:
         raise fetched.corrupt[0]
     failures = [failure_of_corrupt(error) for error in fetched.corrupt]
@@ -47,7 +47,7 @@ def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_fa
         try:
             stamps.append(int(timestamp_of(record)))
             stamped.append(record)
-        except Exception as error:  # whatever a user's function raises, one message must not stop the rest
+        except Exception as error:  # a user's function can raise anything; one message must not stop the others
             require_of_record(error)
             if not keep_failures:
                 raise located(record, error) from error
@@ -56,7 +56,7 @@ def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_fa
 
 
 class UnbatchFn(beam.DoFn):
-    """Runs to records, or to what the deserializer makes of them; failures to `ERRORS_TAG`."""
+    """Splits batches into records, or the deserializer's results. Failures go to `ERRORS_TAG`."""
 
     def __init__(self, deserializer: Any, *, batches: bool, errors_to_output: bool) -> None:
         self._deserializer = deserializer
@@ -65,7 +65,7 @@ class UnbatchFn(beam.DoFn):
         self._failures = Count("decode_failures")
 
     def setup(self) -> None:
-        observe_process()  # may run elsewhere than the read
+        observe_process()  # can run in another process than the read
 
     def process(self, element: RecordBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
@@ -80,8 +80,8 @@ class UnbatchFn(beam.DoFn):
             if values:
                 yield WindowedValue(values, beam_timestamp(min(stamps)), windows)
         else:
-            # Making a windowed value from another one is several times cheaper than from a timestamp, and messages
-            # of one millisecond often follow each other.
+            # Creating a windowed value from another one is several times cheaper than from a timestamp, and
+            # consecutive messages often have the same millisecond.
             last_ms = None
             for value, milliseconds in decoded:
                 if milliseconds != last_ms:
@@ -96,7 +96,7 @@ class UnbatchFn(beam.DoFn):
     def _deserialized(
         self, pairs: Iterable[tuple[Record, int]], failures: list[ReadFailure]
     ) -> Iterator[tuple[Any, int]]:
-        """One at a time: a run's values together would be many for the garbage collector to look at again and again."""
+        """Yields one value at a time: the garbage collector would repeatedly scan a list of all values of a batch."""
         deserializer = self._deserializer
         for record, milliseconds in pairs:
             try:
@@ -112,13 +112,13 @@ class UnbatchFn(beam.DoFn):
 
 
 def require_of_record(error: Exception) -> None:
-    """Raises an error that is not the record's, as of a registry that is down: good records are no dead letters."""
+    """Raises an error that the record did not cause, e.g. a registry that is down: good records are no dead letters."""
     if isinstance(error, RmqioError) and not isinstance(error, SerdeError):
         raise error
 
 
 def located(record: Record, error: Exception) -> SerdeError:
-    """The error with the record's coordinates: a function of a user's own need not name them."""
+    """The error with the record's coordinates, which a user's function need not name."""
     if isinstance(error, SerdeError) and str(record.queue) in str(error):
         return error
     what = str(error) if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"

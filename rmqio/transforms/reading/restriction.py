@@ -1,7 +1,7 @@
-"""What is left to read of one queue, and the tracker that hands it out: every offset exactly once.
+"""The restriction of one queue (what is left to read), and its tracker: every offset exactly once.
 
-Beam's own trackers do not fit: OffsetRestrictionTracker over an endless range calls itself bounded and lets a runner
-split it at half of 2^63; UnsplittableRestrictionTracker refuses even the checkpoint, so the remainder is lost.
+Beam's own trackers do not fit. OffsetRestrictionTracker over an endless range reports that it is bounded, and lets a
+runner split it at half of 2^63. UnsplittableRestrictionTracker refuses even the checkpoint, so the remainder is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class QueueRange(NamedTuple):
     stop: int | None = None
     """None: without end."""
     limit: int | None = None
-    """At most this many records more (`max_num_records`); None: no limit."""
+    """Maximum number of further records (`max_num_records`); None: no limit."""
 
     @property
     def is_bounded(self) -> bool:
@@ -33,25 +33,25 @@ class QueueRange(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left to read."""
+        """Whether nothing is left to read."""
         return (self.stop is not None and self.start >= self.stop) or self.limit == 0
 
 
 class Claim(NamedTuple):
-    """What `try_claim` takes: everything up to and including an offset."""
+    """The argument of `try_claim`: everything up to and including an offset."""
 
     last_offset: int
     records: int = 0
-    """How many records that is; fewer than offsets where a filter left gaps."""
+    """The number of records; there are fewer records than offsets if a filter left gaps."""
     broker_end: int | None = None
-    """One past the newest message, as the broker last said: the base of progress."""
+    """One past the newest message, as the broker last reported: the base of progress."""
 
 
 class QueueRangeTracker(RestrictionTracker):
     """Tracks the claims over one `QueueRange`.
 
-    Claims ascend. A checkpoint (fraction 0) is always granted unless nothing is left; another fraction only where the
-    end is known, and never under a record limit, which cannot be divided by offsets.
+    Claims ascend. A checkpoint (fraction 0) is always possible unless nothing is left. Another fraction is possible
+    only if the end is known, and never with a record limit, which cannot be divided by offsets.
     """
 
     def __init__(self, restriction: QueueRange) -> None:
@@ -64,13 +64,13 @@ class QueueRangeTracker(RestrictionTracker):
         return f"<QueueRangeTracker {self._range} next={self._next} taken={self._taken}>"
 
     def current_restriction(self) -> QueueRange:
-        """The range as it is now: a split takes its tail away."""
+        """The current range: a split has removed its tail."""
         return self._range
 
     def try_claim(self, position: Claim) -> bool:
-        """Take everything up to `position.last_offset`; False, and nothing taken, when that is no longer ours.
+        """Claim everything up to `position.last_offset`. False, with nothing claimed, if the range no longer has it.
 
-        Raises ValueError for a claim behind an earlier one.
+        Raises ValueError for a claim before the end of an earlier one.
         """
         offset = position.last_offset
         if offset < self._next:
@@ -90,7 +90,7 @@ class QueueRangeTracker(RestrictionTracker):
         return QueueRange(self._next, self._range.stop, limit)
 
     def try_split(self, fraction_of_remainder: float) -> tuple[QueueRange, QueueRange] | None:
-        """Primary and residual; None when it cannot be split there."""
+        """Primary and residual; None if the range cannot be split there."""
         left = self._left()
         if left.is_done:
             return None
@@ -103,12 +103,12 @@ class QueueRangeTracker(RestrictionTracker):
             if split >= left.stop:
                 return None
         residual = left._replace(start=split)
-        # What is primary is done at its stop; its limit went with the residual, if there was one.
+        # The primary is done at its stop. Its limit, if there was one, went to the residual.
         self._range = QueueRange(self._range.start, split)
         return self._range, residual
 
     def check_done(self) -> None:
-        """Raise ValueError when process() returned although something is left: it would be lost."""
+        """Raise ValueError if process() returned although something is left, which would be lost."""
         if not self._left().is_done:
             raise ValueError(f"offsets from {self._next} on of {self._range} were neither read nor deferred")
 
@@ -116,7 +116,7 @@ class QueueRangeTracker(RestrictionTracker):
         return self._range.is_bounded
 
     def current_progress(self) -> RestrictionProgress:
-        """Offsets done and left; of an endless range, left as of the broker's last answer."""
+        """Offsets done and left; for an endless range, left as of the broker's last answer."""
         done = self._next - self._range.start
         end = self._range.stop if self._range.stop is not None else self._broker_end
         return RestrictionProgress(completed=float(done), remaining=float(max(0, (end or self._next) - self._next)))

@@ -1,4 +1,4 @@
-"""Event time: which timestamp a record gets, and how far a queue's watermark may go."""
+"""Event time: which timestamp a record gets, and how far a queue's watermark can advance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
 
 TimestampOf = Callable[[Record], int]
-"""Unix milliseconds of a record."""
+"""Returns the Unix milliseconds of a record."""
 TimestampPolicy = Literal["born", "store"] | str | TimestampOf
-"""By the producer's clock, by the broker's, by the property of that name (milliseconds), or by a function."""
+"""The producer's clock, the broker's clock, the property with this name (milliseconds), or a function."""
 
 _MIN_MS = int(MIN_TIMESTAMP.micros) // 1000 + 1
 _MAX_MS = int(MAX_TIMESTAMP.micros) // 1000 - 1
@@ -31,7 +31,7 @@ def store_time(record: Record) -> int:
 
 
 class PropertyTime:
-    """The milliseconds in a property; a record without it, or with no number in it, raises `SerdeError`."""
+    """Reads the milliseconds in a property. Raises `SerdeError` if it is missing or not a number."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -44,12 +44,12 @@ class PropertyTime:
             found = "no such property" if text is None else f"{text!r:.60}"
             raise SerdeError(
                 f"timestamp property {self.name!r} of {record.queue} offset {record.queue_offset}: {found}; "
-                "it must hold Unix milliseconds"
+                "it must be Unix milliseconds"
             ) from error
 
 
 def timestamp_function(policy: TimestampPolicy) -> TimestampOf:
-    """The function behind a policy. Raises `LocalError` for something that is none."""
+    """The function for a policy. Raises `LocalError` if it is not a policy."""
     if callable(policy):
         return policy
     if not isinstance(policy, str) or not policy:
@@ -58,18 +58,18 @@ def timestamp_function(policy: TimestampPolicy) -> TimestampOf:
 
 
 def beam_timestamp(milliseconds: int) -> Timestamp:
-    """A Beam timestamp, clamped to what Beam can hold: a broken clock must not stop a pipeline."""
+    """A Beam timestamp, clamped to Beam's range: a broken clock must not stop a pipeline."""
     return Timestamp(micros=min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
 
 
 class QueueWatermark(WatermarkEstimator):
-    """Moves forward only, and only when told to. Beam's monotonic one raises on a timestamp that goes back."""
+    """Moves only forward, and only by `advance`. Beam's monotonic estimator raises on a timestamp that goes back."""
 
     def __init__(self, micros: int) -> None:
         self._micros = micros
 
     def observe_timestamp(self, timestamp: Timestamp) -> None:
-        """Timestamps alone move nothing: a queue's order is not the order of its timestamps."""
+        """Does nothing: a queue's order is not the order of its timestamps."""
 
     def current_watermark(self) -> Timestamp:
         return Timestamp(micros=self._micros)
@@ -82,18 +82,18 @@ class QueueWatermark(WatermarkEstimator):
         return self._micros // 1000
 
     def advance(self, milliseconds: int) -> None:
-        """No record still to come is older than this, as far as one can know. Going back is ignored."""
+        """State that no later record is older than this, as far as known. Going back is ignored."""
         self._micros = max(self._micros, min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
 
 
 class QueueWatermarks(WatermarkEstimatorProvider):
-    """Makes a `QueueWatermark`; its state is its microseconds."""
+    """Creates `QueueWatermark`s; their state is their microseconds."""
 
     def initial_estimator_state(self, element: object, restriction: object) -> int:
         return int(MIN_TIMESTAMP.micros)
 
     def new(self) -> QueueWatermark:
-        """One that has not moved yet."""
+        """A watermark that has not moved yet."""
         return QueueWatermark(int(MIN_TIMESTAMP.micros))
 
     def create_watermark_estimator(self, estimator_state: int) -> QueueWatermark:

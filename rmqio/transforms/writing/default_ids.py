@@ -1,11 +1,11 @@
-"""Ids that are the same when a bundle is run again, where they can be had without the user's help.
+"""Default ids that are the same when a bundle is run again, for elements for which this is possible.
 
-Behind a GroupByKey, or a combine by key, only one firing has its key, its window and its pane's number. The
-hash of these, with the message that was made of it, is an id. What is not safe, and so has no default:
+After a GroupByKey or a combine by key, each firing has a unique combination of key, window and pane number. The hash of
+these and the message is the id. These cases are not safe, so they have no default:
 
-- anything in between, e.g. a Map: two keys may give equal messages, and of these one would be dropped as a copy.
+- anything in between, e.g. a Map: two keys can give equal messages, and one of them would be dropped as a copy.
 - a `Message` with keys: the same key comes with many events.
-- the global window of a stream: a stream that begins anew counts its panes anew, and gives new events old ids.
+- the global window of a stream: a stream that starts anew counts its panes anew, and gives new events old ids.
 - a key whose coder is not deterministic.
 """
 
@@ -33,9 +33,10 @@ class DefaultIds:
     """Ids of the firings of one GroupByKey.
 
     Args:
-      label: of the write, so that two writes of one pipeline have other ids.
-      run: of a bounded pipeline, which reads other things when it is started again; empty of a stream.
-      key_coder, window_coder: deterministic.
+      label: label of the write, so that two writes of one pipeline have different ids.
+      run: identifies the run of a bounded pipeline, which can read other data when it is started again; empty for a
+        stream.
+      key_coder, window_coder: deterministic coders.
     """
 
     label: str
@@ -44,9 +45,9 @@ class DefaultIds:
     window_coder: Coder
 
     def id_of(self, element: Any, origin: Any, message: Message, topic: str) -> str:
-        """Of what is sent for a pair of key and value. `origin` is a WindowedValue with its window and pane.
+        """The id of the message for a pair of key and value: 32 upper-case hexadecimal digits, like RocketMQ's ids.
 
-        32 upper-case hexadecimal digits, as ids of RocketMQ look.
+        `origin` is a WindowedValue with the window and pane of the pair.
         """
         pane = origin.pane_info
         windows = sorted(self.window_coder.encode(window) for window in origin.windows)
@@ -67,7 +68,7 @@ class DefaultIds:
 
 
 def default_ids(pcoll: PCollection[Any], label: str, *, is_stream: bool) -> DefaultIds | None:
-    """Those of what comes directly out of a GroupByKey or a combine by key; None where there is none that is safe."""
+    """The ids for the direct output of a GroupByKey or a combine by key; None if no safe id exists."""
     windowing = pcoll.windowing
     if not _is_grouped(pcoll) or (is_stream and isinstance(windowing.windowfn, GlobalWindows)):
         return None

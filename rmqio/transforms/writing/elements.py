@@ -1,4 +1,4 @@
-"""From an element of the pipeline to the message to send, its topic and its id."""
+"""Converts an element of the pipeline to the message to send, its topic and its id."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ IdFunction = Callable[[Any], str]
 
 
 class Prepared(NamedTuple):
-    """What is sent for one element."""
+    """The message to send for one element."""
 
     message: Message
     topic: str
     message_id: str | None
-    """None: a random one."""
+    """None: a random id."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageMaker:
-    """Makes messages of elements: `Message`, `Record`, bytes, str, or whatever the serializer takes.
+    """Converts elements to messages: `Message`, `Record`, bytes, str, or anything that the serializer accepts.
 
     Args:
-      topic: for messages that neither name one themselves nor get one from the selector.
-      selector: asked with the element, not with the message made of it.
+      topic: for messages for which neither the message nor the selector names a topic.
+      selector: called with the element, not with its message.
       serializer: called with every element that is not a `Message`.
-      id_fn: gives an element's stable id.
+      id_fn: returns an element's stable id.
     """
 
     topic: str | None = None
@@ -47,12 +47,12 @@ class MessageMaker:
 
     @property
     def required_topics(self) -> frozenset[str]:
-        """Topics that do not depend on an element: when one cannot be written to, the write as a whole is at fault."""
+        """Topics that do not depend on an element: if one cannot be written to, the whole write is at fault."""
         selected = self.selector.topic if isinstance(self.selector, ConstantTopic) else None
         return frozenset(topic for topic in (self.topic, selected) if topic)
 
     def make(self, element: Any) -> Prepared:
-        """The message of an element. Any error of the user's callables passes through; ours are `RmqioError`s."""
+        """The message of an element. Errors of the user's callables pass through; our own are `RmqioError`s."""
         message = self.message_of(element)
         topic = message.topic
         if self.selector is not None:
@@ -66,13 +66,13 @@ class MessageMaker:
         return Prepared(message, topic, self.id_of(element))
 
     def message_of(self, element: Any) -> Message:
-        """The message, its topic not yet settled. Raises `SerdeError`."""
+        """The message, before its topic is decided. Raises `SerdeError`."""
         if isinstance(element, Message):
             return element
         if self.serializer is not None:
             message = self.serializer(element)
             if not isinstance(message, Message):
-                raise SerdeError(f"the serializer gave {type(message).__name__}; it must give rmqio.Message")
+                raise SerdeError(f"the serializer returned {type(message).__name__}; it must return rmqio.Message")
             return message
         if isinstance(element, Record):
             return message_of_record(element)
@@ -85,20 +85,20 @@ class MessageMaker:
         )
 
     def id_of(self, element: Any) -> str | None:
-        """The stable id of an element; None where it has none. Raises `SerdeError`, and what `id_fn` raises."""
+        """The stable id of an element; None if it has none. Raises `SerdeError`, and what `id_fn` raises."""
         if self.id_fn is not None:
             message_id = self.id_fn(element)
             if not isinstance(message_id, str) or not message_id:
-                raise SerdeError(f"id_fn gave {message_id!r}; it must give text that is not empty")
+                raise SerdeError(f"id_fn returned {message_id!r}; it must return text that is not empty")
             return message_id
         return record_id(element) if isinstance(element, Record) else None
 
 
 def message_of_record(record: Record) -> Message:
-    """A record to send again: body, tags, keys, sharding key and user properties. What RocketMQ added is dropped.
+    """The message to send a record again: body, tags, keys, sharding key and user properties.
 
-    The topic is dropped too, so that a copy does not go back to where it came from by default. A delay is not kept:
-    it has passed.
+    Properties that RocketMQ added are dropped. The topic is dropped, too, so that by default a copy does not go back to
+    where it came from. A delay is not kept, because it has passed.
     """
     return Message(
         record.body,
@@ -110,15 +110,15 @@ def message_of_record(record: Record) -> Message:
 
 
 def record_id(record: Record) -> str:
-    """32 upper-case hexadecimal digits that depend on the record's coordinates only, as ids of RocketMQ look."""
+    """32 upper-case hexadecimal digits, like RocketMQ's ids, that depend only on the record's coordinates."""
     origin = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
     return hashlib.blake2b(origin.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
 
 
 def letter_of_failure(maker: MessageMaker, element: Any, failure: FailedMessage) -> Message:
-    """The dead letter of an element that failed, with as much of its message as can be made."""
+    """The dead letter of a failed element, with as much of its message as can be created."""
     if failure.message is None:
-        with contextlib.suppress(Exception):  # a user's code, and perhaps the very error that the letter is about
+        with contextlib.suppress(Exception):  # a user's code, and possibly the same error that the letter is about
             message = if_encodable(maker.message_of(element))
             topic = None if message is None or maker.selector is not None else message.topic or maker.topic
             failure = failure._replace(message=message, topic=failure.topic or topic)
@@ -129,7 +129,7 @@ def letter_of_failure(maker: MessageMaker, element: Any, failure: FailedMessage)
 
 
 def if_encodable(message: Message | None) -> Message | None:
-    """None for a message whose fields have wrong types: it could not travel to the next stage."""
+    """The message, or None if its fields have wrong types, so that it could not travel to the next stage."""
     if message is not None:
         try:
             MessageCoder().encode(message)

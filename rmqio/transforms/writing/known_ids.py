@@ -1,4 +1,4 @@
-"""Many message ids and where each is stored, in 24 bytes each."""
+"""Many message ids and where each is stored: 24 bytes each when sorted in, 24 to 37 with the newest ones in a dict."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rmqio.model import MessageQueue
 _OFFSET_BITS: Final = 48
 _OFFSET: Final = (1 << _OFFSET_BITS) - 1
 _MANY: Final = 65_536
-"""Ids that lie in a dict until they are sorted in."""
+"""Minimum number of ids in the dict before they are moved to the arrays."""
 
 
 class KnownIds:
-    """Where ids are stored, by two of Python's hashes: 128 bits, keyed where PYTHONHASHSEED does not forbid it.
+    """Where ids are stored, by two of Python's hashes: 128 bits, with a random key unless PYTHONHASHSEED fixes it.
 
-    An id that is stored several times is known at the place that was added first.
+    For an id that is stored several times, the place that was added first counts.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class KnownIds:
         return self._count + len(self._new)
 
     def add(self, queue: MessageQueue, places: Iterable[tuple[int, str]]) -> None:
-        """Offsets, and the ids that are stored there."""
+        """Add offsets, and the ids that are stored there."""
         number = self._numbers.get(queue)
         if number is None:
             number = self._numbers[queue] = len(self._queues)
@@ -45,14 +45,14 @@ class KnownIds:
             self._put_away()
 
     def find(self, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None]:
-        """The queue and offset of each, or None."""
+        """The queue and offset of each id, or None."""
         found: list[tuple[MessageQueue, int] | None] = [None] * len(ids)
         for position, place in self._places(ids).items():
             found[position] = self._queues[place >> _OFFSET_BITS], place & _OFFSET
         return found
 
     def _places(self, ids: Sequence[str]) -> dict[int, int]:
-        """By position in `ids`."""
+        """The encoded places of known ids, by position in `ids`."""
         places: dict[int, int] = {}
         if self._new:
             new = self._new.get

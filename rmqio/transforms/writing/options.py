@@ -1,6 +1,6 @@
-"""What a write makes of its options: the clients that they describe, and which of them would do nothing.
+"""How a write uses its options: the clients that they describe, and which options would have no effect.
 
-An option that does nothing is refused where the write is built (docs/options.md): who sets it relies on it.
+An option without effect is refused when the write is built (docs/options.md), because users who set it rely on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_CLIENT: Final = {
     "create_topics": "create_topics",
     "security": "security",
 }
-"""The write options that a client is made of, and what it calls them."""
+"""The write options that configure the client, and their names in `ClientOptions`."""
 _ALWAYS_SHOWN: Final = (
     "batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "max_retries",
     "request_timeout_ms",
@@ -35,7 +35,7 @@ _SHOWN_ELSEWHERE: Final = frozenset({"name_server", "producer_group", "security"
 
 
 def client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
-    """The client of a write."""
+    """The client options of a write."""
     told: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
     return ClientOptions(name_servers, replica_reads=replica_reads, **told)
 
@@ -43,8 +43,8 @@ def client_options(name_servers: tuple[str, ...], options: WriteOptions, *, repl
 def refuse_beside_factory(
     name_server: str | tuple[str, ...] | list[str] | None, security: Security | None, options: WriteOptions
 ) -> None:
-    """Raises `LocalError` for what a `client_factory` of the user's own would ignore."""
-    # How many batches are in flight is the write's business, too
+    """Raises `LocalError` for options that a user's own `client_factory` would ignore."""
+    # The write also uses max_in_flight itself.
     ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options) and name != "max_in_flight"]
     given = [
         *(["name_server"] if name_server is not None else []),
@@ -59,7 +59,7 @@ def refuse_beside_factory(
 
 
 def refuse_idle(options: WriteOptions) -> None:
-    """Raises `LocalError` for options that do nothing without another one."""
+    """Raises `LocalError` for options that have no effect without another one."""
     told = said(options)
     for names, is_idle, needed in (
         (("max_batch_messages", "max_batch_bytes"), not options.batch_flush, "batch_flush=True"),
@@ -72,10 +72,10 @@ def refuse_idle(options: WriteOptions) -> None:
 
 
 def shown(options: WriteOptions, *, of_client: bool) -> dict[str, Any]:
-    """Display data: how batches are made, and all options that are not their default; no secret.
+    """Display data: how messages are batched, and all options that differ from their default; no secret.
 
     Args:
-      of_client: whether a client is made of the options; False with a factory of the user's own.
+      of_client: whether the options configure a client; False with a user's own factory.
     """
     found = {name: getattr(options, name) for name in _ALWAYS_SHOWN}
     found |= {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}

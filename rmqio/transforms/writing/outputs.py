@@ -1,4 +1,4 @@
-"""What a writing DoFn gives out and counts: results and failures, each in the window and at the time of its element."""
+"""The outputs and metrics of a writing DoFn: results and failures, with the window and timestamp of their element."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ FAILED: Final = "failed"
 """The tag of the output for `FailedMessage`s; the main output is for `SendResult`s."""
 SENT: Final = "sent"
 LETTERS: Final = "letters"
-"""The tag of the output for dead letters: `Message`s, one for each failure."""
+"""The tag of the output for dead letters: one `Message` for each failure."""
 _status = operator.itemgetter(SendResult._fields.index("status"))  # by position: runs per message
-_UNQUOTED: Final = "see the output for what it says"
+_UNQUOTED: Final = "see the output for its text"
 
 LetterOf = Callable[[Any, FailedMessage], Message]
-"""Makes the dead letter of an element that failed."""
+"""Creates the dead letter of a failed element."""
 
 
 class WriteMetrics:
-    """What a writing DoFn counts. Updated per batch, never per message.
+    """The metrics of a writing DoFn. Updated per batch, never per message.
 
     Args:
-      is_letters: what is sent are dead letters.
+      is_letters: whether the DoFn sends dead letters.
     """
 
     def __init__(self, *, is_letters: bool = False) -> None:
@@ -52,13 +52,13 @@ class WriteMetrics:
         self.already_there = Count("messages_already_there")
 
     def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
-        """A batch was stored, in one queue."""
+        """Count a batch that was stored in one queue."""
         labels, count = queue_labels(results[0].queue), len(messages)
         self.messages_sent.add(count, labels)
         self.bytes_sent.add(sum([len(message[0]) for message in messages]), labels)
         self.batches_sent.add(1, labels)
         self.send_latency.add(latency_s * 1000, labels[:2])
-        # Each has its own: not every producer stores a batch by one request.
+        # Each message has its own status: not every producer stores a batch with one request.
         weak = count - [*map(_status, results)].count(SendStatus.OK)
         if weak:
             self.weak_acknowledgements.add(weak, labels)
@@ -66,7 +66,7 @@ class WriteMetrics:
             self.dead_letters.add(count, labels[:1])
 
     def retried(self, retries: int, unknown_outcomes: int) -> None:
-        """What the producer did about failures. The recorder was told when it was found."""
+        """Count how the producer handled failures. The recorder got the values when they were found."""
         if retries:
             self.send_retries.add_told(retries)
         if unknown_outcomes:
@@ -76,11 +76,11 @@ class WriteMetrics:
 class WriteOutputs:
     """Collects the outputs of one bundle until Beam takes them.
 
-    An `origin` is a WindowedValue with the windows, timestamp and pane of an element, and any value: an output takes
-    them from it. Elements that agree in them may share one.
+    An `origin` is a WindowedValue with the windows, timestamp and pane of an element, and any value. Outputs get these
+    from it. Elements with the same windows, timestamp and pane can share one.
 
     Args:
-      with_sent: whether results are given out, or only counted.
+      with_sent: whether results are emitted, or only counted.
       letter_of: None: no dead letters.
     """
 
@@ -89,47 +89,47 @@ class WriteOutputs:
         self._with_sent = with_sent
         self._letter_of = letter_of
         self.waiting: list[Iterable[Any]] = []
-        """What Beam has not taken yet; a batch's results are made while Beam takes them."""
+        """Outputs that Beam has not taken yet. A batch's results are created while Beam takes them."""
         self._failures = 0
         self._first: FailedMessage | None = None
 
     def begin_bundle(self) -> None:
-        """Forget what an earlier bundle left behind when it failed."""
+        """Drop what an earlier bundle left when it failed."""
         self.waiting = []
         self._failures = 0
         self._first = None
 
     def take(self) -> Iterator[Any]:
-        """What is waiting; it is the caller's now."""
+        """Return the waiting outputs, and keep none of them."""
         waiting, self.waiting = self.waiting, []
         return chain.from_iterable(waiting)
 
     def sent(
         self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
     ) -> None:
-        """A batch was stored: one result per message, in order."""
-        if len(results) != len(messages):  # would give results to the wrong elements
-            raise LocalError(f"the producer gave {len(results)} results for {len(messages)} messages")
+        """Emit the results of a stored batch: one per message, in order."""
+        if len(results) != len(messages):  # results would go to the wrong elements
+            raise LocalError(f"the producer returned {len(results)} results for {len(messages)} messages")
         self._metrics.sent(messages, results, latency_s)
         if self._with_sent:
             self.waiting.append(map(WindowedValue.with_value, origins, results))
 
     def already_there(self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult]) -> None:
-        """Messages that an earlier attempt has sent: their results are where they are."""
+        """Emit the results of messages that an earlier attempt has sent: the places where they are stored."""
         for result in results:
             self._metrics.already_there.add(1, queue_labels(result.queue))
         if self._with_sent:
             self.waiting.append(map(WindowedValue.with_value, origins, results))
 
     def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
-        """One element will not be sent."""
+        """Emit the failure of an element that will not be sent."""
         failure = FailedMessage(
             if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
         )
         self._metrics.send_failures.add(1, ())
         self._failures += 1
         if self._first is None:
-            # A user's code may quote the element in what it raises; a log must not.
+            # A user's exception can quote the element; a log must not.
             self._first = failure if isinstance(error, RmqioError) else failure._replace(reason=_UNQUOTED)
         outputs = [TaggedOutput(FAILED, origin.with_value(failure))]
         if self._letter_of is not None:
@@ -137,7 +137,7 @@ class WriteOutputs:
         self.waiting.append(outputs)
 
     def end_bundle(self) -> None:
-        """Say in the log how many messages of the bundle failed, and why the first did."""
+        """Log how many messages of the bundle failed, and why the first one did."""
         if self._first is not None:
             _LOGGER.warning(
                 "%d messages cannot be sent and went to the output %r; the first, for topic %r: %s: %s",

@@ -1,4 +1,4 @@
-"""Topic selectors: which topic and tag an element goes to. Values that pickle with the pipeline."""
+"""Topic selectors: the topic and tag for each element. They are pickled with the pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqio.wire.properties import validate_topic
 
 
 class Destination(NamedTuple):
-    """What a selector says of one element. None: no say, so the next in order of precedence decides."""
+    """A selector's choice for one element. None: no choice, so the next in the order of precedence decides."""
 
     topic: str | None = None
     tags: str | None = None
@@ -19,7 +19,7 @@ class Destination(NamedTuple):
 
 @runtime_checkable
 class TopicSelector(Protocol):
-    """Says where an element goes to. Must pickle; called once per element, by several threads."""
+    """Chooses where an element goes. Must be picklable; called once per element, by several threads."""
 
     def select(self, element: Any) -> Destination:
         """The element's destination. An error sends the element to the failed output."""
@@ -28,7 +28,7 @@ class TopicSelector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConstantTopic:
-    """Everything to one topic, with one tag if given."""
+    """Sends every element to one topic, with one tag if given."""
 
     topic: str
     tags: str | None = None
@@ -42,12 +42,12 @@ class ConstantTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicFromFields:
-    """Topic and tag from named fields of a mapping, or from attributes (Beam rows, named tuples, dataclasses).
+    """Takes topic and tag from named fields of a mapping, or attributes (Beam rows, named tuples, dataclasses).
 
     Args:
-      topic_field: name of the field that holds the topic; None: always `default_topic`.
-      tags_field: name of the field that holds the tag; None: always `default_tags`.
-      default_topic, default_tags: where the field is absent, None or empty.
+      topic_field: name of the field with the topic; None: always `default_topic`.
+      tags_field: name of the field with the tag; None: always `default_tags`.
+      default_topic, default_tags: used if the field is absent, None or empty.
     """
 
     topic_field: str | None = None
@@ -69,7 +69,7 @@ class TopicFromFields:
 
 @dataclass(frozen=True, slots=True)
 class TopicFromCallable:
-    """Topic, or (topic, tag), from a callable of the element; None where it has no say."""
+    """Takes the topic, or (topic, tag), from a callable of the element; None: no choice."""
 
     function: Callable[[Any], str | tuple[str | None, str | None] | None]
 
@@ -79,11 +79,11 @@ class TopicFromCallable:
             return Destination(chosen)
         if isinstance(chosen, tuple) and len(chosen) == 2 and all(c is None or isinstance(c, str) for c in chosen):
             return Destination(*chosen)
-        raise LocalError(f"the topic selector gave {chosen!r}; it must give a topic, (topic, tag) or None")
+        raise LocalError(f"the topic selector returned {chosen!r}; it must return a topic, (topic, tag) or None")
 
 
 def as_selector(given: TopicSelector | Callable[[Any], Any] | None) -> TopicSelector | None:
-    """A selector from what a user passes. Raises `LocalError`."""
+    """The selector for a user's argument. Raises `LocalError`."""
     if given is None or isinstance(given, TopicSelector):
         return given
     if callable(given):

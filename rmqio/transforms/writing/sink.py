@@ -1,7 +1,8 @@
-"""What the writers of a process know of a sink that is written exactly once: its position, and ids that are in it.
+"""What the writers of a process know about a sink that is written exactly once: its position, and the ids in it.
 
-The position is an offset for each queue, before which only committed work lies. The broker keeps it, as the offsets of
-a group. An older position only makes the look-back longer: it may be moved late, and by anybody who knows a safe one.
+The position is one offset per queue; before it, there is only committed work. The broker keeps it as the offsets of a
+group. An older position only makes the look-back longer, so it can be moved late, and by any process that knows a safe
+one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from rmqio.transforms.writing.turns import Turns
 _LOGGER = logging.getLogger("rmqio.transforms")
 
 CLOCKS_DIFFER_MS: Final = 60_000
-"""How much later than the broker's clock the clock may be of the machine that built the pipeline."""
+"""How far the clock of the machine that built the pipeline can be ahead of the broker's clock."""
 LANDING_S: Final = 1.0
-"""What a writer that was killed had on its way to the broker is stored within this time after that."""
+"""Messages that a killed writer had in flight to the broker are stored within this time."""
 QUEUES: Final = "_queues"
-"""Behind the name of the group; in the offsets of that one it is kept how many queues there are."""
+"""Suffix of the group's name: the offsets of that group store the number of queues."""
 _COMMIT_EVERY_S: Final = 1.0
 
 Offsets = Mapping[MessageQueue, int]
@@ -40,12 +41,12 @@ Offsets = Mapping[MessageQueue, int]
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where to look back, in which group. Equal ones share what a process knows.
+    """The sink to look back in. Equal ones share the state of a process.
 
     Args:
-      factory: makes clients that read it.
-      group: whose offsets are the position; None: there is none, and `built_ms` counts.
-      look_back: as the user gave it.
+      factory: creates clients that read the sink.
+      group: the group whose offsets are the position; None: there is no position, and `built_ms` counts.
+      look_back: the user's `LookBack`.
       built_ms: when the pipeline was built.
     """
 
@@ -56,20 +57,20 @@ class Sink:
 
 
 class SinkState:
-    """What this process knows of a sink. Whoever looks back, or sends what may be a repeat, has its turn alone."""
+    """What this process knows about a sink. A thread that looks back or sends possible repeats takes its turn alone."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.token = uuid.uuid4().hex
         self.turns = Turns()
         self.known: dict[str, KnownIds] | None = None
-        """By topic: ids that were found, and those that were sent since; None: nothing is repeated."""
+        """By topic: ids that were found, and those that were sent since. None: nothing is repeated."""
         self.generations: dict[str, int] = {}
-        """How many instances of writers have looked back, by topic."""
+        """By topic: how many writer instances have looked back."""
         self.floors: dict[MessageQueue, int] = {}
-        """Before which nothing lies that this process sends from now on."""
+        """Messages that this process sends from now on have at least this offset."""
         self.final: dict[MessageQueue, int] = {}
-        """What was stored by bundles that are committed."""
+        """Ends of what committed bundles have stored."""
         self._begins: dict[MessageQueue, int] = {}
         self._read: dict[MessageQueue, int] = {}
         self._looked_at = float("-inf")
@@ -80,7 +81,7 @@ class SinkState:
         self._alone_until = float("-inf")
         self._stays_until: dict[MessageQueue, float] = {}
         self._waiting: dict[MessageQueue, int] = {}
-        """Positions that are safe when a queue's has stayed for long enough."""
+        """Positions that are safe once the queue's position has stayed long enough."""
         self._wanted: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._committed_at = float("-inf")
@@ -93,30 +94,30 @@ class SinkState:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether instances that are over may send beside those that repeat their work: then one sends at a time."""
+        """Whether replaced instances may still send beside those that repeat their work: then one sends at a time."""
         return time.monotonic() < self._alone_until
 
     @property
     def is_started_again(self) -> bool:
-        """Whether a user has said since when an earlier run may have sent what is sent now, and that may go on."""
+        """Whether the user has given `since`, and work of an earlier run may still be repeated."""
         if self.sink.look_back.since_ms is None:
             return False
         return not self.generations or time.monotonic() <= self._kept_until
 
     def look_back(self, topic: str, *, is_new: bool, stays: bool) -> int:
-        """Read the ids from the position, or from where they were read to, to the end; the generation of the topic.
+        """Read the ids from the position, or from the end of the last look, to the end. Returns the topic's generation.
 
-        To be called alone. Raises what keeps it from reading any of the queues: then nothing may be sent.
+        Must be called alone. Raises if any of the queues cannot be read: then nothing may be sent.
 
         Args:
-          is_new: whether it is the first look of an instance.
-          stays: whether the position stays until all that was found may have been sent again.
+          is_new: whether this is the first look of an instance.
+          stays: whether the position stays until everything that was found may have been sent again.
         """
         is_first = topic not in self.generations
         if is_new and time.monotonic() - self._looked_at > LANDING_S and self._has_position(topic):
             time.sleep(LANDING_S)
         if time.monotonic() > self._kept_until:
-            self.forget()  # it is of an earlier look, and what may be repeated now is read again
+            self.forget()  # it belongs to an earlier look; what may be repeated now is read again
         with self._lock:
             self._let_go()
         ends = self.open_topic(topic, whole=True)
@@ -157,8 +158,8 @@ class SinkState:
         return any(each is not None for each in self._answers(queries))
 
     def there(self, topic: str, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None] | None:
-        """Where in the topic those ids are that are known; None: nothing is repeated any more."""
-        held = self.known  # another thread may forget it
+        """Where in the topic the known ids are stored; None: nothing is repeated any more."""
+        held = self.known  # another thread can forget it
         if held is None:
             return None
         now = time.monotonic()
@@ -179,32 +180,32 @@ class SinkState:
         return found
 
     def add_known(self, queue: MessageQueue, places: Sequence[tuple[int, str]]) -> None:
-        """What one instance has stored while others may look for it; to be called alone."""
+        """Add what one instance has stored while others may look for it. Must be called alone."""
         held = self.known
         if held is None or not places:
             return
         held.setdefault(queue.topic, KnownIds()).add(queue, places)
         first, last = places[0][0], places[-1][0]
         if self._read.get(queue) == first and last - first == len(places) - 1:
-            self._read[queue] = last + 1  # else the next look reads it once more
+            self._read[queue] = last + 1  # otherwise the next look reads it once more
 
     def forget(self) -> None:
-        """Nothing is repeated from now on."""
+        """Drop the known ids: nothing is repeated from now on."""
         self.known = None
         self._read.clear()
 
     # ---- floors ----------------------------------------------------------------------------------------------------
 
     def is_open(self, topic: str) -> bool:
-        """Whether the positions of its queues are known."""
+        """Whether the positions of the topic's queues are known."""
         return topic in self._topics
 
     def open_topic(self, topic: str, *, whole: bool = False) -> dict[MessageQueue, int]:
-        """Look up where its queues' look-backs begin; their ends. A position that is not there is committed.
+        """Look up where the look-backs of the topic's queues start; returns their ends. Commits missing positions.
 
-        The ends are asked for first: what another writer stores after it has found no position lies behind ours.
+        The ends are looked up first: what another writer stores after it has found no position is after ours.
 
-        With `whole`, raises `TransportError` while queues are away that were there before.
+        With `whole`, raises `TransportError` while known queues are unavailable.
         """
         sink, queues = self.sink, self.client.queues(topic)
         ends = self._numbers(queues, "max")
@@ -220,7 +221,7 @@ class SinkState:
             for queue, position in positions.items():
                 if position is None:
                     continue
-                if position > ends[queue]:  # the topic was deleted, and made anew
+                if position > ends[queue]:  # the topic was deleted and recreated
                     position = 0
                 begins[queue] = position if since is None else min(position, begins[queue])
         self._begins.update(begins)
@@ -230,13 +231,13 @@ class SinkState:
         return ends
 
     def _count(self, queues: Sequence[MessageQueue], group: str, *, must: bool) -> None:
-        """Note with each queue how many the topic has: a name server soon forgets those of a broker that is away."""
+        """Store the number of queues for each queue: a name server soon forgets queues of an unavailable broker."""
         counts = self._answers([OffsetQuery(queue, "committed", group=group) for queue in queues])
         most = max(len(queues), *(count or 0 for count in counts))
         if must and most > len(queues):
             raise TransportError(
-                f"{most - len(queues)} of {most} queues of topic {queues[0].topic!r} are away, and what an earlier "
-                f"attempt has written to them is not known. If they were taken away, reset the offsets of group {group}"
+                f"{most - len(queues)} of {most} queues of topic {queues[0].topic!r} are unavailable, and what an "
+                f"earlier attempt wrote to them is unknown. If they were removed, reset the offsets of group {group}"
             )
         changed = {queue: most for queue, count in zip(queues, counts, strict=True) if count != most}
         for error in (self.client.commit_offsets(group, changed) if changed else {}).values():
@@ -259,7 +260,7 @@ class SinkState:
     # ---- what is stored, and final ---------------------------------------------------------------------------------
 
     def stored(self, queue: MessageQueue, last: int) -> None:
-        """A message of ours is stored there."""
+        """Record that this process has stored a message at `last`."""
         with self._lock:
             if last >= self._stored.get(queue, 0):
                 self._stored[queue] = last + 1
@@ -267,23 +268,23 @@ class SinkState:
                 self.floors[queue] = last + 1
 
     def all_stored(self) -> dict[MessageQueue, int]:
-        """Before which, at this moment, all has been stored that lies there: a lower bound of the queues' ends."""
+        """Offsets before which everything has been stored at this moment: a lower bound of the queues' ends."""
         with self._lock:
             return dict(self._stored)
 
     def all_final(self) -> dict[MessageQueue, int]:
-        """The same, of the time of bundles that are committed."""
+        """The same for committed bundles."""
         with self._lock:
             return dict(self.final)
 
     def note_final(self, offsets: Offsets) -> None:
-        """A bundle is committed that had stored so far."""
+        """Record that a bundle is committed that had stored up to these offsets."""
         with self._lock:
             for queue, offset in offsets.items():
                 self.final[queue] = max(offset, self.final.get(queue, 0))
 
     def move(self, offsets: Offsets) -> None:
-        """Move the position, forward only, and not more often than each second. A failure is logged: it costs time."""
+        """Move the position, forward only, and at most once per second. A failure is only logged: it costs time."""
         now = time.monotonic()
         with self._lock:
             for queue, offset in offsets.items():
@@ -299,7 +300,7 @@ class SinkState:
             _LOGGER.warning("group %s: the position of the sink was not moved: %s", self.sink.group, error)
 
     def _let_go(self) -> None:
-        """Positions that have waited for long enough; to be called with the lock."""
+        """Release the positions that have waited long enough. Must be called with the lock."""
         now = time.monotonic()
         for queue, offset in [*self._waiting.items()]:
             if now >= self._stays_until.get(queue, now):
@@ -325,7 +326,7 @@ _lock = threading.Lock()
 
 
 def state_of(sink: Sink) -> SinkState:
-    """This process's."""
+    """This process's state of a sink."""
     with _lock:
         return _states.setdefault((os.getpid(), sink), SinkState(sink))
 
@@ -341,12 +342,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def as_list(offsets: Offsets) -> list[tuple[str, str, int, int]]:
-    """For JSON."""
+    """Converts offsets to lists for JSON."""
     return [(*queue, offset) for queue, offset in offsets.items()]
 
 
 def from_list(found: Iterable[Sequence[str | int]]) -> dict[MessageQueue, int]:
-    """Of what `as_list` gave."""
+    """The inverse of `as_list`."""
     return {
         MessageQueue(str(topic), str(broker), int(queue_id)): int(offset) for topic, broker, queue_id, offset in found
     }

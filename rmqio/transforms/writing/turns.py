@@ -10,7 +10,7 @@ from rmqio.errors import TransportError
 
 
 class Turns:
-    """Threads take a turn with others, or alone. Not reentrant. Who waits to be alone goes before who comes later."""
+    """Lets threads take a turn together, or alone. Not reentrant. A thread that waits to be alone has precedence."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -20,12 +20,12 @@ class Turns:
 
     @contextmanager
     def taken(self, *, alone: bool, timeout_s: float) -> Iterator[None]:
-        """Raises `TransportError` when another thread keeps its turn for longer than `timeout_s`."""
+        """Take a turn. Raises `TransportError` if another thread keeps its turn for longer than `timeout_s`."""
         with self._changed:
             self._waiting += alone
             try:
                 if not self._changed.wait_for(lambda: self._is_free(alone), timeout_s):
-                    self._changed.notify_all()  # who waited behind this one may go on
+                    self._changed.notify_all()  # threads that waited for this one can continue
                     raise TransportError(f"another writer of this process has been sending for {timeout_s:.0f} s")
             finally:
                 self._waiting -= alone

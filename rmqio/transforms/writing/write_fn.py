@@ -1,4 +1,4 @@
-"""The DoFn behind `WriteToRocketMQ`."""
+"""The DoFn of `WriteToRocketMQ`."""
 
 from __future__ import annotations
 
@@ -34,29 +34,28 @@ _usual_size = accelerator.usual_size
 
 
 class WriteFn(beam.DoFn):
-    """Sends every element as a message; results to the main output, `FailedMessage`s to the output "failed".
+    """Sends every element as a message. Results go to the main output, `FailedMessage`s to the output "failed".
 
-    Delivery: at least once. Messages are gathered in batches per topic and queue, sent when a batch is full, and what
-    is left when the bundle finishes; finish_bundle returns only when everything was acknowledged. An error
-    that a later try may cure is raised, fails the bundle, and the runner runs it again, whole: messages of it that were
-    stored already are stored twice. Nothing is sent in a finalizer: that runs after the commit, where a failure loses
-    data.
+    Delivery: at least once. Messages are batched per topic and queue. A batch is sent when it is full, and the rest is
+    sent when the bundle finishes; finish_bundle returns only when everything is acknowledged. A transient error is
+    raised and fails the bundle, and the runner runs the whole bundle again: messages that were already stored are then
+    stored twice. Nothing is sent in a finalizer, because it runs after the commit, where a failure loses data.
 
-    Windows: an element is sent once however many windows it is in. Outputs keep windows, timestamp and pane.
+    Windows: an element is sent once, however many windows it is in. Outputs keep windows, timestamp and pane.
 
     Order: messages with the same sharding key keep their order, within a bundle and a topic. Messages without a key
-    have none.
+    have no order.
 
     Args:
-      maker: makes the messages.
-      factory, group: make the producer, which is shared by all writers of a process with equal ones.
-      with_sent: whether results are given out.
-      ordered: one batch in flight per queue that a sharding key leads to.
-      with_letters: whether failures also come as dead letters, on the output "letters".
-      ids: of elements that have no id else.
-      sink: what is written exactly once; None: at least once. Then `factory` makes producers of single tries, every
-        message must have an id, and marks come on the output "marks".
-      clock: seconds, monotonic; must pickle.
+      maker: creates the messages.
+      factory, group: create the producer, which all writers of a process with equal ones share.
+      with_sent: whether results are emitted.
+      ordered: at most one batch in flight per queue that gets messages with a sharding key.
+      with_letters: whether failures are also emitted as dead letters, to the output "letters".
+      ids: for elements that have no other id.
+      sink: the sink to write exactly once; None: at least once. With a sink, `factory` creates producers that do not
+        retry, every message must have an id, and marks are emitted to the output "marks".
+      clock: monotonic seconds; must be picklable.
     """
 
     def __init__(
@@ -147,13 +146,13 @@ class WriteFn(beam.DoFn):
         self._gathering.begin()
         if self._once is not None:
             self._once.begin_bundle()
-        self._origin: Any = WindowedValue(None, 0, None)  # no element is of it
+        self._origin: Any = WindowedValue(None, 0, None)  # no element has it
         self._outputs.begin_bundle()
 
     # WindowParam would call process() once per window of an element, and each call would send it.
     def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
-        # This runs per message. Elements with the same windows, timestamp and pane share one value that holds these:
-        # kept until they are sent, values of their own would be looked at by the garbage collector again and again.
+        # This runs per message. Elements with the same windows, timestamp and pane share one value with these: they are
+        # kept until they are sent, and the garbage collector would repeatedly scan separate values.
         origin = self._origin
         if (
             value.timestamp_micros != origin.timestamp_micros
@@ -163,12 +162,12 @@ class WriteFn(beam.DoFn):
             origin = self._origin = value.with_value(None)
         if not self._passes_messages or _usual_size is None:
             return self._add(element, origin)
-        # The usual message, for a batch that has begun and has room for it. All others, and all errors: `_add`.
+        # The usual message, for a batch that has begun and has room. `_add` handles all others, and all errors.
         size = _usual_size(element)
         batch = self._unkeyed.get(element[1] or self._topic or "") if size else None
         if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
             return self._add(element, origin)
-        # Batch.add, without a call.
+        # Batch.add, inlined.
         batch.messages.append(element)
         batch.ids.append(None)
         batch.elements.append(element)
@@ -191,7 +190,7 @@ class WriteFn(beam.DoFn):
             if self._once is not None:
                 _check_once(message, message_id)
             size = estimated_size(message)
-        except Exception as error:  # noqa: BLE001  # whatever a user's callable raises, one element must not stop the rest
+        except Exception as error:  # noqa: BLE001  # a user's callable can raise anything
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
             return self._take(origin)
 
@@ -199,7 +198,7 @@ class WriteFn(beam.DoFn):
         return self._take(origin) if self._outputs.waiting else None
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Send what is left and wait until everything is acknowledged. Raises what fails the bundle."""
+        """Send the rest and wait until everything is acknowledged. Raises what fails the bundle."""
         self._gathering.finish()
         assert self._lease is not None
         self._metrics.retried(*self._lease.take_statistics())
@@ -211,14 +210,14 @@ class WriteFn(beam.DoFn):
 
     def teardown(self) -> None:
         if self._lease is not None and self._lease.is_valid:
-            self._sender.abandon()  # a bundle that another DoFn has failed may have left some
+            self._sender.abandon()  # a bundle that failed in another DoFn may have left batches
             self._lease.release()
 
     def _take(self, origin: Any) -> Iterator[Any] | None:
-        """The outputs that wait, or None.
+        """The waiting outputs, or None.
 
-        While an element of several windows is processed they wait on: Beam multiplies the windows of what it is given
-        by those of the element (`_maybe_propagate_windowing_info`).
+        They keep waiting while an element in several windows is processed: Beam multiplies the windows of an output by
+        those of the element (`_maybe_propagate_windowing_info`).
         """
         return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
 
@@ -226,6 +225,6 @@ class WriteFn(beam.DoFn):
 def _check_once(message: Message, message_id: str | None) -> None:
     """Raises `LocalError` for a message that cannot be written exactly once."""
     if message_id is None:
-        raise LocalError("it has no id that is the same when it comes again: give id_fn=")
+        raise LocalError("the message has no id that is the same when it comes again: give id_fn=")
     if message.delay_level is not None or message.deliver_at_ms is not None:
-        raise LocalError("a delayed message is in no queue before its time, where a look-back could find it")
+        raise LocalError("a delayed message is in no queue before its time, so a look-back could not find it")

@@ -1,4 +1,4 @@
-"""What makes a write exact: a gate that lets nothing through that is there, and marks that move the sink's position."""
+"""Exactly-once writes: a gate that holds back messages that are already stored, and marks that move the position."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.writing.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
 
 MARKS: Final = "marks"
-"""The tag of the output for marks: bytes, one for each bundle that has sent something."""
+"""The tag of the output for marks: bytes, one mark for each bundle that has sent something."""
 
 Told = Callable[[Sequence[Any], Sequence[Message], Sequence[SendResult]], None]
 
 
 class WriteOnce:
-    """The gate of one instance of a writing DoFn, and the lookup of its producer; of one thread.
+    """The gate of one writing DoFn instance, and the lookup of its producer. Used by one thread.
 
-    When a bundle may be a repeat: its runner says so (`attempts`), or it is of an instance that has not looked yet.
+    A bundle may be a repeat if its runner says so (`attempts`), or if its instance has not looked back yet.
 
     Args:
-      sink: where it writes.
-      told: of messages that were there already, with the places where they are.
+      sink: the sink that it writes to.
+      told: called with messages that are already stored, and the places where they are.
     """
 
     def __init__(self, sink: Sink, told: Told, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -40,7 +40,7 @@ class WriteOnce:
         self._told = told
         self._sleep = sleep
         self._looked: dict[str, int] = {}
-        """The generation of each topic that was looked back in."""
+        """The generation of each topic at its last look-back."""
         self._looks = self._is_repeat = True
         self._attempt: attempts.Attempt | None = None
         self._commits_together = False
@@ -50,7 +50,7 @@ class WriteOnce:
     # ---- bundles ---------------------------------------------------------------------------------------------------
 
     def begin_bundle(self) -> None:
-        """A bundle begins."""
+        """Prepare for a new bundle."""
         attempt = attempts.current()
         if attempt is not None:
             self._is_repeat = attempt.may_be_repeat
@@ -61,17 +61,18 @@ class WriteOnce:
                 self._looked.clear()
             if not self._looks:
                 self._state.forget()
-        # Bundles that are committed now are of an earlier commit than this one will be of: see `mark`
+        # Bundles that are already committed belong to an earlier commit than this one: see `mark`.
         self._safe = self._state.all_final()
         self._has_sent = False
 
     def mark(self) -> bytes | None:
-        """What its commit will say about the sink's position; to be asked for when the bundle has sent all.
+        """What the bundle's commit will say about the sink's position. Call it when the bundle has sent everything.
 
-        Of two commits, the later one covers what all writers had sent before the earlier one was made; not what others
-        sent beside this bundle, which may be of the next commit. So a bundle's commit makes safe what was stored by
-        bundles that had been committed when this one began. Where all is committed together, and finalizers run before
-        the next bundles begin or know nothing of them, it makes safe what is stored by now.
+        The later of two commits covers what all writers had sent before the earlier one. It does not cover what others
+        send at the same time as this bundle, which may belong to the next commit. A bundle's commit therefore makes
+        safe what had been stored by bundles that were committed when this one began. If everything is committed
+        together, and finalizers run before the next bundles begin or know nothing about them, it makes safe what is
+        stored by now.
         """
         if self._sink.group is None or not self._has_sent:
             return None
@@ -115,7 +116,7 @@ class WriteOnce:
         state = self._state
         for queue, last in _lasts(results).items():
             state.stored(queue, last)
-        if self._looks and state.is_mixed:  # an instance that is over, or repeats this one's work, must find it
+        if self._looks and state.is_mixed:  # a replaced instance, or one that repeats this one's work, must find it
             for queue in {result.queue for result in results}:
                 state.add_known(queue, [(each[1], each[2]) for each in results if each[0] == queue])
         self._has_sent = True
@@ -127,24 +128,24 @@ class WriteOnce:
 
     def _must_look(self, topic: str) -> bool:
         generation = self._state.generations.get(topic, 0)
-        if not self._is_repeat:  # of a run that was started again by hand: one look of the process does
+        if not self._is_repeat:  # a run that was started again by hand: one look per process is enough
             return self._looks and not generation
         return self._looks and self._looked.get(topic, -1) < generation
 
     # ---- the lookup ------------------------------------------------------------------------------------------------
 
     def floor(self, queue: MessageQueue) -> int:
-        """As `certain.Lookup`."""
+        """See `certain.Lookup`."""
         state = self._state
-        if queue not in state.floors:  # it is new
+        if queue not in state.floors:  # a new queue
             state.open_topic(queue.topic)
         return state.floors.get(queue, 0)
 
     def find(self, queue: MessageQueue, begin: int, ids: Sequence[str]) -> Mapping[str, int]:
-        """As `certain.Lookup`."""
+        """See `certain.Lookup`."""
         client, wanted = self._state.client, frozenset(ids)
-        client.max_offset(queue)  # raises while the broker is away
-        self._sleep(LANDING_S)  # what it had been given before may be stored only now
+        client.max_offset(queue)  # raises while the broker is unavailable
+        self._sleep(LANDING_S)  # messages that it received before may be stored only now
         ranges = {queue: (begin, client.max_offset(queue))}
         found: dict[str, int] = {}
         for _, places in stored_ids(client, ranges):
@@ -154,7 +155,7 @@ class WriteOnce:
         return found
 
     def _alone(self, look: Callable[[], object]) -> None:
-        """Looks, with a turn alone; while brokers are away again and again, and others have their turns in between."""
+        """Looks in a turn alone. While brokers are unavailable, it retries, and others take their turns in between."""
         patience_s = self._sink.look_back.outage_timeout_s
         deadline = time.monotonic() + patience_s
         while True:
@@ -176,8 +177,8 @@ def _lasts(results: Sequence[SendResult]) -> dict[MessageQueue, int]:
 
 
 class MovePosition(beam.DoFn):
-    """When a bundle's marks are committed, moves the position of the sink. A part of its own, not to be asked for a
-    finalizer with each message.
+    """Moves the position of the sink when a bundle's marks are committed. It is a separate DoFn, so that the write does
+    not need a finalizer for each message.
     """
 
     def __init__(self, sink: Sink) -> None:

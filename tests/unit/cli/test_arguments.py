@@ -83,7 +83,7 @@ def test_wrong_usage_is_one_line(line: str, expected: str, capsys: pytest.Captur
     [
         ("topics", 2, "rmqio: no name server given: --name_server HOST:9876, or set NAMESRV_ADDR"),
         ("topics --name_server here", 2, "rmqio: address 'here' is not host:port"),
-        ("topics --name_server h:1 --tls_key_file x", 2, "--tls_key_file is of no use without"),
+        ("topics --name_server h:1 --tls_key_file x", 2, "--tls_key_file has no effect without"),
         ("topics --name_server 127.0.0.1:1 --timeout_ms 200", 1, "127.0.0.1:1"),
     ],
 )

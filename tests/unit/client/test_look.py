@@ -269,7 +269,7 @@ def test_the_error_says_who_is_silent_since_when_and_what_to_do(setup: Setup) ->
     address = setup.broker.address(B)
     assert f"broker 'broker-b' at {address} is silent for 0." in told
     assert "since 20" in told
-    assert "has not taken" in told or "has not answered" in told
+    assert "has not accepted" in told or "has not answered" in told
     assert "restart it" in told
     assert error.retriable
 

@@ -222,7 +222,7 @@ def test_a_connection_that_breaks_is_continued_where_it_broke(server: Server, tm
 def test_the_next_run_goes_on_from_what_the_last_one_left(server: Server, tmp_path: Path) -> None:
     server.add(artefact())
     server.cut_after = [CHUNK, 0, 0, 0]
-    with pytest.raises(LocalBrokerError, match="goes on from there"):
+    with pytest.raises(LocalBrokerError, match="resumes from there"):
         download(server, tmp_path, artefact())
     server.requests.clear()
     assert download(server, tmp_path, artefact())[0].read_bytes() == BODY
@@ -255,7 +255,7 @@ def test_an_overloaded_server_is_asked_again(server: Server, tmp_path: Path) -> 
     assert download(server, tmp_path, artefact())[0].read_bytes() == BODY
 
 
-@pytest.mark.parametrize(("status", "words"), [(404, "has no"), (401, "credentials"), (403, "credentials")])
+@pytest.mark.parametrize(("status", "words"), [(404, "does not have"), (401, "credentials"), (403, "credentials")])
 def test_a_refusal_is_an_error_at_once(server: Server, tmp_path: Path, status: int, words: str) -> None:
     server.statuses = [status]
     with pytest.raises(LocalBrokerError, match=words):
@@ -284,7 +284,7 @@ def test_without_network_the_error_names_the_repository_and_a_remedy(tmp_path: P
 
 def test_the_first_failure_stops_the_other_downloads(server: Server, tmp_path: Path) -> None:
     entries = [artefact(f"org.example:thing{i}:1.0") for i in range(100)]
-    with pytest.raises(LocalBrokerError, match="has no"):
+    with pytest.raises(LocalBrokerError, match="does not have"):
         fetch.fetch(lock(*entries), cache=tmp_path, repository=server.repository)
     assert len(server.requests) < 100
 
@@ -297,7 +297,7 @@ def test_a_repository_may_be_a_folder(tmp_path: Path) -> None:
     repository = Repository((tmp_path / "my repository").as_uri(), "a test")
     (path,) = fetch.fetch(lock(entry), cache=tmp_path / "cache", repository=repository)
     assert path.read_bytes() == BODY
-    with pytest.raises(LocalBrokerError, match="cannot be read"):
+    with pytest.raises(LocalBrokerError, match="could not be read"):
         fetch.fetch(lock(artefact("a:b:1")), cache=tmp_path / "cache", repository=repository)
 
 

@@ -33,7 +33,7 @@ def settings(streaming: bool = False, **options: Any) -> ReadSettings:
     ("options", "text"),
     [
         ({"subscrib": "t"}, "there is no option 'subscrib' of the format rocketmq; did you mean subscribe?"),
-        ({"kafka": "t"}, "there is no option 'kafka' of the format rocketmq; there are nameServer, subscribe"),
+        ({"kafka": "t"}, "there is no option 'kafka' of the format rocketmq; the options are nameServer, subscribe"),
         ({"subscribePattern": "t"}, "subscribe and subscribePattern are given"),
         ({"subscribe": " , "}, "subscribe is empty; it must be a topic"),
         ({"nameServer": "nowhere"}, "nameServer: address 'nowhere' is not host:port"),
@@ -41,7 +41,7 @@ def settings(streaming: bool = False, **options: Any) -> ReadSettings:
         ({"maxRecordsPerPartition": "-3"}, "maxRecordsPerPartition is '-3'"),
         ({"requestTimeoutMs": "soon"}, "requestTimeoutMs is 'soon'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is 'perhaps'; it must be true or false"),
-        ({"startingOffsets": "begin"}, "startingOffsets is 'begin', which is no JSON"),
+        ({"startingOffsets": "begin"}, "startingOffsets is 'begin', which is not JSON"),
         ({"startingOffsets": "[1]"}, "startingOffsets is '[1]'; it must look like"),
         ({"startingOffsets": '{"t": 1}'}, "it must be earliest, latest, group or"),
         ({"startingOffsets": '{"t": {"b": {"0": -3}}}'}, "it must be earliest, latest, group or"),
@@ -54,12 +54,12 @@ def settings(streaming: bool = False, **options: Any) -> ReadSettings:
             "groupOffsetsReset is 'none'; it must be one of latest, earliest, error",
         ),
         ({"startingTimestamp": 1, "startingOffsetsByTimestampStrategy": "x"}, "must be one of error, latest"),
-        ({"consumerGroup": "g"}, "consumerGroup says nothing without startingOffsets"),
+        ({"consumerGroup": "g"}, "consumerGroup has no effect without startingOffsets"),
         ({"startingOffsets": "group", "consumerGroup": "a g"}, "consumerGroup: group name 'a g' is illegal"),
         ({"subscribe": "t,a b"}, "subscribe: topic name 'a b' is illegal"),
-        ({"groupOffsetsReset": "earliest"}, "groupOffsetsReset says nothing without consumerGroup"),
-        ({"startingOffsetsByTimestampStrategy": "latest"}, "says nothing without startingTimestamp"),
-        ({"endingOffsets": "earliest"}, "it looks like latest or {"),
+        ({"groupOffsetsReset": "earliest"}, "groupOffsetsReset has no effect without consumerGroup"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "has no effect without startingTimestamp"),
+        ({"endingOffsets": "earliest"}, "it must look like latest or {"),
         ({"endingOffsets": "latest", "endingTimestamp": 1}, "endingTimestamp and endingOffsets are both given"),
         ({"tags": "a", "sqlFilter": "b = 1"}, "tags and sqlFilter are both given"),
         ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger is an option of a stream read"),
@@ -92,7 +92,7 @@ def test_an_assignment_to_what_cannot_be_is_refused(assign: str, message: str) -
 
 def test_a_name_server_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    with pytest.raises(LocalError, match="set the option nameServer to host:port, or the environment's NAMESRV_ADDR"):
+    with pytest.raises(LocalError, match="nameServer to host:port, or the environment variable NAMESRV_ADDR"):
         read_settings({"subscribe": "t"}, streaming=False)
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
     assert read_settings({"subscribe": "t"}, streaming=False).factory.options.name_servers == ("127.0.0.1:1",)

@@ -72,7 +72,7 @@ def settings(streaming: bool = False, **options: Any) -> WriteSettings:
     ("options", "text"),
     [
         ({"topik": "t"}, "there is no option 'topik' of the format rocketmq when writing; did you mean topic?"),
-        ({"subscribe": "t"}, "there is no option 'subscribe' of the format rocketmq when writing; there are nameServ"),
+        ({"subscribe": "t"}, "there is no option 'subscribe' of the format rocketmq when writing; the options are n"),
         ({"checkpointLocation": "/c"}, "there is no option 'checkpointlocation'"),
         ({"topic": "a b"}, "topic: topic name 'a b' is illegal"),
         ({"producerGroup": "a b"}, "producerGroup: group name 'a b' is illegal"),

@@ -100,7 +100,7 @@ def test_beams_published_one_is_the_last_resort_and_is_told_of(caplog: pytest.Lo
     found = find_jars(None, {}, fetch=fails(LocalBrokerError("no network")), published=lambda: Path("beam.jar"))
     assert found.paths == (Path("beam.jar"),)
     assert "Beam publishes" in found.origin
-    assert "cannot be had" in caplog.text
+    assert "are not available" in caplog.text
 
 
 def test_other_content_than_the_locks_is_no_reason_to_run_something_unverified() -> None:
@@ -113,7 +113,7 @@ def test_if_none_can_be_had_the_message_names_the_three_ways_and_why_they_failed
     with pytest.raises(JobServerError) as caught:
         find_jars(None, {}, fetch=fails(LocalBrokerError("the mirror is down")), published=fails(error))
     first, one, two, three = str(caught.value).splitlines()
-    assert "no Flink job server can be had" in first
+    assert "no Flink job server is available" in first
     assert all(word in one for word in ("1. ", "jar=", JAR_VARIABLE))
     assert all(word in two for word in ("2. ", "164", "200 MB", "RMQIO_MAVEN_REPOSITORY", "the mirror is down"))
     assert all(word in three for word in ("3. ", "FlinkRunner", "no route"))
@@ -199,7 +199,7 @@ def test_masters_that_flink_knows_are_taken(master: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"flink_master": "local"}, r"flink_master='local': it is \[local\]"),
+        ({"flink_master": "local"}, r"flink_master='local': it must be \[local\]"),
         ({"flink_master": "http://flink"}, "host:port"),
         ({"flink_master": "flink:8081/jobs"}, "host:port"),
         ({"flink_master": ""}, "host:port"),

@@ -438,18 +438,18 @@ def test_report_shows_the_table_and_starts_nothing(
 def test_report_of_a_runner_that_nothing_is_known_of_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     runner = f"{FnApiRunner.__module__}.FnApiRunner"
     assert province.main([*TOPICS, f"--runner={runner}"]) == 2
-    assert "province.py: --report says nothing of FnApiRunner" in capsys.readouterr().err
+    assert "province.py: --report does not support FnApiRunner" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("flag", "told"),
     [
         ("--flink_heap_mb=16", "--flink_heap_mb=16: the job server needs at least"),
-        ("--checkpointing_interval=0", "--checkpointing_interval=0: 10 ms or more"),
-        ("--parallelism=0", "--parallelism=0: at least 1"),
+        ("--checkpointing_interval=0", "--checkpointing_interval=0: it must be at least 10"),
+        ("--parallelism=0", "--parallelism=0: it must be at least 1"),
         ("--flink_job_server_jar=/none/such.jar", "--flink_job_server_jar=/none/such.jar: there is no such file"),
-        ("--flink_conf=taskmanager", "it is NAME=VALUE"),
-        ("--flink_master=flink", "flink_master='flink': it is [local]"),
+        ("--flink_conf=taskmanager", "it must be NAME=VALUE"),
+        ("--flink_master=flink", "flink_master='flink': it must be [local]"),
         ("--savepoint_path=/none/such", "no savepoint or checkpoint"),
     ],
 )

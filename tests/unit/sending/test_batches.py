@@ -360,5 +360,5 @@ def test_abandon_waits_and_gives_nothing_out() -> None:
 
 def test_a_wrong_number_of_results_is_an_error() -> None:
     setting = Setting(max_in_flight=1)
-    with pytest.raises(LocalError, match="gave 1 results for 2 messages"):
+    with pytest.raises(LocalError, match="returned 1 results for 2 messages"):
         setting.outputs.sent(batch("ab").origins, batch("ab").messages, [SendResult(A0, 0, "", "")], 0.0)

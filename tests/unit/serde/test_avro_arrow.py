@@ -166,10 +166,10 @@ def test_arguments_are_checked() -> None:
         AvroToArrow(LINE, framing="kafka")  # type: ignore[arg-type]
     with pytest.raises(LocalError, match="give registry="):
         AvroToArrow(LINE, framing="confluent")
-    with pytest.raises(LocalError, match="cast_to: what Line becomes cannot be cast to it: Unsupported cast"):
+    with pytest.raises(LocalError, match="cast_to: the Arrow type of Line cannot be cast to it: Unsupported cast"):
         AvroToArrow(LINE, cast_to=pa.schema([("sku", pa.string()), ("quantity", pa.timestamp("us"))]))
     for fields in ([("sku", pa.string()), ("number", pa.int32())], [("sku", pa.list_(pa.string()))]):
-        with pytest.raises(LocalError, match="cast_to has not the fields that Line has, in this order: struct<sku"):
+        with pytest.raises(LocalError, match="cast_to does not have the fields of Line in this order: struct<sku"):
             AvroToArrow(LINE, cast_to=pa.schema(fields))
 
 

@@ -175,7 +175,7 @@ def test_whatever_a_class_raises_is_told_of_the_record_without_its_content() -> 
 
     schema = record("Picky", kind="string")
     body = AvroSerializer(schema)({"kind": "CANARY"}).body
-    with pytest.raises(SerdeError, match=r"cannot be made into what is wanted \(KeyError\)") as caught:
+    with pytest.raises(SerdeError, match=r"cannot be converted to the target \(KeyError\)") as caught:
         AvroDeserializer(schema, to=Picky)(record_of(body))
     assert "CANARY" not in str(caught.value)
 
@@ -183,7 +183,7 @@ def test_whatever_a_class_raises_is_told_of_the_record_without_its_content() -> 
 def test_a_map_that_could_be_a_record_is_refused() -> None:
     written, read = record("Payment", by=CARD), record("Payment", by=["null", CARD, BY_NAME])
     body = AvroSerializer(written)(Payment(Card(1))).body
-    with pytest.raises(SerdeError, match="cannot be made into what is wanted"):
+    with pytest.raises(SerdeError, match="cannot be converted to the target"):
         AvroDeserializer(read, written, to=Payment)(record_of(body))
     assert AvroDeserializer(read, written)(record_of(body)) == {"by": {"number": 1}}
 

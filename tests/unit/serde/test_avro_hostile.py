@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from typing import Any, NamedTuple
 
@@ -41,11 +42,13 @@ def chain(length: int) -> dict[str, Any]:
     return {"type": "record", "name": "Chain", "fields": fields}
 
 
-def nested(levels: int) -> Any:
-    kind: Any = "int"
-    for _ in range(levels):
-        kind = {"type": "array", "items": kind}
-    return kind
+JUST_PARSED = 450 if sys.version_info < (3, 12) else 5_000
+"""Levels of JSON that Python parses, and that are too many for what comes after it."""
+
+
+def nested(levels: int) -> str:
+    """As text: what takes it apart may go deeper than what would write it."""
+    return '{"type":"array","items":' * levels + '"int"' + "}" * levels
 
 
 def decimal(**more: Any) -> dict[str, Any]:
@@ -69,7 +72,7 @@ HARMFUL: list[tuple[str, Any, bytes, str]] = [
         "items that take no bytes",
     ),
     ("an array of doubled nothing", {"type": "array", "items": doubled("null", 40)}, b"\2\0", "items that take no"),
-    ("a schema that is nested", nested(450), b"\0", "nested too deeply"),
+    ("a schema that is nested", nested(JUST_PARSED), b"\0", "nested too deeply"),
     ("a flat schema of deep values", chain(300), bytes(299) + b"\2" * 299 + b"\0", f"more than {MAX_DEPTH} records"),
     ("a decimal of many digits", decimal(precision=10**9), b"\2a", f"at most are {MAX_PRECISION}"),
     ("a fixed of no size", {"type": "fixed", "name": "F", "size": "x"}, b"abc", "the size of a fixed is 'x'"),
@@ -81,7 +84,7 @@ HARMFUL: list[tuple[str, Any, bytes, str]] = [
 @pytest.mark.parametrize("framing", ["container", "confluent"])
 @pytest.mark.parametrize(("schema", "value", "why"), [row[1:] for row in HARMFUL], ids=[row[0] for row in HARMFUL])
 def test_a_schema_that_harms_is_an_error_of_its_record(schema: Any, value: bytes, why: str, framing: Any) -> None:
-    text = json.dumps(schema)
+    text = schema if isinstance(schema, str) else json.dumps(schema)
     if framing == "container":
         body = container(text.encode(), value)
     else:
@@ -146,7 +149,7 @@ def test_a_body_that_ends_within_what_the_reader_leaves_out() -> None:
         for length in range(len(value)):
             with pytest.raises(SerdeError, match=r"R\.b"):
                 deserializer(record_of(b"\2" + value[:length]))
-        with pytest.raises(SerdeError, match="1 bytes are left behind a R"):
+        with pytest.raises(SerdeError, match="1 bytes are left after a R"):
             deserializer(record_of(b"\2" + value + b"x"))
 
 
@@ -173,6 +176,6 @@ def test_a_number_of_more_bits_is_none_where_a_value_is_gone_through(number: byt
 
 
 def test_a_schema_of_ones_own_that_is_nested_too_deeply_says_so() -> None:
-    for levels in (800, 5000):
-        with pytest.raises(LocalError, match=r"nested too deeply|is not JSON"):
-            AvroSchema('{"type":"array","items":' * levels + '"int"' + "}" * levels)
+    for levels in (2_000, 100_000):  # the first can just be parsed by some versions of Python
+        with pytest.raises(LocalError, match=r"nested too deeply|is neither JSON"):
+            AvroSchema(nested(levels))

@@ -113,7 +113,7 @@ class OfUnknown(NamedTuple):
 @pytest.mark.parametrize(
     ("cls", "why"),
     [
-        (OfDecimal, "OfDecimal.a is annotated <class 'decimal.Decimal'>: its precision and scale are not known"),
+        (OfDecimal, "OfDecimal.a is annotated <class 'decimal.Decimal'>: its precision and scale are unknown"),
         (OfAny, "OfAny.a is annotated typing.Any: it has no type in Avro"),
         (OfNumbers, "it has no type in Avro"),
         (OfUnknown, "the annotations of OfUnknown cannot be evaluated"),
@@ -129,7 +129,7 @@ def test_what_has_no_schema(cls: Any, why: str) -> None:
 def test_two_classes_of_one_name_are_refused() -> None:
     other = NamedTuple("Line", [("x", int)])  # noqa: UP014 - a second class of one name
     both = NamedTuple("Both", [("a", Line), ("b", other)])  # type: ignore[misc] # noqa: UP014
-    with pytest.raises(LocalError, match="have one name"):
+    with pytest.raises(LocalError, match="have the same name"):
         schema_of_class(both)
 
 

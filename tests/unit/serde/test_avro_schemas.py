@@ -65,7 +65,7 @@ NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
     [
         ({"type": "record", "name": "R"}, "is no Avro schema"),
         ({"type": "recrod", "name": "R", "fields": []}, "is no Avro schema"),
-        ("{", "is not JSON, nor the path of an .avsc file"),
+        ("{", "is neither JSON nor the path of an .avsc file"),
         ("nowhere.avsc", "the schema's file nowhere.avsc cannot be read"),
         (5, "a schema is a dict, a list, JSON text or the path of an .avsc file, not int"),
         ({"type": object()}, "cannot be JSON"),
@@ -73,8 +73,8 @@ NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
         ({"type": "array", "items": "null"}, "an array of items that take no bytes"),
         ({"type": "array", "items": record()}, "an array of items that take no bytes"),
         (record(field("a", "int", default="x")), "is no Avro schema: Default value"),
-        (record(field("a", ["null", "int"], default=1)), "the default of R.a is no value of its type"),
-        (record(field("a", "int", default=True)), "the default of R.a is no value of its type"),
+        (record(field("a", ["null", "int"], default=1)), "the default of R.a is not a value of its type"),
+        (record(field("a", "int", default=True)), "the default of R.a is not a value of its type"),
     ],
     ids=lambda each: None,
 )
@@ -181,7 +181,7 @@ def test_a_subject_of_a_registry() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: AvroDeserializer(), "bare Avro does not say its schema"),
+        (lambda: AvroDeserializer(), "bare Avro does not contain its schema"),
         (lambda: AvroDeserializer(INT, framing="confluent"), "which a registry knows"),
         (lambda: AvroDeserializer(INT, framing="json"), "it must be one of bare, single_object"),
         (lambda: AvroDeserializer(framing="auto", to="row"), "to='row' needs reader_schema"),
@@ -325,7 +325,7 @@ def test_what_only_the_writer_has_is_none_of_the_readers_business(written: Any, 
     ids=["a symbol", "a size", "a range"],
 )
 def test_a_default_that_its_type_cannot_hold(wrong: Any) -> None:
-    with pytest.raises(LocalError, match=r"the default of R\.a is no value of its type"):
+    with pytest.raises(LocalError, match=r"the default of R\.a is not a value of its type"):
         AvroSchema(record(wrong))
 
 

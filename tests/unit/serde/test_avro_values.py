@@ -115,16 +115,16 @@ REFUSED: list[tuple[Any, Any, str]] = [
     ({"type": "map", "values": "int"}, {1: 1}, "a key is a value of type int, not text"),
     ({"type": "map", "values": "int"}, {"a": "b"}, "map[]: a value of type str"),
     (record(a="int"), {}, "R.a: is missing, and has no default"),
-    (record(a="int"), {"a": 1, "b": 2}, "R: has fields that the schema has not: b"),
+    (record(a="int"), {"a": 1, "b": 2}, "R: has fields that the schema does not have: b"),
     (record(a="int"), 5, "R: a value of type int is no record"),
     (record(a=record(b="int") | {"name": "S"}), {"a": {"b": "x"}}, "R.a.b: a value of type str is not int"),
     (["int", "string"], 1.5, "fits no branch of the union of int, string"),
-    (DECIMAL, decimal.Decimal("1.234"), "more than 2 digits behind the point"),
+    (DECIMAL, decimal.Decimal("1.234"), "more than 2 digits after the decimal point"),
     (DECIMAL, decimal.Decimal("12345.67"), "more than 6 digits"),
     (DECIMAL, decimal.Decimal("NaN"), "no finite number"),
     (DECIMAL, 1, "type int is not decimal.Decimal"),
     (logical("int", "date"), datetime.datetime(2020, 1, 1), "type datetime is not datetime.date"),
-    (logical("int", "time-millis"), datetime.time(0, 0, 0, 1), "has microseconds, and the schema milliseconds"),
+    (logical("int", "time-millis"), datetime.time(0, 0, 0, 1), "has microseconds, but the schema has milliseconds"),
     (logical("int", "time-millis"), datetime.time(0, tzinfo=UTC), "not datetime.time without a time zone"),
     (logical("long", "timestamp-micros"), datetime.datetime(2020, 1, 1), "not datetime.datetime with a time zone"),
     (logical("long", "timestamp-millis"), datetime.datetime(2020, 1, 1, 0, 0, 0, 1, UTC), "has microseconds"),
@@ -179,7 +179,7 @@ def test_numpys_whole_numbers() -> None:
 def test_an_element_that_holds_itself_is_refused() -> None:
     element: dict[str, Any] = {"value": 1}
     element["next"] = element
-    with pytest.raises(SerdeError, match="nested too deeply, or holds itself"):
+    with pytest.raises(SerdeError, match="nested too deeply, or contains itself"):
         AvroSerializer(LIST)(element)
 
 
@@ -188,7 +188,7 @@ BROKEN: list[tuple[Any, str, str]] = [
     ("int", "", "int: the body ends within it"),
     ("int", "80", "the body ends within it"),
     ("int", "ff" * 11, "a number of more than 64 bits"),
-    ("int", "0202", "1 bytes are left behind a int"),
+    ("int", "0202", "1 bytes are left after a int"),
     ("string", "0661", "string: 3 bytes are announced, 1 are left"),
     ("string", "0161", "string: -1 bytes are announced"),
     ("string", "02ff", "string: not UTF-8 text: invalid start byte at byte 0 of 1"),
@@ -350,7 +350,7 @@ class OfEnum(NamedTuple):
     ("schema", "cls", "why"),
     [
         (record(a="int"), Wrong, "R.a is annotated str, and is int by the schema"),
-        (record(a="int"), Needs, "Needs needs b, which R in the schema has not"),
+        (record(a="int"), Needs, "Needs needs b, which R in the schema does not have"),
         (record(a=["null", "int"]), NotNull, "R.a is annotated <class 'int'>, and may be null in the schema"),
         (record(a=COLOUR), OfEnum, "R.a: Lacks lacks the symbols BLUE"),
         (record(a={"type": "array", "items": "int"}), NotNull, "R.a is annotated <class 'int'>, and is an array"),

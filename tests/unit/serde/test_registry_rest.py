@@ -294,7 +294,7 @@ def test_each_answer_is_checked(
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(409, "is not compatible with those before it"), (422, "no valid Avro")]
+    ("status", "message"), [(409, "is not compatible with those before it"), (422, "a valid Avro")]
 )
 def test_a_schema_may_be_refused(server: Server, connect: Connect, status: int, message: str) -> None:
     server.script(answer(status, {"error_code": status, "message": "no"}))
@@ -381,7 +381,7 @@ def test_what_is_known_is_used_while_the_registry_is_down(
         assert registry.by_version("orders").version == registry.by_version("orders", 1).version == 1
         assert registry.by_id(7) == SCHEMA
     assert len(server.requests) == 1 + 4, "it was asked again once, with its tries"
-    assert "version 1 of 'orders' is still taken for the newest one: schema registry" in caplog.text
+    assert "version 1 of 'orders' is still considered the newest: schema registry" in caplog.text
     with pytest.raises(RegistryUnavailable):
         registry.by_id(8)
     with pytest.raises(RegistryUnavailable):
@@ -420,7 +420,7 @@ def test_what_can_be_no_id_is_not_asked_for(server: Server, connect: Connect, sc
 
 
 def test_fingerprints_cannot_be_looked_for(server: Server, connect: Connect) -> None:
-    with pytest.raises(UnknownSchema, match="Confluent's API cannot look for the fingerprint 0102030405060708"):
+    with pytest.raises(UnknownSchema, match="Confluent's API cannot search for the fingerprint 0102030405060708"):
         connect().by_fingerprint(bytes(range(1, 9)))
     assert not server.requests
 
@@ -513,7 +513,7 @@ def test_a_function_that_fails_may_be_asked_again(server: Server, connect: Conne
     def fail() -> str:
         raise OSError(SECRET)
 
-    with pytest.raises(RegistryUnavailable, match="the function that gives its credentials raised OSError") as caught:
+    with pytest.raises(RegistryUnavailable, match="the function that returns its credentials raised OSError") as caught:
         connect(auth=TokenAuth(fail)).by_id(7)
     assert SECRET not in str(caught.value)
     assert not server.requests
@@ -521,7 +521,7 @@ def test_a_function_that_fails_may_be_asked_again(server: Server, connect: Conne
 
 @pytest.mark.parametrize("token", ["", f"{SECRET}\n", f"{SECRET} {SECRET}", f"{SECRET}ü"])
 def test_a_token_that_no_header_may_hold_is_refused_without_being_quoted(connect: Connect, token: str) -> None:
-    with pytest.raises(LocalError, match="the token of TokenAuth is empty or holds") as caught:
+    with pytest.raises(LocalError, match="the token of TokenAuth is empty or contains") as caught:
         connect(auth=TokenAuth(token)).by_id(7)
     assert SECRET not in str(caught.value)
 
@@ -672,10 +672,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     for authority in ("authority", "stranger"):
-        run(
-            "req", "-x509", *key, "-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", f"/CN={authority}"
-        )
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        names = ["-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", f"/CN={authority}"]
+        run("req", "-x509", *key, *names, "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
     for name in ("server", "client"):
         run("req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         run("x509", "-req", "-in", f"{name}.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial",
@@ -708,7 +707,7 @@ def test_a_registry_that_is_not_trusted_learns_nothing(
         trusted, certificates.authority
     )
     url = secure.url.replace("127.0.0.1", "localhost") if trusted == "name" else secure.url
-    with pytest.raises(SchemaRegistryError, match=r"cannot be spoken to: .*Check url=, ca_file=") as caught:
+    with pytest.raises(SchemaRegistryError, match=r"cannot be reached: .*Check url=, ca_file=") as caught:
         connect(url, ca_file=ca_file, auth=TokenAuth(SECRET)).by_id(7)
     assert not caught.value.retriable
     assert not time.pauses

@@ -30,6 +30,6 @@ def test_the_newest_version_is_loaded_unless_one_is_asked_for() -> None:
 
 
 def test_an_unknown_schema_is_an_error_that_names_the_others() -> None:
-    with pytest.raises(UnknownSchema, match="no subject 'nothing'; there are: ") as caught:
+    with pytest.raises(UnknownSchema, match="no subject 'nothing'; the subjects are: ") as caught:
         schemas.load("nothing")
     assert all(repr(subject) in str(caught.value) for subject in schemas.registry().subjects())

@@ -99,8 +99,11 @@ def test_element_is_serialized(serializer: JsonSerializer, element: object, mess
 @pytest.mark.parametrize(
     ("make_element", "message"),
     [
-        (lambda: b"secret", "type bytes does not serialize: a value or a name in it is of a type that JSON has not"),
-        (lambda: {("secret",): 1}, "a type that JSON has not"),
+        (
+            lambda: b"secret",
+            "type bytes does not serialize: a value or a name in it is of a type that JSON does not have",
+        ),
+        (lambda: {("secret",): 1}, "a type that JSON does not have"),
         (lambda: {"x": math.nan}, "NaN, infinity or"),
         (lambda: {math.inf: 1}, "NaN, infinity or"),
         (lambda: 10**5000, "whole number of too many digits"),
@@ -120,9 +123,9 @@ def test_bad_element_is_refused_without_being_quoted(make_element: Callable[[], 
     ("serializer", "element", "message"),
     [
         (JsonSerializer(deterministic=True), {1: 1, "a": 2}, "names of mixed types cannot be sorted"),
-        (JsonSerializer(key_fields=("id",)), {"ID": 1}, "field 'id', which is to be a key, is missing"),
-        (JsonSerializer(key_fields=("id",)), {"id": "a b"}, "field 'id' is empty or holds white space"),
-        (JsonSerializer(key_fields=("id",)), {"id": ""}, "field 'id' is empty or holds white space"),
+        (JsonSerializer(key_fields=("id",)), {"ID": 1}, "field 'id', which is a key, is missing"),
+        (JsonSerializer(key_fields=("id",)), {"id": "a b"}, "field 'id' is empty or contains white space"),
+        (JsonSerializer(key_fields=("id",)), {"id": ""}, "field 'id' is empty or contains white space"),
         (JsonSerializer(key_fields=("id",)), {"id": True}, "field 'id' is of type bool, not text"),
         (JsonSerializer(key_fields=("id",)), {"id": 1.5}, "field 'id' is of type float, not text"),
         (JsonSerializer(key_fields=("id",)), {"id": "a\x01b"}, "field 'id' holds a separator"),

@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused_by_its_place_and_not_quoted(schema: Any, e
 
 
 def test_a_lone_surrogate_that_the_schema_looks_at_is_refused() -> None:
-    with pytest.raises(SerdeError, match="holds a lone surrogate"):
+    with pytest.raises(SerdeError, match="contains a lone surrogate"):
         JsonDeserializer(schema={"type": "string", "maxLength": 3})(record_of(b'"CANARY\\ud800"'))
 
 
@@ -192,22 +192,22 @@ def test_a_long_path_is_cut() -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ({"type": "int"}, 'the given dict is no valid JSON Schema: at /type: "int" is not valid'),
+        ({"type": "int"}, 'the given dict is not a valid JSON Schema: at /type: "int" is not valid'),
         ({"properties": {"a/b": {"required": "x"}}}, 'at /properties/a~1b/required: "x" is not of type "array"'),
         ({"properties": {"a": {"pattern": "("}}}, 'at /properties/a/pattern: "(" is not a "regex"'),
-        ('{"minimum": "x"}', "the given text is no valid JSON Schema: at /minimum"),
+        ('{"minimum": "x"}', "the given text is not a valid JSON Schema: at /minimum"),
         ("[]", "at its root: [] is not of types"),
-        ("{", "the given text is not JSON, nor the path of a .json file: Expecting property name"),
-        ("order", "the given text is not JSON, nor the path"),
+        ("{", "the given text is neither JSON nor the path of a .json file: Expecting property name"),
+        ("order", "the given text is neither JSON nor the path"),
         ("no/such/order.json", "the JSON Schema's file no/such/order.json cannot be read"),
         (Path("no/such"), "the JSON Schema's file no/such cannot be read"),
         (5, "a JSON Schema is a dict, JSON text or the path of a .json file, not int"),
         (True, "not bool"),
-        ({"enum": [{1, 2}]}, "the given JSON Schema cannot be JSON: Object of type set"),
-        ({"const": float("nan")}, "the given JSON Schema cannot be JSON"),
-        ({"const": nested(500)}, "the given dict is no JSON Schema that can be compiled"),
-        ("[" * 100_000, "the given text is not JSON"),
-        ({"const": "\ud800"}, "the given dict is no JSON Schema that can be compiled"),
+        ({"enum": [{1, 2}]}, "the given JSON Schema cannot be converted to JSON: Object of type set"),
+        ({"const": float("nan")}, "the given JSON Schema cannot be converted to JSON"),
+        ({"const": nested(500)}, "the given dict is not a JSON Schema that can be compiled"),
+        ("[" * 100_000, "the given text is neither JSON"),
+        ({"const": "\ud800"}, "the given dict is not a JSON Schema that can be compiled"),
         ({"$schema": "http://json-schema.org/draft-03/schema#"}, "draft-03/schema"),
         ({"$schema": "urn:other"}, "Unknown meta-schema: 'urn:other'"),
         ({"$ref": "#/$defs/no"}, "Pointer '/$defs/no' does not exist"),

@@ -74,8 +74,8 @@ def test_fields_become_key_and_body(
 @pytest.mark.parametrize(
     ("element", "message"),
     [
-        ({"key": "k"}, "field 'value', which is to be the body, is missing"),
-        ({"key": "k", "value": None}, "field 'value', which is to be the body, is missing"),
+        ({"key": "k"}, "field 'value', which is the body, is missing"),
+        ({"key": "k", "value": None}, "field 'value', which is the body, is missing"),
         ({"key": "k", "value": ""}, "the body is empty"),
         ({"key": "k", "value": 1.5}, "field 'value' is of type float"),
         ({"key": "k", "value": b"v"}, "field 'value' is of type bytes"),
@@ -98,7 +98,7 @@ def test_bad_element_is_refused(element: Any, message: str) -> None:
         (SimpleKeyValueDeserializer, (None, None), "both None"),
         (SimpleKeyValueDeserializer, ("a", "a"), "both 'a'; they must differ"),
         (SimpleKeyValueSerializer, ("a", "a"), "both 'a'; they must differ"),
-        (SimpleKeyValueSerializer, ("a", None), "value_field is None; RocketMQ takes no message without a body"),
+        (SimpleKeyValueSerializer, ("a", None), "value_field is None; RocketMQ accepts no message without a body"),
     ],
 )
 def test_wrong_configuration_fails_in_the_constructor(make: Any, arguments: tuple[Any, ...], message: str) -> None:

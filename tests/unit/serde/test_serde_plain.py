@@ -97,8 +97,8 @@ def test_serializer_makes_the_message(serializer: Any, element: object, body: by
         (BytesSerializer(), b"", "the body is empty"),
         (StringSerializer(), "", "the body is empty"),
         (StringSerializer(), b"bytes", "type bytes does not serialize: not text"),
-        (StringSerializer(), "\ud800", "holds characters that utf-8 has not"),
-        (StringSerializer("ascii"), "é", "holds characters that ascii has not"),
+        (StringSerializer(), "\ud800", "contains characters that utf-8 does not have"),
+        (StringSerializer("ascii"), "é", "contains characters that ascii does not have"),
         (BodySerializer(always_fails), "x", "always_fails raised KeyError$"),
         (BodySerializer(gives_text), "x", "the body is of type str, not bytes"),
     ],
@@ -120,7 +120,7 @@ def test_adapter_lets_a_serde_error_pass_as_it_is(adapter: Any) -> None:
     [
         (("utf-9",), "encoding 'utf-9' is not a text encoding"),
         (("hex",), "encoding 'hex' is not a text encoding"),
-        (("utf-8", "lenient"), "errors 'lenient' is no error handler"),
+        (("utf-8", "lenient"), "errors 'lenient' is not an error handler"),
     ],
 )
 def test_wrong_configuration_fails_in_the_constructor(make: Any, arguments: tuple[str, ...], message: str) -> None:

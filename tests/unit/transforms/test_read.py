@@ -418,7 +418,7 @@ def test_a_hole_in_the_middle_fails_the_pipeline_by_default(cluster: InMemoryClu
     cluster.remove(queue, 3, 5)
     pipeline = beam.Pipeline(runner=FnApiRunner())
     _ = pipeline | read(cluster)
-    with pytest.raises(Exception, match=r"2 offsets behind \d+ are missing"):
+    with pytest.raises(Exception, match=r"2 offsets after \d+ are missing"):
         pipeline.run()
 
 

@@ -29,12 +29,12 @@ def cluster() -> Iterator[InMemoryCluster]:
         ({"start": "earliest"}, "start is 'earliest'; it must be made by StartFrom"),
         ({"stop": 5}, "stop is 5; it must be made by StopAt"),
         ({"start": StartFrom.group_offsets()}, "needs consumer_group"),
-        ({"tags": "a", "sql_filter": "b > 1"}, "tags and sql_filter exclude each other"),
+        ({"tags": "a", "sql_filter": "b > 1"}, "tags and sql_filter cannot be combined"),
         ({"sql_filter": " "}, "sql_filter is empty"),
         ({"deserializer": "json"}, "deserializer is 'json'; it must be callable"),
         ({"timestamp": ""}, "timestamp is ''"),
         ({"options": {"pull_depth": 2}}, "it must be rmqio.ReadOptions"),
-        ({"sql_filter": "b > 1", "options": ReadOptions(tags="a")}, "tags and sql_filter exclude each other"),
+        ({"sql_filter": "b > 1", "options": ReadOptions(tags="a")}, "tags and sql_filter cannot be combined"),
     ],
 )
 @pytest.mark.parametrize("make", [read, read_all])
@@ -56,7 +56,7 @@ def test_without_any_name_server_the_error_says_how_to_give_one(monkeypatch: pyt
 
 
 def test_read_all_takes_no_record_limit(cluster: InMemoryCluster) -> None:
-    with pytest.raises(LocalError, match="max_num_records has no meaning for ReadAllFromRocketMQ"):
+    with pytest.raises(LocalError, match="max_num_records has no effect on ReadAllFromRocketMQ"):
         read_all(cluster, options=ReadOptions(max_num_records=5))
 
 

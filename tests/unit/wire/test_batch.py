@@ -158,8 +158,8 @@ ILLEGAL = pytest.mark.parametrize(
         (Message(b""), "body is empty"),
         (Message("text"), "must be bytes, not str"),  # type: ignore[arg-type]
         (Message(bytearray(b"x")), "must be bytes, not bytearray"),  # type: ignore[arg-type]
-        (Message(b"x", delay_level=1), "delayed message must be sent on its own"),
-        (Message(b"x", deliver_at_ms=1), "delayed message must be sent on its own"),
+        (Message(b"x", delay_level=1), "delayed message must be sent alone"),
+        (Message(b"x", deliver_at_ms=1), "delayed message must be sent alone"),
         (Message(b"x", properties={"KEYS": "a"}), "reserved"),
         (Message(b"x", properties={"__RMQ.TRANSIENT.A": "a"}), "reserved"),
         (Message(b"x", properties={"a": "v" * 32_000}), "at most 32000"),
@@ -221,7 +221,7 @@ def test_what_finds_no_room_goes_into_the_next_batch() -> None:
     [{"max_messages": 0}, {"max_messages": 4097}, {"max_bytes": 0}, {"max_bytes": MAX_MESSAGE_BYTES + 1}],
 )
 def test_limits_out_of_bounds_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(LocalError, match="allowed are 1 to"):
+    with pytest.raises(LocalError, match="must be between 1 and"):
         BatchBuilder(**options)
 
 

@@ -161,7 +161,7 @@ def test_a_lower_limit_can_be_set_and_is_inclusive() -> None:
             assert command is not None
             assert command.body == body
         else:
-            with pytest.raises(WireError, match=f"frame length {limit} is not within 4 and {limit - 1}"):
+            with pytest.raises(WireError, match=f"frame length {limit} is not between 4 and {limit - 1}"):
                 decoder.next_command()
 
 

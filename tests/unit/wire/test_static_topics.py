@@ -146,7 +146,7 @@ def test_a_client_finds_the_broker_of_a_queue() -> None:
 
 def test_none_is_no_recall_handle() -> None:
     """As a `SendResult` of a message without a delivery time has it."""
-    with pytest.raises(LocalError, match="recall handle None is none"):
+    with pytest.raises(LocalError, match="recall handle None is invalid"):
         broker_of(None)  # type: ignore[arg-type]
 
 

@@ -343,7 +343,7 @@ def test_a_broken_inner_batch_is_one_corrupt_message(
         ({"sys_flag": 0x101}, "LZ4"),
         ({"sys_flag": 0x201}, "zstd"),
         ({"sys_flag": 0x301, "body": zlib.compress(b"x" * 100)[:-1]}, "incomplete"),
-        ({"sys_flag": 0x301, "body": zlib.compress(b"x" * 100) + b"!"}, "1 bytes behind its end"),
+        ({"sys_flag": 0x301, "body": zlib.compress(b"x" * 100) + b"!"}, "1 bytes after its end"),
         ({"sys_flag": 0x10}, "less than its fields take"),
         ({"body_size": -1}, "body of -1 bytes"),
         ({"body_size": 2**31 - 1}, "body of 2147483647 bytes"),
@@ -467,7 +467,7 @@ def test_an_offset_to_go_on_at_that_cannot_be_is_refused(wrong: int) -> None:
     large = zlib.compress(bytes(DEFAULT_MAX_BODY_BYTES))
     data = encode_all(*(Stored(body=large, sys_flag=1, queue_offset=o) for o in (1, 2, 3, 4, wrong)))
     ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "7", "minOffset": "0", "maxOffset": "7"}
-    with pytest.raises(WireError, match=f"a message of offset {wrong}"):
+    with pytest.raises(WireError, match=f"a message at offset {wrong}"):
         parse_pull(Command(0, ext, data), MessageQueue("orders", "broker-a", 0), 1)
 
 

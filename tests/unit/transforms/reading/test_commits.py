@@ -116,7 +116,7 @@ def test_a_refused_reset_is_committed_over_with_a_warning(
     cluster.reset_group(GROUP, QUEUE, 3)
     commit_position(factory, GROUP, QUEUE, 9, "refuse")
     assert cluster.committed(GROUP, QUEUE) == 9
-    assert "was reset to 3; reading goes on at 9" in caplog.text
+    assert "was reset to 3; reading continues at 9" in caplog.text
     raise_reset(factory, GROUP)
 
 

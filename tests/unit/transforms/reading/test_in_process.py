@@ -205,7 +205,7 @@ def test_a_late_queue_without_an_offset_is_refused_where_reset_is_error_but_not_
     assert bundles.bundle() == bodies(q1, [0])
     (q3,) = clocked.add_queues("t", 1)
     append(clocked, q3, 1)
-    with pytest.raises(StartOffsetError, match="has no offset of"):
+    with pytest.raises(StartOffsetError, match="has no offset for"):
         bundles.bundle()
 
 

@@ -258,7 +258,7 @@ def test_what_a_factory_knows_is_not_said_beside_it(make: Make, given: dict[str,
         (ReadAllFromRocketMQ, {"discovery_interval_ms": 5}, {}, "does nothing here: a topic is looked up once"),
         (ReadAllFromRocketMQ, {"new_queue_start": "latest"}, {}, "new_queue_start='latest' does nothing"),
         (ReadAllFromRocketMQ, {"topic": "t"}, {}, "ReadOptions.topic='t' does nothing on ReadAllFromRocketMQ"),
-        (ReadAllFromRocketMQ, {"max_num_records": 3}, {}, "max_num_records has no meaning for ReadAllFromRocketMQ"),
+        (ReadAllFromRocketMQ, {"max_num_records": 3}, {}, "max_num_records has no effect on ReadAllFromRocketMQ"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(

@@ -73,10 +73,10 @@ def test_make(maker: MessageMaker, element: Any, message: Message, topic: str) -
     [
         (MessageMaker("t"), {"a": 1}, SerdeError, "cannot write dict: give serializer="),
         (MessageMaker(None), b"b", LocalError, "no topic"),
-        (MessageMaker("t", None, lambda e: untyped(b"bytes")), 1, SerdeError, "the serializer gave bytes"),
+        (MessageMaker("t", None, lambda e: untyped(b"bytes")), 1, SerdeError, "the serializer returned bytes"),
         (MessageMaker("t", None, lambda e: e["missing"]), {}, KeyError, "missing"),
-        (MessageMaker("t", None, None, lambda e: untyped(5)), b"b", SerdeError, "id_fn gave 5"),
-        (MessageMaker("t", None, None, lambda e: ""), b"b", SerdeError, "id_fn gave ''"),
+        (MessageMaker("t", None, None, lambda e: untyped(5)), b"b", SerdeError, "id_fn returned 5"),
+        (MessageMaker("t", None, None, lambda e: ""), b"b", SerdeError, "id_fn returned ''"),
     ],
 )
 def test_make_refuses(maker: MessageMaker, element: Any, error: type[Exception], text: str) -> None:

@@ -64,7 +64,7 @@ def test_select(selector: TopicSelector, element: Any, expected: tuple[str | Non
 
 @pytest.mark.parametrize("chosen", [5, ("t",), ("t", 1), ["t", "a"], ("t", "a", "b")])
 def test_callable_that_gives_something_else_is_refused(chosen: Any) -> None:
-    with pytest.raises(LocalError, match=r"it must give a topic, \(topic, tag\) or None"):
+    with pytest.raises(LocalError, match=r"it must return a topic, \(topic, tag\) or None"):
         TopicFromCallable(lambda _: chosen).select("x")
 
 

@@ -245,7 +245,7 @@ def test_nothing_is_repeated_while_a_broker_is_away_that_has_some_of_it(cluster:
     writer = Writer(cluster, sink_of(cluster, outage_timeout_s=0.01))
     away = [queue for queue in queues if queue.broker == "broker-b"]
     cluster._topics["t"].permission["broker-b"] = 0
-    with pytest.raises(TransportError, match=f"{len(away)} of {len(queues)} queues of topic 't' are away"):
+    with pytest.raises(TransportError, match=f"{len(away)} of {len(queues)} queues of topic 't' are unavailable"):
         writer.run(range(30))
     cluster._topics["t"].permission["broker-b"] = 6
     Writer(cluster).run(range(33))
@@ -372,7 +372,7 @@ def test_a_busy_broker_is_tried_again(cluster: InMemoryCluster) -> None:
     ("arguments", "message"),
     [
         ({"exactly_once": LookBack()}, "needs a group that no other pipeline writes with"),
-        ({"exactly_once": LookBack("g"), "options": WriteOptions(asynchronous=True)}, "awaits each batch"),
+        ({"exactly_once": LookBack("g"), "options": WriteOptions(asynchronous=True)}, "waits for each batch"),
         ({"exactly_once": LookBack("g"), "backend": "librocketmq"}, "repeats sends by itself"),
         ({"exactly_once": True}, "must be rmqio.LookBack"),
         ({"exactly_once": LookBack("no group")}, "group"),
