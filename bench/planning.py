@@ -82,7 +82,7 @@ class Bench:
 
     def repeat(self, number: int) -> None:
         """All states once."""
-        order = list(SIDES) if number % 2 else list(reversed(SIDES))
+        order = list(SIDES)[:: 1 if number % 2 else -1]
         for side in order:
             with contextlib.closing(RemotingQueueClient(self._options)) as client:
                 self._checked(SIDES[side], client, set())

@@ -10,14 +10,16 @@ import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
 
 Reset = Literal["earliest", "latest", "error"]
-QueueOffsets = Mapping[MessageQueue | tuple[str, str, int], int]
+Queue = TypeVar("Queue", bound=tuple[str, str, int])
+"""A `MessageQueue`, or what is in one."""
+QueueOffsets = Mapping[Queue, int]
 TimeLike = int | float | dt.datetime
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -83,7 +85,7 @@ class StartFrom:
         return cls("group_offsets", reset=reset)
 
     @classmethod
-    def specific_offsets(cls, offsets: QueueOffsets, reset: Reset = "latest") -> StartFrom:
+    def specific_offsets(cls, offsets: QueueOffsets[Queue], reset: Reset = "latest") -> StartFrom:
         """Start at the given offsets; queues that are not named start at the group's offsets (with `reset`)."""
         if reset not in ("earliest", "latest", "error"):
             raise LocalError(f"reset is {reset!r}; it must be 'earliest', 'latest' or 'error'")
@@ -200,7 +202,7 @@ class StopAt:
         return cls("timestamp", timestamp_ms=to_timestamp_ms(t))
 
     @classmethod
-    def offsets(cls, offsets: QueueOffsets) -> StopAt:
+    def offsets(cls, offsets: QueueOffsets[Queue]) -> StopAt:
         """Read up to the given offsets (exclusive), and wait for missing messages. Other queues are not read."""
         return cls("offsets", stops=_checked_offsets(offsets, "StopAt.offsets"))
 
@@ -239,7 +241,7 @@ def nearest_queue(queue: MessageQueue, queues: Collection[MessageQueue]) -> str:
     return f"the nearest of those is {nearest}. If broker {queue.broker!r} is down, start the read when it is back"
 
 
-def _checked_offsets(offsets: QueueOffsets, what: str) -> tuple[tuple[MessageQueue, int], ...]:
+def _checked_offsets(offsets: QueueOffsets[Queue], what: str) -> tuple[tuple[MessageQueue, int], ...]:
     if not offsets:
         raise LocalError(f"{what} needs at least one queue and offset")
     checked = []

@@ -71,7 +71,7 @@ def lines_of(
     fill(name_server, topic, schema, make, count)
 
     def read(from_topic: str, **more: Any) -> ReadFromRocketMQ:
-        ends = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
+        ends: dict[str, Any] = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
         return ReadFromRocketMQ(from_topic, name_server=name_server, **ends, **more)
 
     parsed = fastavro.parse_schema(schema)
@@ -97,9 +97,7 @@ def lines_of(
         for number in range(repeats):
             runs = [
                 lambda more=more, steps=steps: seconds(read(topic, **more), count, *steps),  # type: ignore[misc]
-                lambda plain=plain: seconds(  # type: ignore[misc]
-                    read(topic, **plain), count, *([beam.Map(id)] if plain else [])
-                ),
+                lambda plain=plain: seconds(read(topic, **plain), count, *([beam.Map(id)] if plain else [])),
             ]
             found = [run() - start_up for run in (runs if number % 2 else reversed(runs))]
             rates.append([count / each for each in (found if number % 2 else reversed(found))])

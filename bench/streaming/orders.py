@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -41,7 +42,7 @@ def load(broker: LocalRocketMQ, name: str, messages: int, keys: int, in_turn: bo
     broker.create_topic(name, queues=QUEUES)
     begin_ms = int(time.time() * 1000) // _DAY_MS * _DAY_MS - _DAY_MS
     keys_of = random.Random(7)
-    with RemotingClientFactory(ClientOptions(broker.name_server)).producer("bench") as producer:
+    with contextlib.closing(RemotingClientFactory(ClientOptions(broker.name_server)).producer("bench")) as producer:
         queues = producer.queues(name)
         for first in range(0, messages, _BATCH):
             numbers = range(first, min(first + _BATCH, messages))

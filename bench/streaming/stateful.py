@@ -9,7 +9,7 @@ Either sends a key to the sink when it has been seen COUNT times.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import apache_beam as beam
@@ -89,7 +89,8 @@ def by_hand(name_server: str, source: str, sink: str, count: str, checkpoint: st
 
 
 def main(side: str, *arguments: str) -> None:
-    {"beam": in_beam, "hand": by_hand}[side](*arguments)
+    sides: dict[str, Callable[..., None]] = {"beam": in_beam, "hand": by_hand}
+    sides[side](*arguments)
 
 
 if __name__ == "__main__":

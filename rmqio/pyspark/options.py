@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
-from rmqio.interfaces import OffsetLookup
+from rmqio.interfaces import ClientFactory, OffsetLookup
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.pyspark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
 from rmqio.pyspark.secured import SECURITY_NAMES
@@ -122,7 +122,7 @@ class ReadSettings:
     """All settings of a reader. Picklable."""
 
     subscription: Subscription
-    factory: RemotingClientFactory
+    factory: ClientFactory
     message_filter: MessageFilter
     start: Start
     stop: Stop

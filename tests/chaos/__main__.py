@@ -11,13 +11,15 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos import stream
 from tests.chaos.direct import Direct
 from tests.chaos.run import Chaos
+from tests.chaos.subject import Subject
 
-_SUBJECTS = {"direct": Direct, "spark": stream.spark, "flink": stream.flink}
+_SUBJECTS: dict[str, Callable[[], Subject]] = {"direct": Direct, "spark": stream.spark, "flink": stream.flink}
 
 
 def main() -> int:

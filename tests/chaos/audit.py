@@ -102,6 +102,11 @@ def audit_read(lives: Sequence[Sequence[Entry]], stored: Sent) -> Audit:
     )
 
 
+def _entry(message: object) -> Entry:
+    assert isinstance(message, Entry)
+    return message
+
+
 def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_runs: int) -> Audit:
     """What bounded pipelines, each where the last one ended, have copied to another topic.
 
@@ -111,14 +116,14 @@ def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_r
       stored: all that is in the source.
       failed_runs: how many runs have failed; a further one copies again what they had.
     """
-    made = collections.Counter(entry for messages in copies.values() for entry in messages.values())
+    made = collections.Counter(entry for messages in copies.values() for entry in map(_entry, messages.values()))
     read = collections.Counter(reads)
     disorder = []
     for queue, messages in copies.items():
         highest: dict[MessageQueue, int] = {}
         seen: set[Entry] = set()
-        for offset, entry in sorted(messages.items()):
-            assert isinstance(entry, Entry)
+        for offset, message in sorted(messages.items()):
+            entry = _entry(message)
             if entry in seen:
                 continue
             seen.add(entry)

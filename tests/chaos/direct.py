@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from rmqio.local.config import Config
 from tests.chaos import pipelines
 from tests.chaos.audit import Audit, audit_copies, audit_read
 from tests.chaos.faults import Fault
 from tests.chaos.subject import Records, Setting, contents, ids_of
-from tests.helpers.cluster import Config
 from tests.helpers.ledger import Entry
 
 _SINK: Final = "chaos-sink"

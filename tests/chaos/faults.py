@@ -98,7 +98,7 @@ def blows(rng: random.Random, faults: Sequence[Fault]) -> Iterator[Blow]:
     """Without end; the same for the same seed. One in four is a double one."""
     while True:
         first = rng.choice(faults)
-        both = (first,)
+        both: tuple[Fault, ...] = (first,)
         others = [fault for fault in faults if fault.target != first.target and not fault.is_lonely]
         if rng.random() < 0.25 and not first.is_lonely:
             both = (first, rng.choice(others))

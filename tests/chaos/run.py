@@ -21,7 +21,7 @@ from tests.chaos import faults
 from tests.chaos.audit import Audit, audit_stored
 from tests.chaos.subject import SOURCE, Records, Setting, Subject, ids_of
 from tests.chaos.writers import Kind, Writer
-from tests.helpers.cluster import Cluster
+from tests.helpers.cluster import Cluster, Server
 from tests.helpers.proxy import Proxy
 
 _WRITERS: Final[tuple[tuple[str, Kind, int, float], ...]] = (
@@ -181,7 +181,7 @@ class Chaos:
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
-    def _servers(self) -> Iterator[tuple[str, faults.Server]]:
+    def _servers(self) -> Iterator[tuple[str, Server]]:
         for number, server in enumerate(self._cluster.name_servers):
             yield f"name server {number}", server
         for key, server in self._cluster.brokers.items():

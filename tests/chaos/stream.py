@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.client.client import RemotingQueueClient
+from rmqio.local.config import Config
 from rmqio.model import MessageFilter, MessageQueue, Record
 from tests.chaos.audit import Audit
 from tests.chaos.faults import Fault
@@ -31,7 +32,6 @@ from tests.chaos.stream_audit import (
 from tests.chaos.stream_pipeline import place_of
 from tests.chaos.subject import Records, Setting
 from tests.chaos.writers import EVENT_TIME
-from tests.helpers.cluster import Config
 from tests.helpers.jobs import Job
 
 _COPIES, _PANES, _COUNTS = "chaos-copies", "chaos-panes", "chaos-counts"

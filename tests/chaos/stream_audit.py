@@ -162,7 +162,7 @@ class Count(NamedTuple):
     """What a timer has told of a key."""
 
     number: int
-    count: int
+    total: int
     digest: int
 
 
@@ -179,7 +179,7 @@ def counts_of(sunk: Iterable[Sunk]) -> dict[str, dict[Count, set[tuple[str, ...]
 def is_counted(counts: Iterable[Count], due: set[str]) -> bool:
     """Whether one of the counts is that of all that is due."""
     digest = digest_of(due)
-    return any(each.count == len(due) and each.digest == digest for each in counts)
+    return any(each.total == len(due) and each.digest == digest for each in counts)
 
 
 def audit_counts(sunk: Sequence[Sunk], stored: Sequence[Stored], *, repeats: bool) -> Audit:
@@ -199,7 +199,7 @@ def audit_counts(sunk: Sequence[Sunk], stored: Sequence[Stored], *, repeats: boo
         several += [(key, number) for number, versions_of in sorted(numbers.items()) if versions_of > 1]
     for key, due in wanted.items():
         counts = found.get(key, {})
-        most = max((each.count for each in counts), default=0)
+        most = max((each.total for each in counts), default=0)
         if most > len(due):
             too_many.append((key, most, len(due)))
         if not is_counted(counts, due):
@@ -227,13 +227,13 @@ def audit_counts(sunk: Sequence[Sunk], stored: Sequence[Stored], *, repeats: boo
 def _adds_up(counts: Mapping[Count, Iterable[tuple[str, ...]]], due: set[str]) -> bool:
     """Whether a line of counts leads from nothing to all that is due, and tells each message once."""
     whole = len(due), digest_of(due)
-    left = [count for count in counts if (count.count, count.digest) == whole]
+    left = [count for count in counts if (count.total, count.digest) == whole]
     told: dict[Count, tuple[Count | None, tuple[str, ...]]] = dict.fromkeys(left, (None, ()))
     """By count: the one behind it, and what that told."""
     while left:
         count = left.pop()
         for new in counts[count]:
-            before = Count(count.number - 1, count.count - len(new), count.digest - digest_of(new))
+            before = Count(count.number - 1, count.total - len(new), count.digest - digest_of(new))
             if before == Count(-1, 0, 0):
                 return sorted(due) == sorted([*new, *_behind(count, told)])
             if before in counts and before not in told:

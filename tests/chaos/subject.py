@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rmqio.client.client import RemotingQueueClient
+from rmqio.local.config import Config
 from rmqio.model import Record
 from rmqio.pipelines.check import read_topic
 from rmqio.security import Security
 from tests.chaos.audit import Audit
 from tests.chaos.faults import Fault
-from tests.helpers.cluster import Config
 from tests.helpers.ledger import Sent
 
 SOURCE: Final = "chaos-source"
@@ -53,8 +53,10 @@ class Subject(Protocol):
     drains_in_s: float
     waits_after_a_fault: bool
     """Whether the next fault waits until it reads again."""
-    opening: Sequence[Fault]
-    """What every run begins with, however short it is."""
+
+    @property
+    def opening(self) -> Sequence[Fault]:
+        """What every run begins with, however short it is."""
 
     def set_up(self, setting: Setting) -> None:
         """Before anything else."""

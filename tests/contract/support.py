@@ -1,13 +1,67 @@
-"""Reading whole queues."""
+"""What a test sees of a backend; reading whole queues."""
 
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from rmqio.interfaces import FetchedBatch, QueueClient
+from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.pool import ConnectionPool
+from rmqio.interfaces import ClientFactory, FetchedBatch, Producer, QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.command import Command
 
 ALL = MessageFilter()
+
+
+@dataclass
+class Backend:
+    """What a test sees of a backend."""
+
+    name: str
+    factory: ClientFactory
+    create: Callable[[str, int], object]
+    name_server: str = ""
+    closers: list[Callable[[], object]] = field(default_factory=list)
+    _pool: ConnectionPool | None = None
+
+    def topic(self, queues: int = 4) -> str:
+        """A new topic."""
+        name = f"contract-{uuid.uuid4().hex[:12]}"
+        self.create(name, queues)
+        return name
+
+    def client(self) -> QueueClient:
+        client = self.factory.queue_client()
+        self.closers.append(client.close)
+        return client
+
+    def producer(self, group: str = "contract-producers") -> Producer:
+        producer = self.factory.producer(group)
+        self.closers.append(producer.close)
+        return producer
+
+    def ask(self, command: Command, timeout_ms: int = 20_000) -> Command:
+        """The broker's own answer to a request, with no client of ours in between."""
+        return self.connect(self.broker_address()).request(command, timeout_ms)
+
+    def ask_name_server(self, command: Command) -> Command:
+        return self.connect(self.name_server).request(command, 5_000)
+
+    def broker_address(self) -> str:
+        (broker,) = requests.parse_cluster_info(self.ask_name_server(requests.get_cluster_info()))
+        assert broker.master is not None
+        return broker.master
+
+    def connect(self, address: str) -> Connection:
+        if self._pool is None:
+            self._pool = ConnectionPool(ClientOptions(self.name_server))
+            self.closers.append(self._pool.close)
+        return self._pool.connection(address)
 
 
 def fetch(

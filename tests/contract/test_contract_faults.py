@@ -18,6 +18,7 @@ from rmqio.errors import (
     MessageIllegal,
     NoPermission,
     RequestTimeout,
+    RmqioError,
     SystemBusy,
     TopicNotExist,
     TransportError,
@@ -86,7 +87,7 @@ HARMLESS: dict[str, tuple[Fault, int]] = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.parametrize("way", ["send", "batch", "submit", "ordered"])
-def test_a_send_survives(broker, producer, name, way):
+def test_a_send_survives(broker: FakeBroker, producer: RemotingProducer, name: str, way: str) -> None:
     fault, stored = HARMLESS[name]
     code = SEND if way == "send" else BATCH
     broker.on(code, fault)
@@ -107,7 +108,9 @@ def test_a_send_survives(broker, producer, name, way):
     assert again.queue_offset == len(broker.cluster.records("topic")) - 1 or way == "submit"
 
 
-def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(broker, producer):
+def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(
+    broker: FakeBroker, producer: RemotingProducer
+) -> None:
     broker.on(SEND, faults.reply_twice())
     broker.on(SEND, faults.delay(500))
     offsets = [producer.send(Message(b"%d" % i), A0).queue_offset for i in range(6)]
@@ -117,7 +120,7 @@ def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(broker, produc
     assert producer.statistics.retries == 1
 
 
-def test_a_pushed_request_is_refused_unless_it_is_one_way(broker, producer):
+def test_a_pushed_request_is_refused_unless_it_is_one_way(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(SEND, faults.push(Command(NOTIFY, flag=ONEWAY)))
     broker.on(SEND, faults.push(Command(RUN_HERE)))
     producer.send(Message(b"x"), A0)
@@ -129,7 +132,9 @@ def test_a_pushed_request_is_refused_unless_it_is_one_way(broker, producer):
 # ---- where a retry goes ----------------------------------------------------------------------------------------------
 
 
-def test_a_retry_goes_to_another_broker_when_the_queue_was_not_given(broker, producer):
+def test_a_retry_goes_to_another_broker_when_the_queue_was_not_given(
+    broker: FakeBroker, producer: RemotingProducer
+) -> None:
     for _ in range(8):
         broker.on(SEND, faults.answer(2), times=None, broker="broker-a")
         assert producer.send(Message(b"x", topic="topic")).queue.broker == "broker-b"
@@ -137,13 +142,13 @@ def test_a_retry_goes_to_another_broker_when_the_queue_was_not_given(broker, pro
     assert broker.count(SEND, "broker-a") <= 1
 
 
-def test_a_broker_that_failed_gets_its_turn_when_all_did(broker, producer):
+def test_a_broker_that_failed_gets_its_turn_when_all_did(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(SEND, faults.answer(2), times=1, broker="broker-a")
     broker.on(SEND, faults.answer(2), times=1, broker="broker-b")
     assert producer.send(Message(b"x", topic="topic")).status is SendStatus.OK
 
 
-def test_a_retry_stays_with_a_sharding_key(broker, producer):
+def test_a_retry_stays_with_a_sharding_key(broker: FakeBroker, producer: RemotingProducer) -> None:
     expected = producer.send(Message(b"1", topic="topic", sharding_key="k")).queue
     broker.on(SEND, faults.answer(2), times=1)
     assert producer.send(Message(b"2", topic="topic", sharding_key="k")).queue == expected
@@ -152,20 +157,20 @@ def test_a_retry_stays_with_a_sharding_key(broker, producer):
     assert result.queue == expected
 
 
-def test_an_unordered_batch_moves_and_says_so(broker, producer):
+def test_an_unordered_batch_moves_and_says_so(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(BATCH, faults.answer(2), times=None, broker="broker-a")
     first, second = producer.submit([Message(b"1"), Message(b"2")], A0).result()
     assert first.queue.broker == second.queue.broker == "broker-b"
     assert [record.queue for record in broker.cluster.records("topic")] == [first.queue] * 2
 
 
-def test_keys_of_several_queues_do_not_go_into_one_batch(producer):
+def test_keys_of_several_queues_do_not_go_into_one_batch(producer: RemotingProducer) -> None:
     messages = [Message(b"x", topic="topic", sharding_key=key) for key in "abcd"]
     with pytest.raises(LocalError, match="queues"):
         producer.send_batch(messages)
 
 
-def test_a_dead_broker_is_left_for_another(broker, producer):
+def test_a_dead_broker_is_left_for_another(broker: FakeBroker, producer: RemotingProducer) -> None:
     producer.send(Message(b"x"), A0)
     broker.stop_broker("broker-a")
     for _ in range(4):
@@ -176,7 +181,7 @@ def test_a_dead_broker_is_left_for_another(broker, producer):
     assert producer.send(Message(b"x"), A0).queue == A0
 
 
-def test_the_route_is_looked_up_again_when_a_topic_has_moved(broker, producer):
+def test_the_route_is_looked_up_again_when_a_topic_has_moved(broker: FakeBroker, producer: RemotingProducer) -> None:
     queue = producer.send(Message(b"x", topic="topic", sharding_key="k")).queue
     other = "broker-b" if queue.broker == "broker-a" else "broker-a"
     broker.cluster.delete_topic("topic")
@@ -197,7 +202,9 @@ def test_the_route_is_looked_up_again_when_a_topic_has_moved(broker, producer):
         (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-def test_a_weak_acknowledgement_is_one(broker, producer, code, status):
+def test_a_weak_acknowledgement_is_one(
+    broker: FakeBroker, producer: RemotingProducer, code: int, status: SendStatus
+) -> None:
     broker.on(SEND, faults.answer(code, executed=True))
     broker.on(BATCH, faults.answer(code, executed=True))
     assert producer.send(Message(b"x"), A0).status is status
@@ -206,7 +213,7 @@ def test_a_weak_acknowledgement_is_one(broker, producer, code, status):
 
 
 @pytest.mark.parametrize("error", [MessageIllegal, NoPermission, InvalidParameter])
-def test_a_refusal_is_final(broker, producer, error):
+def test_a_refusal_is_final(broker: FakeBroker, producer: RemotingProducer, error: type[BrokerError]) -> None:
     broker.on(SEND, faults.answer(error.number, "why"), times=None)
     broker.on(BATCH, faults.answer(error.number, "why"), times=None)
     with pytest.raises(error, match="why"):
@@ -216,7 +223,7 @@ def test_a_refusal_is_final(broker, producer, error):
     assert (broker.count(SEND), broker.count(BATCH)) == (1, 1)
 
 
-def test_an_unknown_code_is_final(broker, producer):
+def test_an_unknown_code_is_final(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(SEND, faults.answer(9_999, "news"))
     with pytest.raises(BrokerError, match="9999"):
         producer.send(Message(b"x"), A0)
@@ -232,7 +239,7 @@ def test_an_unknown_code_is_final(broker, producer):
         (faults.garbage(), TransportError),
     ],
 )
-def test_retries_end(broker, fault, error):
+def test_retries_end(broker: FakeBroker, fault: Fault, error: type[RmqioError]) -> None:
     with RemotingProducer(_options(broker, request_timeout_ms=50, max_retries=2), "group") as producer:
         broker.on(SEND, fault, times=None)
         with pytest.raises(error):
@@ -240,7 +247,7 @@ def test_retries_end(broker, fault, error):
     assert broker.count(SEND) == 3
 
 
-def test_a_topic_that_stays_unknown_is_asked_for_twice(broker, producer):
+def test_a_topic_that_stays_unknown_is_asked_for_twice(broker: FakeBroker, producer: RemotingProducer) -> None:
     producer.send(Message(b"x"), A0)
     asked = broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     broker.on(SEND, faults.answer(17), times=None)
@@ -250,7 +257,7 @@ def test_a_topic_that_stays_unknown_is_asked_for_twice(broker, producer):
     assert broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == asked + 1
 
 
-def test_a_failed_send_does_not_spoil_the_next(broker, producer):
+def test_a_failed_send_does_not_spoil_the_next(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(BATCH, faults.answer(13))
     failed, good = producer.submit([Message(b"1")], A0), producer.submit([Message(b"2")], A0)
     assert len(good.result()) == 1
@@ -263,7 +270,7 @@ def test_a_failed_send_does_not_spoil_the_next(broker, producer):
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-def test_order_holds_through_failures(broker, producer):
+def test_order_holds_through_failures(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(BATCH, faults.answer(2))
     broker.on(BATCH, faults.close())
     broker.on(BATCH, faults.delay(30))
@@ -272,7 +279,9 @@ def test_order_holds_through_failures(broker, producer):
     assert [record.body for record in broker.cluster.records("topic")] == [b"%02d" % n for n in range(10)]
 
 
-def test_behind_a_failure_nothing_ordered_is_sent_until_it_was_told(broker, producer):
+def test_behind_a_failure_nothing_ordered_is_sent_until_it_was_told(
+    broker: FakeBroker, producer: RemotingProducer
+) -> None:
     broker.on(BATCH, faults.answer(13))
     first = producer.submit([Message(b"1")], A0, ordered=True)
     second = producer.submit([Message(b"2")], A0, ordered=True)
@@ -288,7 +297,7 @@ def test_behind_a_failure_nothing_ordered_is_sent_until_it_was_told(broker, prod
 # ---- limits, close, options ------------------------------------------------------------------------------------------
 
 
-def test_no_more_than_allowed_are_in_flight(broker):
+def test_no_more_than_allowed_are_in_flight(broker: FakeBroker) -> None:
     waiting: list[faults.Exchange] = []
     most = 0
 
@@ -311,7 +320,7 @@ def test_no_more_than_allowed_are_in_flight(broker):
     assert most == 3
 
 
-def test_close_gives_up_in_time_and_logs_what_was_lost(broker, caplog):
+def test_close_gives_up_in_time_and_logs_what_was_lost(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.on(BATCH, faults.drop(), times=None)
     producer = RemotingProducer(_options(broker, request_timeout_ms=100), "group")
     lost = producer.submit([Message(b"x")] * 3, A0)
@@ -322,7 +331,7 @@ def test_close_gives_up_in_time_and_logs_what_was_lost(broker, caplog):
         lost.result()
 
 
-def test_close_is_silent_when_failures_were_told(broker, caplog):
+def test_close_is_silent_when_failures_were_told(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.on(BATCH, faults.answer(13))
     producer = RemotingProducer(_options(broker), "group")
     with pytest.raises(MessageIllegal):
@@ -331,13 +340,13 @@ def test_close_is_silent_when_failures_were_told(broker, caplog):
     assert caplog.text == ""
 
 
-def test_the_vip_channel_is_the_port_less_two(broker):
+def test_the_vip_channel_is_the_port_less_two(broker: FakeBroker) -> None:
     with RemotingProducer(_options(broker, vip_channel=True), "group") as producer:
         producer.send(Message(b"x"), A0)
     assert [role for role, request in broker.requests if request.code == SEND] == ["broker-a (VIP)"]
 
 
-def test_a_missing_topic_is_made_where_that_is_permitted():
+def test_a_missing_topic_is_made_where_that_is_permitted() -> None:
     with FakeBroker(settings=BrokerSettings(auto_create_topics=True)) as broker:
         with RemotingProducer(_options(broker), "group") as producer, pytest.raises(TopicNotExist):
             producer.send(Message(b"x", topic="new"))
@@ -348,12 +357,12 @@ def test_a_missing_topic_is_made_where_that_is_permitted():
         assert len(broker.cluster.records("new")) == 1
 
 
-def test_a_missing_topic_is_an_error_where_making_it_is_not_permitted(broker):
+def test_a_missing_topic_is_an_error_where_making_it_is_not_permitted(broker: FakeBroker) -> None:
     with RemotingProducer(_options(broker, create_topics=True), "group") as producer, pytest.raises(TopicNotExist):
         producer.send(Message(b"x", topic="new"))
 
 
-def test_a_namespace_is_on_the_wire_only(broker):
+def test_a_namespace_is_on_the_wire_only(broker: FakeBroker) -> None:
     broker.cluster.create_topic("ns%topic", 1)
     with RemotingProducer(_options(broker, namespace="ns"), "group") as producer:
         sent = producer.send(Message(b"x", topic="topic"))
@@ -364,7 +373,7 @@ def test_a_namespace_is_on_the_wire_only(broker):
     assert (send.ext["a"], send.ext["b"]) == ("ns%group", "ns%topic")
 
 
-def test_one_producer_serves_many_threads(broker, producer):
+def test_one_producer_serves_many_threads(broker: FakeBroker, producer: RemotingProducer) -> None:
     def work(number: int) -> None:
         for i in range(20):
             pending = producer.submit([Message(b"%d-%d" % (number, i))] * 3, A0._replace(queue_id=i % 2))
@@ -379,7 +388,7 @@ def test_one_producer_serves_many_threads(broker, producer):
     assert len(broker.cluster.records("topic")) == 4 * 20 * 4
 
 
-def test_no_name_server_answers(broker, producer):
+def test_no_name_server_answers(broker: FakeBroker, producer: RemotingProducer) -> None:
     broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, faults.close(), times=None, broker=NAME_SERVER)
     for send in (lambda: producer.send(Message(b"x"), A0), lambda: producer.submit([Message(b"x")], A0).result()):
         before = broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -388,7 +397,7 @@ def test_no_name_server_answers(broker, producer):
         assert broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == before + 4
 
 
-def test_a_topic_forgotten_by_the_name_server_is_still_sent_to(broker, producer):
+def test_a_topic_forgotten_by_the_name_server_is_still_sent_to(broker: FakeBroker, producer: RemotingProducer) -> None:
     """As while the only broker of a topic restarts."""
     assert A0 in producer.queues("topic")
     sent = producer.send(Message(b"x"), A0)
@@ -411,7 +420,7 @@ SLOW_FAULTS = ("request lost", "answer lost")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW_FAULTS else ()) for name in PULL_FAULTS]
 )
-def test_a_reader_survives(broker, name):
+def test_a_reader_survives(broker: FakeBroker, name: str) -> None:
     if name == "topic unknown":
         pytest.skip("a reader takes a broker's word for it that the topic is gone")
     for i in range(100):
@@ -426,7 +435,7 @@ def test_a_reader_survives(broker, name):
 
 
 @pytest.mark.parametrize("name", PULL_FAULTS)
-def test_an_offset_request_survives(broker, name):
+def test_an_offset_request_survives(broker: FakeBroker, name: str) -> None:
     for i in range(3):
         broker.cluster.append("topic", b"%d" % i)
     client = RemotingClientFactory(_options(broker)).queue_client()
@@ -440,7 +449,7 @@ def test_an_offset_request_survives(broker, name):
         client.close()
 
 
-def test_a_hole_left_by_a_lost_file_is_counted(broker):
+def test_a_hole_left_by_a_lost_file_is_counted(broker: FakeBroker) -> None:
     for i in range(10):
         broker.cluster.append("topic", b"%d" % i)
     broker.cluster.remove(A0, 3, 6)
@@ -459,7 +468,7 @@ def test_a_hole_left_by_a_lost_file_is_counted(broker):
         client.close()
 
 
-def test_a_corrupt_message_is_reported_and_the_others_come(broker):
+def test_a_corrupt_message_is_reported_and_the_others_come(broker: FakeBroker) -> None:
     for i in range(5):
         broker.cluster.append("topic", b"%d" % i)
     broker.cluster.corrupt(A0, 2)
@@ -468,6 +477,7 @@ def test_a_corrupt_message_is_reported_and_the_others_come(broker):
         reader = client.open_reader(A0, 0, message_filter=MessageFilter())
         client.wait([reader], 5_000)
         fetched = reader.poll()
+        assert fetched is not None
         assert [record.queue_offset for record in fetched.records] == [0, 1, 3, 4]
         (corrupt,) = fetched.corrupt
         assert (corrupt.topic, corrupt.broker, corrupt.queue_id, corrupt.queue_offset) == ("topic", "broker-a", 0, 2)

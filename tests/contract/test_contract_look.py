@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 import pytest
 
@@ -10,9 +11,9 @@ from rmqio.errors import CommitIgnored, LocalError, RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageQueue
 from rmqio.wire import requests
-from tests.contract.support import read
+from tests.contract.support import Backend, read
 
-KINDS = ("min", "max", "time", "committed")
+KINDS: Final = ("min", "max", "time", "committed")
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def group() -> str:
     return f"contract-{uuid.uuid4().hex[:12]}"
 
 
-def _filled(backend) -> list[MessageQueue]:
+def _filled(backend: Backend) -> list[MessageQueue]:
     """Four queues with 0 to 3 messages."""
     topic = backend.topic(queues=4)
     queues = [MessageQueue(topic, "broker-a", number) for number in range(4)]
@@ -31,7 +32,7 @@ def _filled(backend) -> list[MessageQueue]:
     return queues
 
 
-def test_answers_are_those_of_single_questions_in_the_order_of_the_queries(backend, group):
+def test_answers_are_those_of_single_questions_in_the_order_of_the_queries(backend: Backend, group: str) -> None:
     queues, client = _filled(backend), backend.client()
     client.commit_offset(group, queues[2], 1)
     queries = [OffsetQuery(queue, kind, 2**42, group) for kind in KINDS for queue in reversed(queues)]
@@ -48,13 +49,13 @@ def test_answers_are_those_of_single_questions_in_the_order_of_the_queries(backe
     assert one_by_one == [0, 0, 0, 0, 3, 2, 1, 0, 3, 2, 1, 0, None, 1, None, None]
 
 
-def test_no_queries_no_answers(backend, group):
+def test_no_queries_no_answers(backend: Backend, group: str) -> None:
     client = backend.client()
     assert list(client.look_up([])) == []
     assert dict(client.commit_offsets(group, {})) == {}
 
 
-def test_an_error_is_in_the_place_of_its_query(backend):
+def test_an_error_is_in_the_place_of_its_query(backend: Backend) -> None:
     queues, client = _filled(backend), backend.client()
     missing = queues[0]._replace(queue_id=4)
     nowhere = queues[0]._replace(topic="no-such-topic")
@@ -64,14 +65,14 @@ def test_an_error_is_in_the_place_of_its_query(backend):
     assert isinstance(found[2], RmqioError)
 
 
-def test_a_kind_of_offset_that_does_not_exist_is_told(backend):
+def test_a_kind_of_offset_that_does_not_exist_is_told(backend: Backend) -> None:
     queues, client = _filled(backend), backend.client()
-    (error,) = client.look_up([OffsetQuery(queues[0], "newest")])
+    (error,) = client.look_up([OffsetQuery(queues[0], "newest")])  # type: ignore[arg-type]
     assert isinstance(error, LocalError)
     assert "no kind 'newest'" in str(error)
 
 
-def test_commits_are_those_of_single_ones(backend, group):
+def test_commits_are_those_of_single_ones(backend: Backend, group: str) -> None:
     queues, client = _filled(backend), backend.client()
     assert dict(client.commit_offsets(group, {queue: queue.queue_id for queue in queues})) == {}  # a group never seen
     assert [client.committed_offset(group, queue) for queue in queues] == [0, 1, 2, 3]
@@ -82,7 +83,7 @@ def test_commits_are_those_of_single_ones(backend, group):
     assert [client.committed_offset(group, queue) for queue in queues] == [0, 0, 2, 0]
 
 
-def test_commits_that_a_pending_reset_swallows_are_told(server, group):
+def test_commits_that_a_pending_reset_swallows_are_told(server: Backend, group: str) -> None:
     queues, client = _filled(server), server.client()
     client.commit_offset(group, queues[3], 3)
     server.ask(requests.reset_group_offset(group, queues[3], 1))
@@ -91,7 +92,7 @@ def test_commits_that_a_pending_reset_swallows_are_told(server, group):
     assert list(client.look_up([OffsetQuery(queue, "committed", group=group) for queue in queues[2:]])) == [2, 1]
 
 
-def test_a_closed_client_answers_with_errors(backend, group):
+def test_a_closed_client_answers_with_errors(backend: Backend, group: str) -> None:
     queues, client = _filled(backend), backend.client()
     client.close()
     assert all(isinstance(each, LocalError) for each in client.look_up([OffsetQuery(queue, "max") for queue in queues]))

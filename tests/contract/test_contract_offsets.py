@@ -16,7 +16,7 @@ from rmqio.testing.faults import Exchange
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.contract.support import ALL, read
+from tests.contract.support import ALL, Backend, read
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def group() -> str:
     return f"contract-{uuid.uuid4().hex[:12]}"
 
 
-def _fill(backend, count, queues=1) -> MessageQueue:
+def _fill(backend: Backend, count: int, queues: int = 1) -> MessageQueue:
     queue = MessageQueue(backend.topic(queues=queues), "broker-a", 0)
     if count:
         backend.producer().send_batch([Message(b"m%d" % i) for i in range(count)], queue)
@@ -32,18 +32,18 @@ def _fill(backend, count, queues=1) -> MessageQueue:
     return queue
 
 
-def test_an_empty_queue_is_from_zero_to_zero(backend):
+def test_an_empty_queue_is_from_zero_to_zero(backend: Backend) -> None:
     queue, client = _fill(backend, 0), backend.client()
     assert (client.min_offset(queue), client.max_offset(queue)) == (0, 0)
     assert client.offset_for_time(queue, 0) == 0
 
 
-def test_the_maximum_is_one_past_the_newest(backend):
+def test_the_maximum_is_one_past_the_newest(backend: Backend) -> None:
     queue, client = _fill(backend, 5), backend.client()
     assert (client.min_offset(queue), client.max_offset(queue)) == (0, 5)
 
 
-def test_a_time_gives_the_first_offset_stored_at_or_after_it(backend):
+def test_a_time_gives_the_first_offset_stored_at_or_after_it(backend: Backend) -> None:
     queue, client = _fill(backend, 2), backend.client()
     time.sleep(0.05)
     backend.producer().send_batch([Message(b"later")] * 2, queue)
@@ -58,7 +58,7 @@ def test_a_time_gives_the_first_offset_stored_at_or_after_it(backend):
 
 
 @pytest.mark.parametrize("offset", [-1, 6, 1_000])
-def test_an_offset_outside_raises_with_the_range_and_the_reader_stays(backend, offset):
+def test_an_offset_outside_raises_with_the_range_and_the_reader_stays(backend: Backend, offset: int) -> None:
     queue, client = _fill(backend, 5), backend.client()
     reader = client.open_reader(queue, offset, message_filter=ALL)
     client.wait([reader], 10_000)
@@ -74,41 +74,41 @@ def test_an_offset_outside_raises_with_the_range_and_the_reader_stays(backend, o
     assert [record.queue_offset for record in fetched.records] == [3, 4]
 
 
-def test_a_group_never_seen_has_no_offset(backend, group):
+def test_a_group_never_seen_has_no_offset(backend: Backend, group: str) -> None:
     # The real broker would say 0, if it were not asked with setZeroIfNotFound=false.
     assert backend.client().committed_offset(group, _fill(backend, 3)) is None
 
 
-def test_what_was_committed_is_given_back_also_backwards(backend, group):
+def test_what_was_committed_is_given_back_also_backwards(backend: Backend, group: str) -> None:
     queue, client = _fill(backend, 3), backend.client()
     for offset in (2, 1, 0, 3):
         client.commit_offset(group, queue, offset)  # of a group that no broker knew before
         assert client.committed_offset(group, queue) == offset
 
 
-def test_a_negative_commit_is_refused_here(backend, group):
+def test_a_negative_commit_is_refused_here(backend: Backend, group: str) -> None:
     queue, client = _fill(backend, 1), backend.client()
     with pytest.raises(LocalError):
         client.commit_offset(group, queue, -1)
 
 
-def test_a_broker_says_zero_for_a_group_never_seen_unless_told_otherwise(server, group):
+def test_a_broker_says_zero_for_a_group_never_seen_unless_told_otherwise(server: Backend, group: str) -> None:
     queue = _fill(server, 3)
     command = requests.query_group_offset(group, queue)
     assert server.ask(command).code == 22
-    del command.ext["setZeroIfNotFound"]
+    command.ext = {name: value for name, value in command.ext.items() if name != "setZeroIfNotFound"}
     answer = server.ask(command)
     assert (answer.code, answer.ext["offset"]) == (0, "0")
 
 
-def test_a_broker_refuses_the_commit_of_an_unknown_group(server, group):
+def test_a_broker_refuses_the_commit_of_an_unknown_group(server: Backend, group: str) -> None:
     queue = _fill(server, 1)
     assert server.ask(requests.commit_group_offset(group, queue, 1)).code == 26
     server.ask(requests.pull(group, queue, 0, max_messages=1, message_filter=MessageFilter()))
     assert server.ask(requests.commit_group_offset(group, queue, 1)).code == 0
 
 
-def test_a_broker_takes_any_commit(server, group):
+def test_a_broker_takes_any_commit(server: Backend, group: str) -> None:
     queue = _fill(server, 1)
     server.ask(requests.pull(group, queue, 0, max_messages=1, message_filter=MessageFilter()))
     for offset in (10**12, -5):
@@ -118,7 +118,7 @@ def test_a_broker_takes_any_commit(server, group):
     assert server.ask(requests.commit_group_offset(group, missing, 1)).code == 17
 
 
-def test_an_operators_reset_is_seen_and_blocks_commits_until_a_member_pulls(server, group):
+def test_an_operators_reset_is_seen_and_blocks_commits_until_a_member_pulls(server: Backend, group: str) -> None:
     queue, client = _fill(server, 5), server.client()
     client.commit_offset(group, queue, 4)
     assert server.ask(requests.reset_group_offset(group, queue, 1)).code == 0
@@ -139,7 +139,7 @@ def test_an_operators_reset_is_seen_and_blocks_commits_until_a_member_pulls(serv
     assert client.committed_offset(group, queue) == 5
 
 
-def test_a_reset_is_taken_once_and_commits_work_again(server, group):
+def test_a_reset_is_taken_once_and_commits_work_again(server: Backend, group: str) -> None:
     queue, client = _fill(server, 5), server.client()
     assert client.take_reset(group, queue) is None
     client.commit_offset(group, queue, 4)
@@ -151,7 +151,7 @@ def test_a_reset_is_taken_once_and_commits_work_again(server, group):
     assert client.committed_offset(group, queue) == 5
 
 
-def test_a_broker_that_is_forgotten_between_two_tries_is_unreachable_and_its_topic_not_unknown():
+def test_a_broker_that_is_forgotten_between_two_tries_is_unreachable_and_its_topic_not_unknown() -> None:
     with FakeBroker() as broker:
         broker.cluster.create_topic("topic", 1)
         patient = ClientOptions(broker.name_server, route_refresh_ms=5, retry_backoff_ms=50, retry_backoff_max_ms=50)

@@ -10,19 +10,23 @@ import pytest
 from rmqio.errors import SubscriptionParseFailed
 from rmqio.model import Message, MessageFilter, MessageQueue, PullStatus
 from rmqio.wire import requests
-from tests.contract.support import ALL, fetch, read
+from rmqio.wire.command import Command
+from tests.contract.support import ALL, Backend, fetch, read
 
 
-def _queue(backend) -> MessageQueue:
+def _queue(backend: Backend) -> MessageQueue:
     return MessageQueue(backend.topic(queues=1), "broker-a", 0)
 
 
-def _pull(server, queue, offset, **options):
-    options = {"max_messages": 32, "message_filter": ALL, **options}
-    return server.ask(requests.pull("contract-raw", queue, offset, **options))
+def _pull(
+    server: Backend, queue: MessageQueue, offset: int, *, max_messages: int = 32, message_filter: MessageFilter = ALL
+) -> Command:
+    return server.ask(
+        requests.pull("contract-raw", queue, offset, max_messages=max_messages, message_filter=message_filter)
+    )
 
 
-def test_messages_come_in_order_dense_and_whole(backend):
+def test_messages_come_in_order_dense_and_whole(backend: Backend) -> None:
     queue, client = _queue(backend), backend.client()
     bodies = [b"%d" % i * (i % 50 + 1) for i in range(200)]
     backend.producer().send_batch([Message(body) for body in bodies], queue)
@@ -34,14 +38,14 @@ def test_messages_come_in_order_dense_and_whole(backend):
     assert all(fetched.skipped == 0 and fetched.corrupt == () for fetched in got)
 
 
-def test_reading_can_begin_anywhere(backend):
+def test_reading_can_begin_anywhere(backend: Backend) -> None:
     queue, client = _queue(backend), backend.client()
     backend.producer().send_batch([Message(b"%d" % i) for i in range(10)], queue)
     read(client, queue, until=10)  # a broker acknowledges before it dispatches: 7 may lie beyond its end for a moment
     assert [record.body for record in read(client, queue, 7, until=10)] == [b"7", b"8", b"9"]
 
 
-def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend):
+def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend: Backend) -> None:
     queue, client, producer = _queue(backend), backend.client(), backend.producer()
     producer.send(Message(b"first"), queue)
     reader = client.open_reader(queue, 0, message_filter=ALL)
@@ -68,7 +72,7 @@ def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend):
     reader.close()
 
 
-def test_only_asked_for_tags_come_and_gaps_are_passed(backend):
+def test_only_asked_for_tags_come_and_gaps_are_passed(backend: Backend) -> None:
     queue, client = _queue(backend), backend.client()
     tags = ["a", "b", None, "c"] * 10
     backend.producer().send_batch([Message(b"%d" % i, tags=tag) for i, tag in enumerate(tags)], queue)
@@ -77,7 +81,7 @@ def test_only_asked_for_tags_come_and_gaps_are_passed(backend):
     assert read(client, queue, until=40, message_filter=MessageFilter("nothing")) == []
 
 
-def test_tags_with_equal_hashes_are_told_apart(backend):
+def test_tags_with_equal_hashes_are_told_apart(backend: Backend) -> None:
     """`Aa` and `BB` have the same Java hash, which is all that a broker compares."""
     queue, client = _queue(backend), backend.client()
     backend.producer().send_batch([Message(b"1", tags="Aa"), Message(b"2", tags="BB")], queue)
@@ -85,7 +89,7 @@ def test_tags_with_equal_hashes_are_told_apart(backend):
     assert [record.body for record in records] == [b"2"]
 
 
-def test_a_broker_lets_equal_hashes_pass(server):
+def test_a_broker_lets_equal_hashes_pass(server: Backend) -> None:
     queue = _queue(server)
     server.producer().send_batch([Message(b"1", tags="Aa"), Message(b"2", tags="BB")], queue)
     read(server.client(), queue, until=2)
@@ -93,13 +97,13 @@ def test_a_broker_lets_equal_hashes_pass(server):
     assert len(requests.parse_pull(answer, queue, 0).records) == 2
 
 
-def test_sql_that_does_not_compile_is_refused(backend):
+def test_sql_that_does_not_compile_is_refused(backend: Backend) -> None:
     queue, client = _queue(backend), backend.client()
     with pytest.raises(SubscriptionParseFailed):
         client.open_reader(queue, 0, message_filter=MessageFilter("price >", sql=True))
 
 
-def test_a_pull_is_capped_at_32_messages(server):
+def test_a_pull_is_capped_at_32_messages(server: Backend) -> None:
     queue = _queue(server)
     server.producer().send_batch([Message(b"x")] * 100, queue)
     read(server.client(), queue, until=100)
@@ -108,7 +112,7 @@ def test_a_pull_is_capped_at_32_messages(server):
         assert (len(found.records), found.next_offset) == (given, given), asked
 
 
-def test_a_pull_is_capped_at_256_kib_but_for_its_first_message(server):
+def test_a_pull_is_capped_at_256_kib_but_for_its_first_message(server: Backend) -> None:
     queue = _queue(server)
     producer = server.producer()
     for size in (300_000, 100_000, 100_000, 100_000):
@@ -127,7 +131,7 @@ def test_a_pull_is_capped_at_256_kib_but_for_its_first_message(server):
         (-1, PullStatus.OFFSET_ILLEGAL, 0),
     ],
 )
-def test_what_a_pull_answers_at_the_edges(server, offset, status, next_offset):
+def test_what_a_pull_answers_at_the_edges(server: Backend, offset: int, status: PullStatus, next_offset: int) -> None:
     queue = _queue(server)
     server.producer().send_batch([Message(b"x")] * 3, queue)
     read(server.client(), queue, until=3)
@@ -136,7 +140,7 @@ def test_what_a_pull_answers_at_the_edges(server, offset, status, next_offset):
     assert (found.min_offset, found.max_offset) == (0, 3)
 
 
-def test_what_a_pull_of_an_empty_queue_answers(server):
+def test_what_a_pull_of_an_empty_queue_answers(server: Backend) -> None:
     queue = _queue(server)
     found = requests.parse_pull(_pull(server, queue, 0), queue, 0)
     assert (found.status, found.next_offset) == (PullStatus.NO_NEW_MESSAGE, 0)
@@ -144,7 +148,7 @@ def test_what_a_pull_of_an_empty_queue_answers(server):
     assert (found.status, found.next_offset) == (PullStatus.OFFSET_ILLEGAL, 0)
 
 
-def test_a_filter_that_nothing_passes_moves_on(server):
+def test_a_filter_that_nothing_passes_moves_on(server: Backend) -> None:
     queue = _queue(server)
     server.producer().send_batch([Message(b"x", tags="a")] * 10, queue)
     read(server.client(), queue, until=10)
@@ -152,16 +156,16 @@ def test_a_filter_that_nothing_passes_moves_on(server):
     assert (found.status, found.next_offset) == (PullStatus.NO_MATCH, 10)
 
 
-def test_a_pull_of_what_is_not_there_is_refused(server):
+def test_a_pull_of_what_is_not_there_is_refused(server: Backend) -> None:
     queue = _queue(server)
     assert _pull(server, queue._replace(queue_id=1), 0).code == 29
     assert _pull(server, queue._replace(queue_id=-1), 0).code == 29
     assert _pull(server, queue._replace(topic="contract-missing-topic"), 0).code == 17
 
 
-def test_a_held_pull_does_not_hold_later_requests(server):
+def test_a_held_pull_does_not_hold_later_requests(server: Backend) -> None:
     queue = _queue(server)
-    connection = server._connect(server.broker_address())
+    connection = server.connect(server.broker_address())
     held = connection.start(
         requests.pull("contract-raw", queue, 0, max_messages=1, message_filter=ALL, suspend_ms=15_000)
     )

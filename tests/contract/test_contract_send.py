@@ -11,17 +11,18 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.model import DELAY, SHARDING_KEY, UNIQ_KEY, Message, MessageQueue, SendStatus
 from rmqio.wire import requests
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, encode_batch
-from tests.contract.support import read
+from rmqio.wire.command import Command
+from tests.contract.support import Backend, read
 
 MIB = 1024 * 1024
 
 
 @pytest.fixture
-def queue(backend) -> MessageQueue:
+def queue(backend: Backend) -> MessageQueue:
     return MessageQueue(backend.topic(queues=1), "broker-a", 0)
 
 
-def test_a_message_arrives_as_it_was_sent(backend, queue):
+def test_a_message_arrives_as_it_was_sent(backend: Backend, queue: MessageQueue) -> None:
     message = Message(
         bytes(range(256)),
         tags="tag-ä",
@@ -44,7 +45,7 @@ def test_a_message_arrives_as_it_was_sent(backend, queue):
     assert abs(record.store_timestamp_ms - before_ms) < 60_000
 
 
-def test_a_batch_arrives_whole_in_order_with_ids(backend, queue):
+def test_a_batch_arrives_whole_in_order_with_ids(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     messages = [Message(b"%d" % i, tags="t", keys=(f"k{i}",), properties={"n": str(i)}) for i in range(70)]
     ids = [f"ID-{i}" for i in range(70)]
@@ -58,7 +59,7 @@ def test_a_batch_arrives_whole_in_order_with_ids(backend, queue):
     assert {r.queue for r in results} == {queue}
 
 
-def test_ids_are_made_unless_given(backend, queue):
+def test_ids_are_made_unless_given(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     results = [producer.send(Message(b"x"), queue), *producer.send_batch([Message(b"x")] * 3, queue)]
     records = read(backend.client(), queue, until=4)
@@ -66,7 +67,7 @@ def test_ids_are_made_unless_given(backend, queue):
     assert len({r.message_id for r in results}) == 4
 
 
-def test_submitted_batches_are_all_stored(backend, queue):
+def test_submitted_batches_are_all_stored(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     pending = [producer.submit([Message(b"%d-%d" % (n, i)) for i in range(20)], queue) for n in range(30)]
     offsets = [r.queue_offset for p in pending for r in p.result()]
@@ -77,14 +78,14 @@ def test_submitted_batches_are_all_stored(backend, queue):
     assert [by_offset[o] for o in offsets] == [b"%d-%d" % (n, i) for n in range(30) for i in range(20)]
 
 
-def test_ordered_batches_are_stored_in_the_order_of_submission(backend, queue):
+def test_ordered_batches_are_stored_in_the_order_of_submission(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     pending = [producer.submit([Message(b"%d" % n)], queue, ordered=True) for n in range(50)]
     assert [p.result()[0].queue_offset for p in pending] == list(range(50))
     assert [record.body for record in read(backend.client(), queue, until=50)] == [b"%d" % n for n in range(50)]
 
 
-def test_close_stores_what_was_submitted(backend, queue):
+def test_close_stores_what_was_submitted(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     for n in range(10):
         producer.submit([Message(b"%d" % n)], queue)
@@ -97,7 +98,7 @@ def test_close_stores_what_was_submitted(backend, queue):
         producer.submit([Message(b"late")], queue)
 
 
-def test_a_sharding_key_always_goes_to_the_queue_of_javas_rule(backend):
+def test_a_sharding_key_always_goes_to_the_queue_of_javas_rule(backend: Backend) -> None:
     topic = backend.topic(queues=5)
     producer, client = backend.producer(), backend.client()
     queues = producer.queues(topic)
@@ -109,11 +110,11 @@ def test_a_sharding_key_always_goes_to_the_queue_of_javas_rule(backend):
     for queue in queues:
         end = sum(3 for key in keys if queue_for_key(queues, key) == queue)
         records = read(client, queue, until=end)
-        for key in {record.sharding_key for record in records}:
-            assert [record.body for record in records if record.sharding_key == key] == [b"0", b"1", b"2"]
+        for found in {record.sharding_key for record in records}:
+            assert [record.body for record in records if record.sharding_key == found] == [b"0", b"1", b"2"]
 
 
-def test_a_batch_goes_to_the_queue_of_its_keys_if_that_is_one(backend):
+def test_a_batch_goes_to_the_queue_of_its_keys_if_that_is_one(backend: Backend) -> None:
     topic = backend.topic(queues=5)
     producer = backend.producer()
     expected = queue_for_key(producer.queues(topic), "key")
@@ -124,7 +125,7 @@ def test_a_batch_goes_to_the_queue_of_its_keys_if_that_is_one(backend):
         producer.send_batch([Message(b"x", topic=topic, sharding_key=key) for key in "abcde"])
 
 
-def test_messages_without_a_key_take_the_queues_in_turn(backend):
+def test_messages_without_a_key_take_the_queues_in_turn(backend: Backend) -> None:
     topic = backend.topic(queues=4)
     producer = backend.producer()
     used = [producer.send(Message(b"x", topic=topic)).queue.queue_id for _ in range(8)]
@@ -132,13 +133,14 @@ def test_messages_without_a_key_take_the_queues_in_turn(backend):
     assert sorted(used[:4]) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("delay", [{"delay_level": 1}, {"deliver_at_ms": 1_500}])
-def test_a_delayed_message_comes_later(backend, queue, delay):
+@pytest.mark.parametrize(("delay_level", "after_ms"), [(1, None), (None, 1_500)])
+def test_a_delayed_message_comes_later(
+    backend: Backend, queue: MessageQueue, delay_level: int | None, after_ms: int | None
+) -> None:
     producer, client = backend.producer(), backend.client()
-    if "deliver_at_ms" in delay:
-        delay = {"deliver_at_ms": int(time.time() * 1000) + delay["deliver_at_ms"]}
+    deliver_at_ms = None if after_ms is None else int(time.time() * 1000) + after_ms
     sent = time.time()
-    producer.send(Message(b"delayed", **delay), queue)
+    producer.send(Message(b"delayed", delay_level=delay_level, deliver_at_ms=deliver_at_ms), queue)
     producer.send(Message(b"at once"), queue)
     first, second = read(client, queue, until=2)
     assert (first.body, second.body) == (b"at once", b"delayed")
@@ -158,7 +160,7 @@ def test_a_delayed_message_comes_later(backend, queue, delay):
         pytest.param(Message("text"), id="not bytes"),  # type: ignore[arg-type]
     ],
 )
-def test_what_no_broker_takes_is_refused_here(backend, queue, message):
+def test_what_no_broker_takes_is_refused_here(backend: Backend, queue: MessageQueue, message: Message) -> None:
     producer = backend.producer()
     with pytest.raises(LocalError):
         producer.send(message, queue)
@@ -167,12 +169,12 @@ def test_what_no_broker_takes_is_refused_here(backend, queue, message):
     assert backend.client().max_offset(queue) == 0
 
 
-def test_a_delayed_message_is_refused_in_a_batch(backend, queue):
+def test_a_delayed_message_is_refused_in_a_batch(backend: Backend, queue: MessageQueue) -> None:
     with pytest.raises(LocalError):
         backend.producer().submit([Message(b"x", delay_level=1)], queue)
 
 
-def test_illegal_names_are_refused_here(backend):
+def test_illegal_names_are_refused_here(backend: Backend) -> None:
     with pytest.raises(LocalError):
         backend.producer("no group")
     with pytest.raises(LocalError):
@@ -181,20 +183,20 @@ def test_illegal_names_are_refused_here(backend):
         backend.producer().send(Message(b"x"))
 
 
-def test_nothing_is_sent_for_an_empty_batch(backend, queue):
+def test_nothing_is_sent_for_an_empty_batch(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     assert producer.send_batch([], queue) == []
     assert producer.submit([], queue).result() == []
 
 
-def test_the_largest_body_arrives(backend, queue):
+def test_the_largest_body_arrives(backend: Backend, queue: MessageQueue) -> None:
     body = bytes(range(256)) * (MAX_MESSAGE_BYTES // 256)
     backend.producer().send(Message(body), queue)
     (record,) = read(backend.client(), queue, until=1)
     assert record.body == body
 
 
-def test_a_batch_over_the_cap_is_refused_here(backend, queue):
+def test_a_batch_over_the_cap_is_refused_here(backend: Backend, queue: MessageQueue) -> None:
     producer = backend.producer()
     with pytest.raises(LocalError):
         producer.submit([Message(b"x" * 600_000)] * 2, queue)
@@ -205,24 +207,26 @@ def test_a_batch_over_the_cap_is_refused_here(backend, queue):
 # ---- what a broker says to those who ask it directly -----------------------------------------------------------------
 
 
-def _send(server, queue, body, **options):
-    options.setdefault("born_ms", int(time.time() * 1000))
-    return requests.send("contract-raw", queue, body, **options)
+def _send(server: Backend, queue: MessageQueue, body: bytes, *, properties: str = "", batch: bool = False) -> Command:
+    born_ms = int(time.time() * 1000)
+    return requests.send("contract-raw", queue, body, properties=properties, born_ms=born_ms, batch=batch)
 
 
 @pytest.fixture
-def wire_queue(server) -> MessageQueue:
+def wire_queue(server: Backend) -> MessageQueue:
     return MessageQueue(server.topic(queues=1), "broker-a", 0)
 
 
-def test_a_broker_fails_on_an_empty_body_but_not_in_a_batch(server, wire_queue):
+def test_a_broker_fails_on_an_empty_body_but_not_in_a_batch(server: Backend, wire_queue: MessageQueue) -> None:
     assert server.ask(_send(server, wire_queue, b"")).code == 1
     batch = requests.send("contract-raw", wire_queue, bytes(3) + b"\x16" + bytes(18), born_ms=1, batch=True)
     assert server.ask(batch).code == 0
 
 
 @pytest.mark.parametrize(("extra", "is_batch", "code"), [(0, False, 0), (1, False, 13), (0, True, 0), (1, True, 1)])
-def test_a_broker_takes_four_mebibytes_and_no_more(server, wire_queue, extra, is_batch, code):
+def test_a_broker_takes_four_mebibytes_and_no_more(
+    server: Backend, wire_queue: MessageQueue, extra: int, is_batch: bool, code: int
+) -> None:
     size = MAX_MESSAGE_BYTES + extra
     body = b"x" * size
     if is_batch:
@@ -235,7 +239,7 @@ def test_a_broker_takes_four_mebibytes_and_no_more(server, wire_queue, extra, is
     assert answer.code == code, answer.remark
 
 
-def test_a_broker_goes_by_the_batch_field_not_by_the_code(server, wire_queue):
+def test_a_broker_goes_by_the_batch_field_not_by_the_code(server: Backend, wire_queue: MessageQueue) -> None:
     blob = encode_batch([Message(b"1"), Message(b"2")], ["a", "b"])
     as_batch = _send(server, wire_queue, blob, batch=True)
     as_batch.code = 310
@@ -246,7 +250,7 @@ def test_a_broker_goes_by_the_batch_field_not_by_the_code(server, wire_queue):
     assert [record.body for record in read(server.client(), wire_queue, until=3)] == [b"1", b"2", blob]
 
 
-def test_a_broker_picks_a_queue_for_queue_minus_one(server, wire_queue):
+def test_a_broker_picks_a_queue_for_queue_minus_one(server: Backend, wire_queue: MessageQueue) -> None:
     status, queue_id, offset, ids = requests.parse_send(
         server.ask(_send(server, wire_queue._replace(queue_id=-1), b"x")), "send"
     )
@@ -257,18 +261,20 @@ def test_a_broker_picks_a_queue_for_queue_minus_one(server, wire_queue):
     ("change", "code"),
     [({"e": "1"}, 29), ({"b": "no topic"}, 29), ({"b": "x" * 128}, 29), ({"b": "contract-missing"}, 17)],
 )
-def test_a_broker_refuses_illegal_targets(server, wire_queue, change, code):
+def test_a_broker_refuses_illegal_targets(
+    server: Backend, wire_queue: MessageQueue, change: dict[str, str], code: int
+) -> None:
     command = _send(server, wire_queue, b"x")
     command.ext = {**command.ext, **change}
     assert server.ask(command).code == code
 
 
-def test_a_broker_refuses_long_properties_and_reserved_ones(server, wire_queue):
+def test_a_broker_refuses_long_properties_and_reserved_ones(server: Backend, wire_queue: MessageQueue) -> None:
     assert server.ask(_send(server, wire_queue, b"x", properties="p\x01" + "x" * 32_700 + "\x02")).code == 13
     assert server.ask(_send(server, wire_queue, b"x", properties="INNER_NUM\x011\x02")).code == 13
 
 
-def test_a_broker_adds_its_own_properties_to_single_sends_only(server, wire_queue):
+def test_a_broker_adds_its_own_properties_to_single_sends_only(server: Backend, wire_queue: MessageQueue) -> None:
     server.ask(_send(server, wire_queue, b"x"))
     server.ask(_send(server, wire_queue, bytes(3) + b"\x17" + bytes(15) + b"\x01y" + bytes(2), batch=True))
     single, member = read(server.client(), wire_queue, until=2)
@@ -277,7 +283,7 @@ def test_a_broker_adds_its_own_properties_to_single_sends_only(server, wire_queu
     assert member.message_id == member.offset_message_id
 
 
-def test_a_broker_ignores_a_delay_inside_of_a_batch(server, wire_queue):
+def test_a_broker_ignores_a_delay_inside_of_a_batch(server: Backend, wire_queue: MessageQueue) -> None:
     properties = f"{DELAY}\x013\x02".encode()
     size = 22 + 1 + len(properties)
     member = size.to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + len(properties).to_bytes(2, "big") + properties
@@ -288,12 +294,12 @@ def test_a_broker_ignores_a_delay_inside_of_a_batch(server, wire_queue):
     assert server.ask(_send(server, wire_queue, member, batch=True, properties=f"{DELAY}\x013\x02")).code == 13
 
 
-def test_a_broker_refuses_a_batch_that_is_none(server, wire_queue):
+def test_a_broker_refuses_a_batch_that_is_none(server: Backend, wire_queue: MessageQueue) -> None:
     assert server.ask(_send(server, wire_queue, b"garbage" * 10, batch=True)).code == 1
     assert server.client().max_offset(wire_queue) == 0
 
 
-def test_a_compressed_body_is_given_back_plain(server, wire_queue):
+def test_a_compressed_body_is_given_back_plain(server: Backend, wire_queue: MessageQueue) -> None:
     from rmqio.client.sending.producer import RemotingProducer
     from rmqio.options import ClientOptions
 
@@ -309,6 +315,6 @@ def test_a_compressed_body_is_given_back_plain(server, wire_queue):
     assert (long.sys_flag & 0x701, short.sys_flag & 0x701) == (0x301, 0)
 
 
-def test_a_failure_that_no_retry_heals_is_raised(server, wire_queue):
+def test_a_failure_that_no_retry_heals_is_raised(server: Backend, wire_queue: MessageQueue) -> None:
     with pytest.raises(RmqioError):
         server.producer().send(Message(b"x"), wire_queue._replace(broker="broker-of-another-cluster"))

@@ -13,16 +13,17 @@ from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.contract.support import Backend
 
 
-def test_queues_are_those_of_the_topic_sorted(backend):
+def test_queues_are_those_of_the_topic_sorted(backend: Backend) -> None:
     topic = backend.topic(queues=3)
     expected = [MessageQueue(topic, "broker-a", i) for i in range(3)]
     assert list(backend.client().queues(topic)) == expected
     assert list(backend.producer().queues(topic)) == expected
 
 
-def test_an_unknown_topic_raises_and_is_not_made(backend):
+def test_an_unknown_topic_raises_and_is_not_made(backend: Backend) -> None:
     missing = f"missing-{uuid.uuid4().hex}"
     client, producer = backend.client(), backend.producer()
     queue = MessageQueue(missing, "broker-a", 0)
@@ -42,7 +43,7 @@ def test_an_unknown_topic_raises_and_is_not_made(backend):
     assert missing not in client.topics()
 
 
-def test_an_unknown_queue_of_a_known_topic_is_misuse(backend):
+def test_an_unknown_queue_of_a_known_topic_is_misuse(backend: Backend) -> None:
     client = backend.client()
     beyond = MessageQueue(backend.topic(queues=2), "broker-a", 2)
     with pytest.raises(LocalError):
@@ -51,7 +52,7 @@ def test_an_unknown_queue_of_a_known_topic_is_misuse(backend):
         client.open_reader(beyond, 0, message_filter=MessageFilter())
 
 
-def test_topics_are_the_users_only(backend):
+def test_topics_are_the_users_only(backend: Backend) -> None:
     topic = backend.topic()
     topics = backend.client().topics()
     assert topic in topics
@@ -61,7 +62,7 @@ def test_topics_are_the_users_only(backend):
     assert not [name for name in topics if name.startswith(("RMQ_SYS", "rmq_sys", "%RETRY%"))]
 
 
-def test_the_broker_answers_zero_for_what_it_does_not_have(server):
+def test_the_broker_answers_zero_for_what_it_does_not_have(server: Backend) -> None:
     """The trap behind the checks above: success, and 0."""
     queue = MessageQueue(f"missing-{uuid.uuid4().hex}", "broker-a", 0)
     for command in (
@@ -73,7 +74,7 @@ def test_the_broker_answers_zero_for_what_it_does_not_have(server):
         assert (answer.code, answer.ext["offset"]) == (0, "0")
 
 
-def test_queues_added_to_a_topic_are_found(server):
+def test_queues_added_to_a_topic_are_found(server: Backend) -> None:
     topic = server.topic(queues=1)
     client = server.client()
     assert len(client.queues(topic)) == 1
@@ -84,7 +85,7 @@ def test_queues_added_to_a_topic_are_found(server):
     assert len(client.queues(topic)) == 3
 
 
-def test_cluster_info_is_no_json_and_is_read_all_the_same(server):
+def test_cluster_info_is_no_json_and_is_read_all_the_same(server: Backend) -> None:
     answer = server.ask_name_server(requests.get_cluster_info())
     assert b"{0:" in answer.body
     (broker,) = requests.parse_cluster_info(answer)
@@ -92,15 +93,15 @@ def test_cluster_info_is_no_json_and_is_read_all_the_same(server):
     assert broker.master == server.broker_address()
 
 
-def test_an_unknown_request_code_is_refused(server):
+def test_an_unknown_request_code_is_refused(server: Backend) -> None:
     assert server.ask(Command(31_999)).code == 3
     assert server.ask_name_server(Command(31_999)).code == 3
 
 
-def test_a_one_way_request_is_not_answered_and_the_next_one_is(server):
+def test_a_one_way_request_is_not_answered_and_the_next_one_is(server: Backend) -> None:
     oneway = requests.producer_heartbeat("contract", ["contract-producers"])
     oneway.flag = 2
-    connection = server._connect(server.broker_address())
+    connection = server.connect(server.broker_address())
     call = connection.start(oneway)
     answer = server.ask(requests.producer_heartbeat("contract", ["contract-producers"]))
     assert answer.code == 0
@@ -108,7 +109,7 @@ def test_a_one_way_request_is_not_answered_and_the_next_one_is(server):
     call.forget()
 
 
-def test_a_topic_attribute_without_its_plus_is_refused(server):
+def test_a_topic_attribute_without_its_plus_is_refused(server: Backend) -> None:
     command = requests.create_topic(f"contract-{uuid.uuid4().hex}")
     command.ext = {**command.ext, "attributes": "message.type=NORMAL"}
     assert server.ask(command).code == 1

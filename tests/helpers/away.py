@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
+from rmqio.local.config import Config
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
@@ -17,7 +18,7 @@ from tests.helpers.cluster import SMALL, Cluster
 from tests.helpers.ledger import wait_until
 
 STAYS, GOES = "stays", "goes"
-CONFIG = SMALL | {"flushConsumerOffsetInterval": 300}
+CONFIG: Config = {**SMALL, "flushConsumerOffsetInterval": 300}
 Place = tuple[str, int, int]
 """Broker, queue, offset."""
 

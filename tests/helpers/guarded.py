@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trustme
 from cryptography.hazmat.primitives.serialization import (
@@ -22,6 +22,7 @@ from rmqio.client.connections.connection import Connection
 from rmqio.client.connections.secured import secured
 from rmqio.client.environment import Environment
 from rmqio.local import LocalRocketMQ
+from rmqio.local.config import Config
 from rmqio.options import ClientOptions
 from rmqio.security import FileCredentials, Security, Tls
 from rmqio.wire.command import Command
@@ -54,7 +55,7 @@ class Guarded:
         """All that it takes."""
         return Security(FileCredentials(self.credentials_file), self.tls)
 
-    def options(self, security: Security | None = None, **more: int) -> ClientOptions:
+    def options(self, security: Security | None = None, **more: Any) -> ClientOptions:
         return ClientOptions(self.broker.name_server, security=security or self.security, **more)
 
     def create_user(self, name: str, secret: str, **rights: tuple[str, ...]) -> None:
@@ -111,7 +112,7 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
         f"tls.server.certPath={folder}/server.crt\ntls.server.need.client.auth=require\n"
         f"tls.server.authClient=true\ntls.server.trustCertPath={ca_file}\n"
     )
-    config = {
+    config: Config = {
         "authenticationEnabled": True,
         "authorizationEnabled": True,
         "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",

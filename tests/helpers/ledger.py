@@ -289,7 +289,7 @@ class Lab:
     def __init__(self, broker: LocalRocketMQ) -> None:
         self.broker = broker
         self.client = RemotingQueueClient(ClientOptions(broker.name_server))
-        self.sent: dict[MessageQueue, dict[int, object]] = {}
+        self.sent: dict[MessageQueue, dict[int, bytes]] = {}
 
     def close(self) -> None:
         self.client.close()
@@ -326,7 +326,11 @@ class Lab:
 
     def read(self, topic: Any, **arguments: Any) -> ReadFromRocketMQ:
         """An endless read from the start, unless told otherwise."""
-        defaults = {"name_server": self.broker.name_server, "start": StartFrom.earliest(), "options": QUICK}
+        defaults: dict[str, Any] = {
+            "name_server": self.broker.name_server,
+            "start": StartFrom.earliest(),
+            "options": QUICK,
+        }
         return ReadFromRocketMQ(topic, **defaults | arguments)
 
     def store_time(self, queue: MessageQueue, offset: int) -> int:

@@ -62,8 +62,9 @@ def _of_parameters(marks: Iterable[pytest.Mark]) -> Iterator[pytest.Mark]:
 
 
 def _marks(where: Any) -> list[pytest.Mark]:
-    marks = getattr(where, "pytestmark", [])
-    return [getattr(mark, "mark", mark) for mark in (marks if isinstance(marks, list) else [marks])]
+    found: Any = getattr(where, "pytestmark", [])
+    marks: list[pytest.Mark | pytest.MarkDecorator] = found if isinstance(found, list) else [found]
+    return [mark.mark if isinstance(mark, pytest.MarkDecorator) else mark for mark in marks]
 
 
 def _unittest_skips(where: Any) -> bool:

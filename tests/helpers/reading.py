@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from unittest import mock
 
 import apache_beam as beam
@@ -222,10 +222,13 @@ def elements_of(runs: Iterable[WindowedValue], deserializer: Any = body) -> list
     return elements
 
 
-class Bundles:
+Fn = TypeVar("Fn", bound=ReadQueueFn)
+
+
+class Bundles(Generic[Fn]):
     """A reading DoFn outside of a runner: its runs, its waits and what it registers."""
 
-    def __init__(self, fn: ReadQueueFn, config: ReadConfig) -> None:
+    def __init__(self, fn: Fn, config: ReadConfig) -> None:
         self.fn, self.config = fn, config
         self.finalizer = Finalizer()
         self.waits: list[tuple[int, int]] = []
@@ -271,7 +274,7 @@ class Bundles:
         )
 
 
-class QueueBundles(Bundles):
+class QueueBundles(Bundles[ReadQueueFn]):
     """Drives the DoFn over several queues as a worker does: in turn, with the residuals of the bundle before."""
 
     def __init__(self, cluster: InMemoryCluster, queues: Iterable[MessageQueue], **changes: Any) -> None:
@@ -304,7 +307,7 @@ class QueueBundles(Bundles):
         return self.estimators[queue].current_watermark()
 
 
-class SubscriptionBundles(Bundles):
+class SubscriptionBundles(Bundles[ReadSubscriptionFn]):
     """Drives the DoFn that finds its queues itself, with the residual of the bundle before."""
 
     def __init__(

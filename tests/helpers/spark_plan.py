@@ -64,7 +64,8 @@ class LocalRun:
             read, pcollection, form = stage_input(self.plan, stage)
             reads[id(stage)] = (read, [] if pcollection is None else writes.need(pcollection, form))
             for _, _, side, _ in stage.side_inputs:
-                sides.setdefault(side, []) or sides[side].extend(writes.need(side, Form.PLAIN))
+                if side not in sides:
+                    sides[side] = list(writes.need(side, Form.PLAIN))
         for number, stage in enumerate(stages):
             read, sources = reads[id(stage)]
             names = {(transform, tag): side for transform, tag, side, _ in stage.side_inputs}
@@ -73,7 +74,9 @@ class LocalRun:
             }
             task = pickler.loads(pickler.dumps(stage_task(self.plan, stage, number, read, payload, names, {})))
             written: list[Row] = []
-            parts = [[(0, 0, None, b"impulse")]] if read.impulse else self._partitions(sources, read.form)
+            parts: list[list[Row]] = (
+                [[(0, 0, None, b"impulse")]] if read.impulse else self._partitions(sources, read.form)
+            )
             while parts:
                 residuals: list[Row] = []
                 reports: list[TaskReport] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -13,16 +14,17 @@ from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.transforms import window
 
 from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, PARTS, REPORT, TICK
+from rmqio.runners.spark.streaming.level import Row
 from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
 from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, SourcePlan
 from rmqio.runners.spark.streaming.model import MAX, Learned, LevelReport
-from rmqio.runners.spark.streaming.operator import Row, run_bucket, run_first
+from rmqio.runners.spark.streaming.operator import run_bucket, run_first
 from tests.helpers import spark_plan
 
 SECOND = 1_000_000
 BUCKETS = (3, 11)
 _RUNS = itertools.count()
-Element = tuple[str, Any, int]  # key, value, seconds
+Element = tuple[str, Any, float]  # key, value, seconds
 
 
 class Entries(dict[bytes, bytes]):
@@ -56,7 +58,7 @@ class Stream:
 
     def run(
         self,
-        elements: list[Element],
+        elements: Sequence[Element],
         watermark: int | None,
         clock: int = 0,
         silent: tuple[int, int] | None = None,
@@ -93,7 +95,7 @@ class Stream:
         self.reports = [pickle.loads(value) for channel, _, _, value in rows if channel == REPORT]
         return sorted(spark_plan._FOUND, key=repr)
 
-    def values(self, elements: list[Element], watermark: int | None, clock: int = 0, **more: Any) -> list[Any]:
+    def values(self, elements: Sequence[Element], watermark: int | None, clock: int = 0, **more: Any) -> list[Any]:
         return [value for value, _, _ in self.run(elements, watermark, clock, **more)]
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""mypy, strict, over the packages as they are installed.
+"""mypy, strict, over the packages as they are installed, and over tests and benchmarks.
 
 mypy does not find the folders that pyproject.toml maps into `rmqio` (runners, pipelines, schemas) through an editable
-install, so the wheel's layout is laid out in a temporary folder and checked there.
+install, so the wheel's layout is laid out in a temporary folder and checked there, with `tests` and `bench` beside it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("rmqio", "pyspark_rocketmq", "tests", "bench")
 MAPPED = {"runners": "rmqio/runners", "pipelines": "rmqio/pipelines", "schemas": "rmqio/schemas"}
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        shutil.copytree(ROOT / "rmqio", base / "rmqio")
-        for source, target in MAPPED.items():
-            shutil.copytree(ROOT / source, base / target)
+        for source, target in {**{name: name for name in PACKAGES}, **MAPPED}.items():
+            shutil.copytree(ROOT / source, base / target, ignore=shutil.ignore_patterns("__pycache__", "out"))
         command = [
             sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"),
-            "--cache-dir", str(ROOT / ".mypy_cache"), "-p", "rmqio",
+            "--cache-dir", str(ROOT / ".mypy_cache"), *(f"--package={name}" for name in PACKAGES),
         ]  # fmt: skip
         return subprocess.run(command, cwd=base, check=False).returncode
 

@@ -221,7 +221,7 @@ def test_a_topic_made_anew_under_a_read_fails_it_whatever_the_policy(
     assert "deleted and recreated" in str(run.error)
     # A read that begins afterwards is of the new topic
     bodies = [record.body for record in finished(lab.read(queue.topic, stop=StopAt.latest())).records]
-    assert bodies == [lab.sent[queue][offset].rstrip(b".") for offset in range(5)]  # type: ignore[attr-defined]
+    assert bodies == [lab.sent[queue][offset].rstrip(b".") for offset in range(5)]
 
 
 def test_a_topic_deleted_under_a_read_fails_it(lab: Lab) -> None:

@@ -268,7 +268,7 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
     assert read_some(client, unknown, 1)[0].body == b"of a topic that is not replicated"
     bodies = {b"probe", b"not replicated", b"after"}
     for reader in (ahead, behind):
-        records = []
+        records: list[Record] = []
         while not records or records[-1].body != b"after":
             records += read_some(client, reader, 1)
         assert {record.body for record in records} <= bodies

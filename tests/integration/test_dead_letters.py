@@ -55,7 +55,7 @@ class Topics:
         return list(read_topic(self._client, topic))
 
     def read(self, topic: str, **arguments: Any) -> ReadFromRocketMQ:
-        bounds = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
+        bounds: dict[str, Any] = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
         return ReadFromRocketMQ(topic, name_server=self.name_server, **(bounds | arguments))
 
     def close(self) -> None:

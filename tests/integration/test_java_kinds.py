@@ -158,9 +158,11 @@ def test_either_calls_back_what_either_has_sent(
 ) -> None:
     at_ms = soon(3)
     with sender(own) as producer:
-        handles, ids = {}, {}
+        handles: dict[str, str] = {}
+        ids: dict[str, str] = {}
         for name in ("ours by us", "ours by Java", "kept"):
             result = producer.send(Message(name.encode(), topic=topic, deliver_at_ms=at_ms))
+            assert result.recall_handle is not None
             handles[name], ids[name] = result.recall_handle, result.message_id
         for name in ("theirs by us", "theirs by Java"):
             (sent,) = java.send(topic, [given(name.encode(), deliverAtMs=at_ms)])
@@ -183,6 +185,7 @@ def test_a_broker_that_permits_no_recalls_says_so(rocketmq: LocalRocketMQ, name:
     rocketmq.create_topic(name, queues=1)
     with sender(rocketmq) as producer:
         result = producer.send(Message(b"x", topic=name, deliver_at_ms=soon(2)))
+        assert result.recall_handle is not None
         with pytest.raises(NoPermission, match="recall of a message"):
             producer.recall(name, result.recall_handle)
         assert producer.send(Message(b"x", topic=name)).recall_handle is None

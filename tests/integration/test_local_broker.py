@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ready
+from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ports, ready
 
 pytestmark = pytest.mark.broker
 
@@ -108,7 +108,7 @@ def test_both_answer_once_started_and_nothing_is_left_once_stopped() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_only_the_loopback_interface_is_listened_on_and_no_ha_port_is_open(shared: LocalRocketMQ) -> None:
     name_server, main = (int(address.rpartition(":")[2]) for address in (shared.name_server, shared.broker))
-    pids = {part: shared.pid(part) for part in ("name_server", "broker")}  # type: ignore[arg-type]
+    pids = {part: shared.pid(part) for part in ("name_server", "broker")}
     assert listening(pids["name_server"] or 0) == {("127.0.0.1", name_server)}
     assert listening(pids["broker"] or 0) == {("127.0.0.1", main), ("127.0.0.1", main - 2)}
 
@@ -229,11 +229,11 @@ def test_a_data_folder_is_for_one_instance_at_a_time(tmp_path: Path) -> None:
 def test_other_ports_are_taken_if_somebody_was_faster(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        choose, asked = broker.free_port, []
+        asked: list[dict[str, Any]] = []
 
         def free_port(**given: Any) -> int:
             asked.append(given)
-            return int(taken) if len(asked) - 1 == position else choose(**given)
+            return int(taken) if len(asked) - 1 == position else ports.free_port(**given)
 
         monkeypatch.setattr(broker, "free_port", free_port)
         monkeypatch.setattr(broker, "require_free", lambda port, purpose: None)

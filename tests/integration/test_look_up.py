@@ -17,6 +17,7 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
+from rmqio.wire.command import Command
 from tests.helpers.cluster import Cluster
 from tests.helpers.ledger import wait_until
 
@@ -124,7 +125,7 @@ def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_b
     wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
 
 
-def ask(address: str, command: requests.Command) -> requests.Command:
+def ask(address: str, command: Command) -> Command:
     connection = Connection(address)
     try:
         return connection.request(command, 5_000)

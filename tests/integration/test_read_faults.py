@@ -8,13 +8,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
 from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
+from rmqio.local.config import Config
 from rmqio.wire.command import Command
 from tests.helpers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running, wait_until
 
@@ -29,7 +30,7 @@ def forgetful_lab() -> Iterator[Lab]:
 
     It begins to clean up no sooner than 60 s after its start: hence it starts before the first test of this module.
     """
-    config = {
+    config: Config = {
         "mappedFileSizeCommitLog": 1048576,
         "mappedFileSizeConsumeQueue": 20000,
         "maxMessageSize": 262144,
@@ -269,11 +270,12 @@ def test_a_start_that_was_deleted_follows_the_policy(forgetful_lab: Lab, loss: L
     lab, queue, minimum = forgetful_lab, loss.queue, loss.minimum
     group = new_group()
     lab.client.commit_offset(group, queue, 7)
+    begins: dict[Literal["earliest", "latest"], int] = {"earliest": minimum, "latest": COUNT}
     for start in (StartFrom.specific_offsets({queue: 7}), StartFrom.group_offsets("error")):
         reads = {"consumer_group": group, "start": start, "stop": StopAt.latest()}
         text = failure(lab.read(queue.topic, **reads))
         assert f"offset 7 is not available; the broker holds [{minimum}, {COUNT})" in text
-        for policy, begin in (("earliest", minimum), ("latest", COUNT)):
+        for policy, begin in begins.items():
             options = dataclasses.replace(QUICK, on_offset_out_of_range=policy, commit_offsets=False)
             run = finished(lab.read(queue.topic, **reads, options=options))
             assert run.offsets.get(queue, []) == list(range(begin, COUNT)), policy

@@ -317,7 +317,7 @@ def test_what_is_not_there_is_an_error_at_the_start(lab: Lab, stop: StopAt | Non
 
 
 def read_all(lab: Lab, **arguments: Any) -> ReadAllFromRocketMQ:
-    defaults = {"name_server": lab.broker.name_server, "start": StartFrom.earliest(), "options": QUICK}
+    defaults: dict[str, Any] = {"name_server": lab.broker.name_server, "start": StartFrom.earliest(), "options": QUICK}
     return ReadAllFromRocketMQ(**defaults | arguments)
 
 

@@ -9,7 +9,7 @@ import pytest
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.sending.producer import RemotingProducer
-from rmqio.model import Message, MessageFilter, MessageQueue
+from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from tests.helpers.cluster import Cluster
 from tests.helpers.interop import JavaClient, given, java_client, same_for_both
@@ -59,7 +59,8 @@ def test_a_static_topic_is_one_topic_before_and_after_it_moves(java: JavaClient,
         assert record.offset_message_id == result.offset_message_id
 
     of_queue = [record for record in after if record.queue == QUEUES[1]]
-    read, skipped = [], 0
+    read: list[Record] = []
+    skipped = 0
     while len(read) < len(of_queue) and client.wait([reader], 20_000):
         fetched = reader.poll()
         if fetched is not None:

@@ -340,7 +340,7 @@ def read_with(cluster: InMemoryCluster, branch: Callable[[Any], Any], folder: Pa
     try:
         for number in range(1, 6):
             producer.send(Message(b"on", topic="source"))
-            wait_until(lambda number=number: ends or len(noted(folder / "plain")) >= number, "a record")  # type: ignore[misc]
+            wait_until(lambda number=number: bool(ends) or len(noted(folder / "plain")) >= number, "a record")  # type: ignore[misc]
         before = noted(folder / "other")
         producer.send(Message(b"end", topic="source"))
         thread.join(30)
@@ -418,7 +418,7 @@ def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
     _ = timed(p, 10) | beam.ParDo(ClockAlarm(tmp_path / "notes", 1))
     result = p.run()
     try:
-        wait_until(lambda: noted(tmp_path / "notes"), "the timer to be set", timeout_s=60)
+        wait_until(lambda: bool(noted(tmp_path / "notes")), "the timer to be set", timeout_s=60)
         time.sleep(6)
         assert result.state == PipelineState.RUNNING
         assert not waits(tmp_path / "notes")

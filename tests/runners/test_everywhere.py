@@ -96,7 +96,7 @@ class Topics:
             guarded.create_topic(f"{what}-{name}", queues=1)
             for what in ("mixed", "broken", "growing", "sink", "letters", "handled", "unsent")
         )
-        self.at = {"name_server": guarded.broker.name_server, "security": guarded.security}
+        self.at: dict[str, Any] = {"name_server": guarded.broker.name_server, "security": guarded.security}
         self.client = RemotingQueueClient(guarded.options())
         self.producer = RemotingProducer(guarded.options(), "everywhere")
 
@@ -134,7 +134,7 @@ def numbered(element: Any, branch: str) -> Message:
 def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
     options = dataclasses.replace(QUICK, discovery_interval_ms=500) if endless else QUICK
     stop = None if endless else StopAt.latest()
-    given = {**topics.at, "start": StartFrom.earliest(), "stop": stop, "options": options}
+    given: dict[str, Any] = {**topics.at, "start": StartFrom.earliest(), "stop": stop, "options": options}
 
     def to_sink(found: Any, branch: str) -> Any:
         messages = found | f"Number {branch}" >> beam.Map(numbered, branch).with_output_types(Message)

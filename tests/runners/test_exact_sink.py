@@ -120,7 +120,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
         runner, *flags = using.with_workers(2)
         arguments = [flag for flag in flags if flag != "--streaming"]
         name = runner.removeprefix("--runner=")
-        program = ("-m", "rmqio.pipelines.windowed_orders")
+        program: tuple[str, ...] = ("-m", "rmqio.pipelines.windowed_orders")
         if name == "SparkRunner":  # between what is sent and its commit
             program = ("-m", "tests.helpers.killed_before_commit", "3")
         with started(bench.job(*arguments, runner=name, program=program)) as job:

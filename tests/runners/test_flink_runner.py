@@ -134,7 +134,7 @@ def endless(folder: Path, *flags: str) -> FlinkResult:
 
     pipeline = beam.Pipeline(options=on_flink(*ENDLESS, *flags))
     _ = pipeline | PeriodicImpulse(fire_interval=0.1) | beam.Map(note)
-    result = pipeline.run()
+    result: FlinkResult = pipeline.run()
     wait_until(lambda: seen.exists() and seen.stat().st_size > 3, "elements", timeout_s=60)
     return result
 
@@ -211,10 +211,11 @@ def test_stop_with_a_savepoint(tmp_path: Path) -> None:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     result = endless(tmp_path)
-    assert result.rest is not None
+    rest = result.rest
+    assert rest is not None
 
     def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "rmqio.runners.flink", *arguments, f"--flink_master={result.rest.url}"]
+        command = [sys.executable, "-m", "rmqio.runners.flink", *arguments, f"--flink_master={rest.url}"]
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
     listed = cli("jobs")

@@ -61,7 +61,7 @@ class Pane(NamedTuple):
     start: int
     end: int
     numbers: list[int]
-    index: int
+    place: int
     is_first: bool
     is_last: bool
     timing: int
@@ -240,7 +240,7 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
 def is_second_end(pane: Pane, flags: str) -> bool:
     """Where the watermark goes past a window's end and its allowed lateness in one step, Beam's GroupByKey on Flink
     ends it twice: when its timer for the end fires, and with an empty pane when that for the lateness fires."""
-    return "FlinkRunner" in flags and not pane.numbers and pane.index == 0
+    return "FlinkRunner" in flags and not pane.numbers and pane.place == 0
 
 
 def untold(panes: list[Pane], messages: list[Sent], timing: int) -> set[Any]:
@@ -268,7 +268,7 @@ def check(
     for pane in panes:
         by_window[pane.key, pane.start, pane.end].append(pane)
     for (key, start, end), some in by_window.items():
-        some.sort(key=lambda pane: pane.index)
+        some.sort(key=lambda pane: pane.place)
         around = [at for at in after if at[0] == key and at[1] <= start and end <= at[2]]
         assert around, "a pane of a window that never was"
         assert all(start <= seconds[number] < end for pane in some for number in pane.numbers)
@@ -287,12 +287,12 @@ def check(
         parts = [pane for pane in panes if pane.key == at[0] and at[1] <= pane.start and pane.end <= at[2]]
         if "sliding" in parts[0].kind:
             parts = by_window[at]
-            assert [pane.index for pane in parts] == list(range(len(parts)))
+            assert [pane.place for pane in parts] == list(range(len(parts)))
             assert [pane.is_first for pane in parts] == [index == 0 for index in range(len(parts))]
         if mode == "discarding":
             assert sorted(number for pane in parts for number in pane.numbers) == numbers, "each once, in one pane"
         else:
-            newest = max(by_window[at], key=lambda pane: (pane.index, len(pane.numbers)))
+            newest = max(by_window[at], key=lambda pane: (pane.place, len(pane.numbers)))
             assert newest.numbers == numbers
             for one, next_one in zip(by_window[at], by_window[at][1:], strict=False):
                 assert set(one.numbers) <= set(next_one.numbers)

@@ -68,10 +68,12 @@ def province_case() -> Case:
 
 
 def orders_case() -> Case:
-    orders = [{"key": f"k{n % 7}", "amount": n, "time_ms": BEGIN_MS + 150 * n} for n in range(COUNT)]
+    orders: list[dict[str, Any]] = [
+        {"key": f"k{n % 7}", "amount": n, "time_ms": BEGIN_MS + 150 * n} for n in range(COUNT)
+    ]
     wanted: dict[Any, Any] = {}
     for order in orders:
-        at = order["key"], int(order["time_ms"]) // 10_000 * 10_000
+        at = order["key"], order["time_ms"] // 10_000 * 10_000
         count, total = wanted.get(at, (0, 0))
         wanted[at] = count + 1, total + order["amount"]
     return Case(
@@ -176,7 +178,12 @@ def test_the_sink_holds_the_same(
 ) -> None:
     ran: list[Any] = []
     run = beam.Pipeline.run
-    monkeypatch.setattr(beam.Pipeline, "run", lambda *given, **named: ran.append(run(*given, **named)) or ran[-1])
+
+    def noted(*given: Any, **named: Any) -> Any:
+        ran.append(run(*given, **named))
+        return ran[-1]
+
+    monkeypatch.setattr(beam.Pipeline, "run", noted)
     sink = f"everywhere-{uuid.uuid4().hex[:12]}"
     lab.broker.create_topic(sink, queues=2)
     flags = [f"--name_server={lab.broker.name_server}", f"--source_topic={filled.source}", f"--sink_topic={sink}"]

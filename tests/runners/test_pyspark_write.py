@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
@@ -215,7 +215,7 @@ def streams(spark: SparkSession) -> Iterator[SparkSession]:
 
 def copy(spark: SparkSession, lab: Lab, source: str, target: str, checkpoint: Path) -> StreamingQuery:
     """A stream from one topic to another; the body gets a mark."""
-    reading = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 60}
+    reading: dict[str, str | int] = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 60}
     frame = spark.readStream.format("rocketmq").options(nameServer=lab.broker.name_server, **reading).load()
     chosen = frame.selectExpr("concat('copy of ', cast(body AS string)) AS body", "cast(queueId AS string) shardingKey")
     writer = chosen.writeStream.format("rocketmq").options(nameServer=lab.broker.name_server, topic=target)
@@ -233,7 +233,7 @@ def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSe
     for queue in queues:
         lab.send(queue, 50)
     query = copy(streams, lab, source, target, tmp_path)
-    expected = {f"copy of {body.decode()}" for queue in queues for body in lab.sent[queue].values()}  # type: ignore[attr-defined]
+    expected = {f"copy of {body.decode()}" for queue in queues for body in lab.sent[queue].values()}
 
     def has_all() -> bool:
         return {record.body.decode() for record in records(lab, target, 0)} >= expected
@@ -315,7 +315,7 @@ def test_pushed_filters_give_the_same_and_read_less(lab: Lab, pushing: SparkSess
 
 def rows_read(frame: DataFrame) -> int:
     """How many rows the source gave to a frame that was collected once, before Spark's own filters."""
-    plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().executedPlan()
     (scan,) = (leaf for leaf in _leaves(plan) if "BatchScan" in leaf.nodeName())
     return int(scan.metrics().get("numOutputRows").get().value())
 

@@ -141,9 +141,13 @@ BUILD: dict[str, Callable[[Any], Any]] = {
 def test_a_chain_with_windows_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
-    assigner = fused_dofns.assigner
-    monkeypatch.setattr(fused_dofns, "assigner", lambda windowfn: made.append(windowfn) or assigner(windowfn))
+    made: list[window.WindowFn] = []
+
+    def assigner(windowfn: window.WindowFn) -> Any:
+        made.append(windowfn)
+        return assigning.assigner(windowfn)
+
+    monkeypatch.setattr(fused_dofns, "assigner", assigner)
     ours = outcome(BUILD[name], elements)
     assert made
     monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)

@@ -152,7 +152,8 @@ def test_what_beams_own_class_for_its_portable_runner_skips_is_said_as_it_is() -
         for row in rows_of(PAGE.read_text())
         for verb, test in re.findall(r"\b(skips|runs) `(\w+)`", row.portable)
     ]
-    everywhere, here = _methods("fn_api_runner/fn_runner_test.py", "FnApiRunnerTest"), {}
+    everywhere = _methods("fn_api_runner/fn_runner_test.py", "FnApiRunnerTest")
+    here: dict[str, str] = {}
     for file, name in (("portable_runner_test.py", "PortableRunnerTest"), ("spark_runner_test.py", "SparkRunnerTest")):
         here |= _methods(file, name)
     skipped = {name for name, text in here.items() if "SkipTest" in text}

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
+from rmqio import StopAt
 from rmqio.runners.spark import SparkRunner
 from tests.helpers import ledger
 from tests.helpers.ledger import Lab, finished
@@ -140,7 +141,7 @@ def on_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_queues_are_read_in_several_processes(lab: Lab) -> None:
     queues = lab.topic(100, 100, 100, 100)
-    run = finished(lab.read(queues[0].topic, stop=test_read_starts.StopAt.latest()))
+    run = finished(lab.read(queues[0].topic, stop=StopAt.latest()))
     assert run.offsets == {queue: list(range(100)) for queue in queues}
     assert len(list(Path(FileSink.folder, run.name).iterdir())) >= 2
 
@@ -152,7 +153,7 @@ def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: py
     group = ledger.new_group()
     faults = test_read_faults
     struck = faults.kill_and_restart(lab.broker) if fault == "killed" else faults.pause_and_resume(lab.broker, 8)
-    read = lab.read(queues[0].topic, consumer_group=group, stop=faults.StopAt.latest(), options=faults.IMPATIENT)
+    read = lab.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=faults.IMPATIENT)
     try:
         with ledger.running(read, timeout_s=120) as run:
             folder = Path(FileSink.folder, run.name)

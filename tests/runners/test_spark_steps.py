@@ -33,7 +33,7 @@ def count(name: str) -> None:
 
 def current() -> str:
     """The name of the step that Beam holds for the running one."""
-    return str(statesampler.get_current_tracker().current_state().name_context.logging_name())  # type: ignore[union-attr]
+    return str(statesampler.get_current_tracker().current_state().name_context.logging_name())
 
 
 class Noting(beam.DoFn):
@@ -122,6 +122,22 @@ def chain_of(elements: Any, count: int) -> Any:
     for number in range(count):
         elements |= f"chained {number}" >> beam.Map(lambda x: x)
     return elements
+
+
+def state_before(count: int) -> Build:
+    return lambda p: chain_of(p | beam.Map(str) | beam.ParDo(Numbering()), count)
+
+
+def parameters_with(windowing: window.WindowFn) -> Build:
+    return lambda p: (
+        p
+        | "1" >> beam.Map(with_time)
+        | beam.WindowInto(windowing)
+        | "2" >> beam.Map(at_time)
+        | "3" >> beam.ParDo(Asking())
+        | "4" >> beam.Map(lambda x, pane=beam.DoFn.PaneInfoParam: (x, pane))
+        | "5" >> beam.FlatMap(lambda x, w=beam.DoFn.WindowParam: [x, w])
+    )
 
 
 class Doubled:
@@ -255,12 +271,7 @@ BUILD: dict[str, Build] = {
         )
         | beam.Flatten()
     ),
-    **{
-        f"state before {count} steps": lambda p, count=count: chain_of(
-            p | beam.Map(str) | beam.ParDo(Numbering()), count
-        )
-        for count in (48, 49, 50, 51, 60)
-    },
+    **{f"state before {count} steps": state_before(count) for count in (48, 49, 50, 51, 60)},
     "to a global combine": lambda p: p | beam.Map(lambda x: x + 1) | beam.CombineGlobally(sum).without_defaults(),
     "to a combine by key": lambda p: p | "1" >> beam.Map(keyed) | beam.CombinePerKey(sum) | "2" >> beam.Map(noted),
     "to a windowed combine": lambda p: (
@@ -332,15 +343,7 @@ BUILD: dict[str, Build] = {
         | "3" >> beam.Map(keyed)
     ),
     **{
-        f"parameters, {name}": lambda p, windowing=windowing: (
-            p
-            | "1" >> beam.Map(with_time)
-            | beam.WindowInto(windowing)
-            | "2" >> beam.Map(at_time)
-            | "3" >> beam.ParDo(Asking())
-            | "4" >> beam.Map(lambda x, pane=beam.DoFn.PaneInfoParam: (x, pane))
-            | "5" >> beam.FlatMap(lambda x, w=beam.DoFn.WindowParam: [x, w])
-        )
+        f"parameters, {name}": parameters_with(windowing)
         for name, windowing in {
             "one window": window.GlobalWindows(),
             "several windows": window.SlidingWindows(6, 2),
@@ -397,8 +400,8 @@ def test_a_chain_gives_and_counts_what_it_does_by_beam(
     assert ours == outcome(BUILD[name], elements)
 
 
-def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
-    """Which step is followed by which operation without Beam's hand-over."""
+def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Which operations a step hands over to without Beam in between."""
     found = set()
     handle_of = fused_dofns._following
 

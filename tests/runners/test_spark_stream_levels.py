@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import pytest
@@ -18,7 +18,7 @@ from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSp
 from rmqio.runners.spark.streaming.checkpoint import shape_of
 from rmqio.runners.spark.streaming.execution import stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
-from rmqio.runners.spark.streaming.planned_source import PlannedSource
+from rmqio.runners.spark.streaming.planned_source import PlannedSource, Planner
 
 pytestmark = [pytest.mark.slow]
 
@@ -121,7 +121,7 @@ def combined(fn: beam.CombineFn) -> Any:
 def reading(topic: Any) -> Any:
     def build(pipeline: Any) -> None:
         source = FakeSource(f"topics {topic}")
-        _ = pipeline | "Read" >> PlannedSource(source) | beam.Map(str)
+        _ = pipeline | "Read" >> PlannedSource(cast(Planner, source)) | beam.Map(str)
 
     return build
 

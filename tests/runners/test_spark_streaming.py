@@ -212,7 +212,7 @@ def test_the_figures_of_micro_batches_are_in_spark_s_own_progress() -> None:
     _ = windows | beam.GroupByKey() | "List" >> beam.Map(windowed_list)
     result = p.run()
     assert result.wait_until_finish() == "DONE"
-    observed = [each["observedMetrics"]["rmqio"] for each in result.query.recentProgress]  # type: ignore[attr-defined]
+    observed = [each["observedMetrics"]["rmqio"] for each in result.query.recentProgress]
     observed = [each for each in observed if each["rows"] is not None]  # what has ended says nothing more
     assert sum(each["rows"] for each in observed) == 1, "the impulse"
     assert observed[-1]["watermark_us"] >= int(MAX_TIMESTAMP.micros)

@@ -139,7 +139,7 @@ class Recorded(list[Any]):
     def __eq__(self, other: object) -> bool:
         return [*self] == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 class Record(beam.DoFn):
@@ -161,7 +161,7 @@ def _set_up_recorded(self: Any) -> None:
 
 
 def _record(_: Any) -> Record:
-    return Record(userstate_test.StatefulDoFnOnDirectRunnerTest.all_records.path)  # type: ignore[attr-defined]
+    return Record(userstate_test.StatefulDoFnOnDirectRunnerTest.all_records.path)
 
 
 for _class, _wanted in with_test_streams():

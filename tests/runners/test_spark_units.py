@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import types
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,11 +34,13 @@ class Stateful(beam.DoFn):
     COUNT = userstate.CombiningValueStateSpec("count", sum)
     DUE = userstate.TimerSpec("due", userstate.TimeDomain.WATERMARK)
 
-    def process(self, element, stamp=beam.DoFn.TimestampParam, count=beam.DoFn.StateParam(COUNT)):
+    def process(
+        self, element: object, stamp: Any = beam.DoFn.TimestampParam, count: Any = beam.DoFn.StateParam(COUNT)
+    ) -> None:
         count.add(1)
 
     @userstate.on_timer(DUE)
-    def due(self, count=beam.DoFn.StateParam(COUNT)):
+    def due(self, count: Any = beam.DoFn.StateParam(COUNT)) -> None:
         count.clear()
 
 
@@ -67,7 +69,7 @@ def test_what_a_caller_does_to_a_remembered_signature_stays_with_the_caller() ->
 
 
 def test_methods_of_users_are_looked_at_anew() -> None:
-    assert not signatures._is_beams(Stateful.process)
+    assert not signatures._is_beams(cast(types.FunctionType, Stateful.process))
     assert signatures._is_beams(beam.DoFn.process)
 
 
@@ -216,9 +218,9 @@ def test_a_spool_gives_its_lists_back_while_others_are_written() -> None:
     two = spool.store(spool.runs(one))
     assert list(reading) == [b"", b"ccc"]
     assert list(spool.runs(two)) == [b"a", b"", b"ccc"]
-    assert spool.used
+    used = [spool.used]
     spool.clear()
-    assert not spool.used
+    assert [*used, spool.used] == [True, False]
     assert list(spool.runs(spool.store(iter([b"again"])))) == [b"again"]
     spool.close()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -179,9 +180,9 @@ def test_what_does_not_fit_is_refused(wrong: list[str], capsys: pytest.CaptureFi
 
 
 @pytest.fixture
-def main_with(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def main_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command with a run that gives these rows, or raises."""
-    monkeypatch.setattr(command_line.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def main(rows: list[Row] | BenchError, *arguments: str) -> int:
         def run(names: Any, plan: Plan) -> Report:
@@ -196,7 +197,7 @@ def main_with(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_the_exit_status_tells_failure_and_with_strict_a_missed_target(
-    main_with: Any, capsys: pytest.CaptureFixture[str]
+    main_with: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main_with([ROW], "--strict") == 0
     assert main_with([READ_ROW]) == 0

@@ -136,7 +136,7 @@ def test_message_survives_a_pickle_and_hashes_by_value(message: Message) -> None
 
 def test_message_fields_after_the_body_are_keyword_only() -> None:
     with pytest.raises(TypeError):
-        Message(b"x", "topic")  # type: ignore[misc]
+        Message(b"x", "topic")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

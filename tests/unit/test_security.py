@@ -313,7 +313,7 @@ def test_options_of_tls_that_contradict_each_other() -> None:
         Tls(key_file="key.pem")
     for more in ({"ca_file": "ca.pem"}, {"server_name": "a"}):
         with pytest.raises(LocalError, match="insecure verifies nothing"):
-            Tls(insecure=True, **more)  # type: ignore[arg-type]
+            Tls(insecure=True, **more)
     for name in (".a", "a b", "a\0", "a..b", "ä" * 63, "::1%1\0"):
         with pytest.raises(LocalError, match="must be a host name or an IP address"):
             Tls(server_name=name)

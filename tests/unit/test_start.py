@@ -60,7 +60,7 @@ STARTS: list[tuple[StartFrom, int | None, int]] = [
     (StartFrom.group_offsets("latest"), None, 20),
     (StartFrom.group_offsets("error"), 12, 12),
     (StartFrom.specific_offsets({QUEUE: 13}), 15, 13),
-    (StartFrom.specific_offsets({tuple(QUEUE): 13}), 15, 13),  # type: ignore[dict-item]
+    (StartFrom.specific_offsets({(QUEUE.topic, QUEUE.broker, QUEUE.queue_id): 13}), 15, 13),
     (StartFrom.specific_offsets({OTHER: 13}), 15, 15),
     (StartFrom.specific_offsets({OTHER: 13}), None, 20),
     (StartFrom.specific_offsets({OTHER: 13}, "earliest"), None, 10),

@@ -190,7 +190,7 @@ def test_gaps_are_counted_and_said(cluster: InMemoryCluster, heard: Heard, caplo
         bundles.bundle()
     assert heard.sums["offsets_skipped", "t", "broker-a", "0"] == 2
     (said,) = [record for record in caplog.records if "are lost on the broker" in record.getMessage()]
-    assert said.rmqio == {"topic": "t", "broker": "broker-a", "queue_id": 0, "offset": 9, "count": 2}
+    assert vars(said)["rmqio"] == {"topic": "t", "broker": "broker-a", "queue_id": 0, "offset": 9, "count": 2}
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_each_broker_is_written_to_once_and_the_route_is_asked_for_once(setup: S
             original(data, timeout_ms)
 
         stream.write = write  # type: ignore[method-assign]
-    queries = [OffsetQuery(queue, kind) for queue in setup.queues for kind in ("min", "max")]  # type: ignore[arg-type]
+    queries = [OffsetQuery(queue, kind) for queue in setup.queues for kind in ("min", "max")]
     setup.client.look_up(queries)
     assert writes == {setup.broker.address(A): 1, setup.broker.address(B): 1}
     assert setup.broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == 1
@@ -130,7 +130,7 @@ def test_all_are_on_their_way_before_any_is_answered(setup: Setup) -> None:
 
     for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET):
         setup.broker.on(code, answer_when_all_are_here, times=None)
-    queries = [OffsetQuery(queue, kind) for queue in setup.queues for kind in ("min", "max")]  # type: ignore[arg-type]
+    queries = [OffsetQuery(queue, kind) for queue in setup.queues for kind in ("min", "max")]
     assert all(isinstance(answer, int) for answer in setup.client.look_up(queries, timeout_ms=10_000))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from rmqio.client.environment import Environment
+from rmqio.client.sending.pending import PendingRequest
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.client.sending.queue_choice import AVOID_S
 from rmqio.errors import LocalError, RequestTimeout, SystemBusy, TransportError, WireError
@@ -94,7 +95,7 @@ class World:
         }
 
 
-def test_it_is_a_producer():
+def test_it_is_a_producer() -> None:
     world = World(stored())
     producer: Producer = world.producer
     pending: PendingSend = producer.submit([Message(b"x")], A0)
@@ -104,7 +105,7 @@ def test_it_is_a_producer():
 # ---- what is written -------------------------------------------------------------------------------------------------
 
 
-def test_a_single_send_is_written_field_by_field():
+def test_a_single_send_is_written_field_by_field() -> None:
     world = World(stored(offset=7, ids="7F0000010000", queue_id=1))
     message = Message(b"body", tags="tag", keys=("k1", "k2"), properties={"p": "v"})
     result = world.producer.send(message, A1, message_id="THE-ID")
@@ -130,7 +131,7 @@ def test_a_single_send_is_written_field_by_field():
     assert result == SendResult(A1, 7, "THE-ID", "7F0000010000", SendStatus.OK)
 
 
-def test_a_batch_is_written_as_one_request():
+def test_a_batch_is_written_as_one_request() -> None:
     world = World(stored(offset=3, ids="I0,I1"))
     messages = [Message(b"1", tags="t"), Message(b"2", topic="orders")]
     results = world.producer.send_batch(messages, A0, message_ids=["a", "b"])
@@ -140,20 +141,20 @@ def test_a_batch_is_written_as_one_request():
     assert results == [SendResult(A0, 3, "a", "I0"), SendResult(A0, 4, "b", "I1")]
 
 
-def test_create_topics_names_the_template():
+def test_create_topics_names_the_template() -> None:
     world = World(stored(), create_topics=True)
     world.producer.send(Message(b"x"), A0)
     assert world.sends()[0].ext["c"] == "TBW102"
 
 
-def test_the_vip_channel_is_two_ports_below():
+def test_the_vip_channel_is_two_ports_below() -> None:
     world = World(stored(), vip_channel=True)
     world.producer.send(Message(b"x"), A0)
     assert len(world.sends("a:10909")) == 1
     assert world.network.connected == [NAME_SERVER, "a:10909"]
 
 
-def test_a_long_body_is_compressed_when_asked_to():
+def test_a_long_body_is_compressed_when_asked_to() -> None:
     world = World(stored(), stored(), compress_over_bytes=100)
     world.producer.send(Message(b"x" * 100), A0)
     world.producer.send(Message(b"x" * 99), A0)
@@ -164,7 +165,7 @@ def test_a_long_body_is_compressed_when_asked_to():
 
 
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
-def test_a_body_that_compressing_does_not_make_smaller_is_sent_as_it_is(kind):
+def test_a_body_that_compressing_does_not_make_smaller_is_sent_as_it_is(kind: str) -> None:
     noise = bytes(range(256))
     world = World(stored(), compress_over_bytes=100, compression=kind)
     world.producer.send(Message(noise), A0)
@@ -172,7 +173,7 @@ def test_a_body_that_compressing_does_not_make_smaller_is_sent_as_it_is(kind):
     assert (sent.ext["f"], sent.body) == ("0", noise)
 
 
-def test_a_body_that_readers_would_not_decompress_is_refused():
+def test_a_body_that_readers_would_not_decompress_is_refused() -> None:
     """They take more than 16 MiB for a bomb, and the message for corrupt."""
     largest = Message(bytes(16 * 1024 * 1024))
     larger = Message(bytes(16 * 1024 * 1024 + 1))
@@ -185,14 +186,14 @@ def test_a_body_that_readers_would_not_decompress_is_refused():
         assert len(sent.body) < 20_000
 
 
-def test_each_send_is_one_write():
+def test_each_send_is_one_write() -> None:
     world = World(*[stored()] * 3)
     for _ in range(3):
         world.producer.send(Message(b"x"), A0)
     assert world.transports[BROKER_A][0].writes == 3
 
 
-def test_heartbeats_go_out_with_sends_when_their_time_has_come():
+def test_heartbeats_go_out_with_sends_when_their_time_has_come() -> None:
     world = World(*[stored()] * 10, heartbeat_ms=30_000)
     counts = []
     for pause_s in (0, 1, 28, 2, 0, 60, 29):
@@ -215,20 +216,20 @@ def test_heartbeats_go_out_with_sends_when_their_time_has_come():
     ("ids", "expected"),
     [(None, ["", "", ""]), ("", ["", "", ""]), ("I0", ["I0", "", ""]), ("I0,I1,I2,I3", ["I0", "I1", "I2"])],
 )
-def test_fewer_or_more_ids_than_messages_are_no_matter(ids, expected):
+def test_fewer_or_more_ids_than_messages_are_no_matter(ids: str | None, expected: list[str]) -> None:
     world = World(stored(offset=5, ids=ids))
     results = world.producer.send_batch([Message(b"x")] * 3, A0, message_ids=["a", "b", "c"])
     assert [r.offset_message_id for r in results] == expected
     assert [(r.queue_offset, r.message_id) for r in results] == [(5, "a"), (6, "b"), (7, "c")]
 
 
-def test_the_queue_is_the_one_that_the_broker_says():
+def test_the_queue_is_the_one_that_the_broker_says() -> None:
     world = World(stored(queue_id=1))
     assert world.producer.send(Message(b"x"), A0).queue == A1
 
 
 @pytest.mark.parametrize("ext", [{}, {"queueId": "0"}, {"queueId": "0", "queueOffset": "many"}])
-def test_an_answer_without_its_fields_is_a_wire_error_and_final(ext):
+def test_an_answer_without_its_fields_is_a_wire_error_and_final(ext: dict[str, str]) -> None:
     world = World(Command(0, ext))
     with pytest.raises(WireError):
         world.producer.send(Message(b"x"), A0)
@@ -238,14 +239,14 @@ def test_an_answer_without_its_fields_is_a_wire_error_and_final(ext):
 # ---- retries and time ------------------------------------------------------------------------------------------------
 
 
-def test_the_pause_grows_and_is_bounded():
+def test_the_pause_grows_and_is_bounded() -> None:
     world = World(*[Command(2)] * 5, stored(), max_retries=5, retry_backoff_ms=100, retry_backoff_max_ms=500)
     world.producer.send(Message(b"x"), A0)
     assert world.clock.sleeps == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
     assert world.producer.statistics.retries == 5
 
 
-def test_a_retry_sends_the_same_bytes():
+def test_a_retry_sends_the_same_bytes() -> None:
     world = World(Command(2), stored())
     world.producer.send_batch([Message(b"x", keys=("k",))] * 2, A0)
     first, second = world.sends()
@@ -253,21 +254,21 @@ def test_a_retry_sends_the_same_bytes():
     assert first.opaque != second.opaque
 
 
-def test_go_away_is_answered_at_once_on_a_new_connection():
+def test_go_away_is_answered_at_once_on_a_new_connection() -> None:
     world = World(Command(1500), stored())
     world.producer.send(Message(b"x"), A0)
     assert world.clock.sleeps == []
     assert world.network.connected.count(BROKER_A) == 2
 
 
-def test_zero_retries_are_none():
+def test_zero_retries_are_none() -> None:
     world = World(Command(2), stored(), max_retries=0)
     with pytest.raises(SystemBusy):
         world.producer.send(Message(b"x"), A0)
     assert len(world.sends()) == 1
 
 
-def test_silence_times_out_and_is_counted_as_unknown():
+def test_silence_times_out_and_is_counted_as_unknown() -> None:
     world = World(request_timeout_ms=1_000, max_retries=2, retry_backoff_ms=10)
     with pytest.raises(TransportError):
         world.producer.send(Message(b"x"), A0)
@@ -276,7 +277,7 @@ def test_silence_times_out_and_is_counted_as_unknown():
     assert 3.0 <= world.clock.monotonic() < 3.1
 
 
-def test_an_answer_that_lies_in_the_socket_is_taken_however_late_it_is_asked_for():
+def test_an_answer_that_lies_in_the_socket_is_taken_however_late_it_is_asked_for() -> None:
     world = World(stored(), request_timeout_ms=1_000)
     pending = world.producer.submit([Message(b"x")], A0)
     world.clock.advance(3_600)
@@ -284,7 +285,7 @@ def test_an_answer_that_lies_in_the_socket_is_taken_however_late_it_is_asked_for
     assert len(world.sends()) == 1
 
 
-def test_the_time_of_a_submitted_batch_runs_from_its_start():
+def test_the_time_of_a_submitted_batch_runs_from_its_start() -> None:
     world = World(request_timeout_ms=1_000, max_retries=0)
     pending = world.producer.submit([Message(b"x")], A0)
     world.clock.advance(0.6)
@@ -293,7 +294,7 @@ def test_the_time_of_a_submitted_batch_runs_from_its_start():
     assert world.clock.monotonic() == pytest.approx(1.0, abs=0.05)
 
 
-def test_asking_whether_it_is_done_takes_no_time():
+def test_asking_whether_it_is_done_takes_no_time() -> None:
     world = World(None, stored(), Command(2), Command(13))
     first, second, third, fourth = (world.producer.submit([Message(b"x")], A0) for _ in range(4))
     before = world.clock.monotonic()
@@ -303,13 +304,13 @@ def test_asking_whether_it_is_done_takes_no_time():
     assert len(world.sends()) == 4
 
 
-def test_a_connection_that_breaks_is_opened_again():
+def test_a_connection_that_breaks_is_opened_again() -> None:
     world = World(b"", stored())
     assert world.producer.send(Message(b"x"), A0).queue == A0
     assert world.network.connected.count(BROKER_A) == 2
 
 
-def test_nobody_there_is_a_transport_error_after_retries():
+def test_nobody_there_is_a_transport_error_after_retries() -> None:
     world = World(max_retries=2)
     world.brokers = ("broker-b",)
     with pytest.raises(TransportError, match="broker-a"):
@@ -320,7 +321,7 @@ def test_nobody_there_is_a_transport_error_after_retries():
 # ---- where to --------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_failed_is_avoided_for_a_while():
+def test_a_broker_that_failed_is_avoided_for_a_while() -> None:
     world = World(Command(2), *[stored()] * 100, brokers=("broker-a", "broker-b"))
     failed = world.producer.send(Message(b"x", topic="orders")).queue.broker  # after its retry elsewhere
     assert [world.producer.send(Message(b"x", topic="orders")).queue.broker for _ in range(6)] == [failed] * 6
@@ -329,21 +330,21 @@ def test_a_broker_that_failed_is_avoided_for_a_while():
     assert sorted(brokers) == ["broker-a"] * 3 + ["broker-b"] * 3
 
 
-def test_each_retry_is_at_another_broker_also_when_all_have_failed():
+def test_each_retry_is_at_another_broker_also_when_all_have_failed() -> None:
     world = World(*[Command(2)] * 6, stored(), brokers=("broker-a", "broker-b"), max_retries=6)
     world.producer.send(Message(b"x", topic="orders"))
     assert abs(len(world.sends(BROKER_A)) - len(world.sends(BROKER_B))) == 1
     assert len(world.sends(BROKER_A)) + len(world.sends(BROKER_B)) == 7
 
 
-def test_a_given_queue_is_kept_though_its_broker_failed():
+def test_a_given_queue_is_kept_though_its_broker_failed() -> None:
     world = World(Command(2), stored(), stored(), brokers=("broker-a", "broker-b"))
     world.producer.send(Message(b"x"), A0)
     world.producer.send(Message(b"x"), A0)
     assert len(world.sends(BROKER_A)) == 3
 
 
-def test_a_moved_batch_is_addressed_anew():
+def test_a_moved_batch_is_addressed_anew() -> None:
     world = World(Command(2), stored(offset=9), brokers=("broker-a", "broker-b"))
     (result,) = world.producer.submit([Message(b"x")], A0).result()
     (sent,) = world.sends(BROKER_B)
@@ -355,7 +356,7 @@ def test_a_moved_batch_is_addressed_anew():
 # ---- in flight -------------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_is_awaited_when_too_many_are_in_flight():
+def test_the_oldest_is_awaited_when_too_many_are_in_flight() -> None:
     world = World(max_in_flight=2, request_timeout_ms=1_000, max_retries=0)
     pending = [world.producer.submit([Message(b"%d" % n)], A0) for n in range(2)]
     assert world.clock.monotonic() == 0
@@ -364,7 +365,7 @@ def test_the_oldest_is_awaited_when_too_many_are_in_flight():
     assert [p.is_done for p in pending] == [True, False, False]
 
 
-def test_ordered_waits_for_its_own_queue_only():
+def test_ordered_waits_for_its_own_queue_only() -> None:
     world = World(None, stored(), request_timeout_ms=1_000, max_retries=0)
     first = world.producer.submit([Message(b"1")], A0, ordered=True)
     other = world.producer.submit([Message(b"2")], A1, ordered=True)
@@ -380,7 +381,7 @@ def test_ordered_waits_for_its_own_queue_only():
         third.result()
 
 
-def test_what_cannot_be_sent_is_not_in_flight():
+def test_what_cannot_be_sent_is_not_in_flight() -> None:
     world = World(stored())
     for bad in (
         lambda: world.producer.submit([Message(b"x", delay_level=1)], A0),
@@ -397,7 +398,7 @@ def test_what_cannot_be_sent_is_not_in_flight():
     assert len(world.producer._in_flight) == 0
 
 
-def test_an_interrupt_while_sending_leaves_nothing_behind():
+def test_an_interrupt_while_sending_leaves_nothing_behind() -> None:
     world = World(stored())
     world.producer.queues("orders")
 
@@ -410,10 +411,11 @@ def test_an_interrupt_while_sending_leaves_nothing_behind():
     assert len(world.producer._in_flight) == 0
 
 
-def test_what_is_done_keeps_no_bodies():
+def test_what_is_done_keeps_no_bodies() -> None:
     world = World(stored(), Command(13))
     for _ in range(2):
         pending = world.producer.submit([Message(b"x" * 1000)], A0)
+        assert isinstance(pending, PendingRequest)
         assert pending.is_done
         assert (pending._command.body, pending._call) == (b"", None)
 
@@ -421,7 +423,7 @@ def test_what_is_done_keeps_no_bodies():
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_close_waits_for_answers_and_then_refuses():
+def test_close_waits_for_answers_and_then_refuses() -> None:
     world = World(stored(), stored())
     pending = [world.producer.submit([Message(b"x")], A0) for _ in range(2)]
     world.producer.close()
@@ -438,7 +440,7 @@ def test_close_waits_for_answers_and_then_refuses():
             use()
 
 
-def test_close_takes_no_longer_than_one_request(caplog):
+def test_close_takes_no_longer_than_one_request(caplog: pytest.LogCaptureFixture) -> None:
     world = World(request_timeout_ms=1_000, max_retries=50, max_in_flight=8)
     for n in range(5):
         world.producer.submit([Message(b"x")] * 10, MessageQueue("orders", "broker-a", n % 2))
@@ -449,7 +451,7 @@ def test_close_takes_no_longer_than_one_request(caplog):
     assert "50 messages not sent, in 5 batches" in record.getMessage()
 
 
-def test_a_failure_that_was_told_is_not_logged(caplog):
+def test_a_failure_that_was_told_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Command(13), Command(13))
     told, untold = world.producer.submit([Message(b"1")], A0), world.producer.submit([Message(b"2")] * 2, A0)
     assert untold.is_done
@@ -460,7 +462,7 @@ def test_a_failure_that_was_told_is_not_logged(caplog):
     assert "2 messages not sent, in 1 batches" in record.getMessage()
 
 
-def test_a_child_process_has_nothing_in_flight(monkeypatch):
+def test_a_child_process_has_nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(stored(), stored())
     world.producer.submit([Message(b"x")], A0)
     assert len(world.producer._in_flight) == 1
@@ -469,7 +471,7 @@ def test_a_child_process_has_nothing_in_flight(monkeypatch):
     assert len(world.producer._in_flight) == 0
 
 
-def test_its_text_shows_state_and_counts():
+def test_its_text_shows_state_and_counts() -> None:
     world = World(Command(2), stored())
     world.producer.send(Message(b"x"), A0)
     assert repr(world.producer) == (

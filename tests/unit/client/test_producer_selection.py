@@ -25,7 +25,7 @@ from rmqio.model import MessageQueue
         ("\ud800", 0xD800),  # a lone surrogate is one
     ],
 )
-def test_hash_is_javas(text, expected):
+def test_hash_is_javas(text: str, expected: int) -> None:
     assert java_string_hash(text) == expected
 
 
@@ -40,12 +40,12 @@ def test_hash_is_javas(text, expected):
         ("polygenelubricants", 8, 0),
     ],
 )
-def test_queue_of_a_key_is_javas(key, count, expected):
+def test_queue_of_a_key_is_javas(key: str, count: int, expected: int) -> None:
     assert queue_index_for_key(key, count) == expected
     assert queue_for_key([f"queue-{i}" for i in range(count)], key) == f"queue-{expected}"
 
 
-def test_a_negative_hash_gives_the_queue_of_its_remainder():
+def test_a_negative_hash_gives_the_queue_of_its_remainder() -> None:
     assert java_string_hash("customer-42") < 0
     assert queue_index_for_key("customer-42", 10) == int(str(java_string_hash("customer-42"))[-1])
 
@@ -54,13 +54,13 @@ def _queues(**counts: int) -> list[MessageQueue]:
     return [MessageQueue("t", broker, i) for broker in sorted(counts) for i in range(counts[broker])]
 
 
-def test_brokers_take_turns_as_long_as_there_are_several():
+def test_brokers_take_turns_as_long_as_there_are_several() -> None:
     queues = _queues(a=3, b=1, c=2)
     order = [queues[position] for position in interleaved(queues)]
     assert [queue.broker for queue in order] == ["a", "b", "c", "a", "c", "a"]
     assert sorted(order) == queues
 
 
-def test_one_broker_is_taken_in_order():
+def test_one_broker_is_taken_in_order() -> None:
     assert interleaved(_queues(a=4)) == [0, 1, 2, 3]
     assert interleaved([]) == []

@@ -44,7 +44,8 @@ def options(broker: FakeBroker, **changes: Any) -> ClientOptions:
 def producer(
     broker: FakeBroker, check: Callable[[Record], Any] = lambda _: UNKNOWN, **more: Any
 ) -> TransactionProducer:
-    more = {"topics": ["topic"], "background": False} | more
+    defaults: dict[str, Any] = {"topics": ["topic"], "background": False}
+    more = defaults | more
     changes = more.pop("changes", {})
     return TransactionProducer(options(broker, **changes), "group", check, **more)
 
@@ -398,7 +399,8 @@ def test_what_cannot_be_sent_is_refused_here(broker: FakeBroker) -> None:
                 made.begin(message)
         with pytest.raises(LocalError, match="not one of the producer's topics: topic"):
             made.begin(MESSAGE.replace(topic="other"))
-    for more in ({"topics": []}, {"topics": "topic"}, {"changes": {"vip_channel": True}}):
+    wrong: list[dict[str, Any]] = [{"topics": []}, {"topics": "topic"}, {"changes": {"vip_channel": True}}]
+    for more in wrong:
         with pytest.raises(LocalError):
             producer(broker, **more)
     assert broker.count(SEND) == 0

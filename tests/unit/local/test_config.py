@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, folder, ha, ports
+from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, ha, ports
 from rmqio.local.config import broker_properties, logback_xml, name_server_properties, to_properties, uses_ha
 
 
@@ -104,7 +107,7 @@ def test_a_number_that_is_no_port_is_an_error() -> None:
 
 
 def test_a_full_disk_is_an_error_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(folder.shutil, "disk_usage", lambda path: type("Usage", (), {"used": 91, "free": 9}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"used": 91, "free": 9}))
     with pytest.raises(LocalBrokerError, match=r"91% full.*data_dir="):
         LocalRocketMQ(data_dir=tmp_path).start()
 
@@ -116,7 +119,7 @@ def test_a_data_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_temporary_folder_does_not_outlive_a_failed_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(folder.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
     with pytest.raises(LocalBrokerError, match="JAVA_HOME"):
         LocalRocketMQ().start()
@@ -173,7 +176,7 @@ def test_the_commands_arguments_reach_the_broker(
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(__main__, "LocalRocketMQ", Fake)
-    monkeypatch.setattr(__main__.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     options = ["--data-dir", "/d", "--heap", "512", "--port", "1", "--broker-port", "4", "--broker-config", "a=b=c"]
     assert __main__.main([*options, "--topic", "t:2"]) == 1
     assert seen["data_dir"] == "/d"

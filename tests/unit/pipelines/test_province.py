@@ -90,7 +90,8 @@ def fill(cluster: InMemoryCluster, *bodies: bytes) -> None:
 
 
 def run(cluster: InMemoryCluster, **changes: Any) -> tuple[Any, ProvinceOptions]:
-    options = ProvinceOptions(**({"source_topic": "src", "sink_topic": "dst", "stop": StopAt.latest()} | changes))
+    given: dict[str, Any] = {"source_topic": "src", "sink_topic": "dst", "stop": StopAt.latest()}
+    options = ProvinceOptions(**given | changes)
     pipeline = beam.Pipeline(options=runners.options([]))
     build(pipeline, options, client_factory=InMemoryClientFactory(cluster.name))
     return pipeline.run(), options

@@ -15,8 +15,9 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
+from rmqio.pipelines.job import refuse
 from rmqio.pipelines.program import count
-from rmqio.pipelines.word_count import build, main, make_parser, refuse, to_message, words
+from rmqio.pipelines.word_count import build, main, make_parser, to_message, words
 from rmqio.sending.failures import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.pyspark.columns import to_batch
@@ -95,7 +96,9 @@ def test_a_name_server_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LocalError, match="nameServer to host:port, or the environment variable NAMESRV_ADDR"):
         read_settings({"subscribe": "t"}, streaming=False)
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
-    assert read_settings({"subscribe": "t"}, streaming=False).factory.options.name_servers == ("127.0.0.1:1",)
+    factory = read_settings({"subscribe": "t"}, streaming=False).factory
+    assert isinstance(factory, RemotingClientFactory)
+    assert factory.options.name_servers == ("127.0.0.1:1",)
 
 
 def test_what_a_stream_and_a_batch_begin_with() -> None:
@@ -115,6 +118,7 @@ def test_all_options_reach_their_place() -> None:
     assert (found.max_per_trigger, found.min_partitions, found.max_records_per_partition) == (7, 3, 9)
     assert not found.fail_on_data_loss
     assert not found.start.fail_on_data_loss
+    assert isinstance(found.factory, RemotingClientFactory)
     options = found.factory.options
     assert (options.request_timeout_ms, options.outage_timeout_ms) == (11, 12)
     assert (options.pull_batch, options.namespace) == (13, "n")

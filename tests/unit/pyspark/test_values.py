@@ -187,7 +187,8 @@ def test_a_type_is_what_spark_expects_of_arrow(avro: Any, spark: str) -> None:
     assert found.type.simpleString() == f"struct<a:{spark},b:int>"
     whole = StructType([StructField("value", found.type)])
     # What Spark compares a batch with, in versions whose function takes other arguments
-    for arguments in ({"timezone": "UTC"}, {}):
+    ways: list[dict[str, Any]] = [{"timezone": "UTC"}, {}]
+    for arguments in ways:
         try:
             expected = to_arrow_schema(whole, **arguments)
         except TypeError:

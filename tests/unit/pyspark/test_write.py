@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
 import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -166,10 +167,12 @@ def write(cluster: InMemoryCluster) -> Write:
     """Runs one task. Its rows come in batches of three."""
 
     def write(rows: Sequence[dict[str, Any]], schema: str = "body string", **options: Any) -> Written:
-        found = settings(**{"topic": "t", "outageTimeoutMs": 1} | options)
+        given: dict[str, Any] = {"topic": "t", "outageTimeoutMs": 1}
+        found = settings(**given | options)
         found = dataclasses.replace(found, factory=InMemoryClientFactory(cluster.name))
         writer = pickle.loads(pickle.dumps(RocketMQWriter(found, struct(schema), overwrite=False)))
-        return writer.write(arrow(rows, schema))
+        written: Written = writer.write(arrow(rows, schema))
+        return written
 
     return write
 
@@ -226,7 +229,7 @@ def test_a_delay_is_kept(cluster: InMemoryCluster, write: Write) -> None:
     with InMemoryCluster(clock=clock) as delayed:
         delayed.create_topic("t", 1)
         found = dataclasses.replace(settings(topic="t"), factory=InMemoryClientFactory(delayed.name))
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"body": "level", "delayTimeLevel": 1},
             {"body": "time", "deliveryTimeMs": round(clock.time() * 1000) + 9_000},
             {"body": "now"},
@@ -317,7 +320,7 @@ def test_a_row_whose_topic_is_wrong_is_named(cluster: InMemoryCluster) -> None:
         ("a b", "row 1 (from 0), for topic 'a b', cannot be sent: LocalError: topic name 'a b' is illegal"),
         ("missing", "row 1 (from 0), for topic 'missing', cannot be sent: TopicNotExist"),
     ):
-        rows = [{"body": "a", "topic": "t"}, {"body": "b", "topic": topic}]
+        rows: list[dict[str, Any]] = [{"body": "a", "topic": "t"}, {"body": "b", "topic": topic}]
         with pytest.raises(RowRefused) as error:
             sink.send_rows(found, ("body", "topic"), arrow(rows, "body string, topic string"))
         assert text in str(error.value)
@@ -390,7 +393,7 @@ def test_an_acknowledgement_too_few_fails_the_task(cluster: InMemoryCluster, mon
 
 def test_the_driver_says_how_much_was_written(caplog: pytest.LogCaptureFixture) -> None:
     schema = struct("body string")
-    messages = [Written(3, 30, 1), None, Written(4, 40, 2)]
+    messages: list[WriterCommitMessage | None] = [Written(3, 30, 1), None, Written(4, 40, 2)]
     with caplog.at_level(logging.INFO):
         RocketMQWriter(settings(topic="t"), schema, overwrite=False).commit(messages)
         stream = RocketMQStreamWriter(settings(True, topic="t"), schema)

@@ -327,7 +327,11 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv(JAR_VARIABLE, str(tmp_path / "some.jar"))
-    return lambda text: program.write_text(text) and None
+
+    def write(text: str) -> None:
+        program.write_text(text)
+
+    return write
 
 
 def is_gone(pid: int) -> bool:

@@ -26,7 +26,7 @@ from rmqio.runners.report import Refused, Report, compare
 from rmqio.runners.requirements import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
-SERVER = {"name_server": "127.0.0.1:1"}
+SERVER: dict[str, Any] = {"name_server": "127.0.0.1:1"}
 Pairs = tuple[str, int]
 
 

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability import spark_runner
 
@@ -227,7 +228,7 @@ def test_classes_of_the_main_module_that_do_not_pickle_stay_behind_alone(monkeyp
     main_module(monkeypatch, UNPICKLABLE)
     found = bootstrap.bootstrap_for(PipelineOptions([]), None)
     assert found.classes is not None
-    assert set(bootstrap.pickler.loads(found.classes)) == {"Good"}
+    assert set(pickler.loads(found.classes)) == {"Good"}
 
 
 def test_save_main_session_says_what_does_not_pickle(monkeypatch: pytest.MonkeyPatch) -> None:

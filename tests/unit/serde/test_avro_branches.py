@@ -87,7 +87,7 @@ def test_a_type_that_is_named_where_the_other_schema_defines_it(written: Any, re
     body = AvroSerializer(writer)({"a": Card(1), "b": Card(2)}).body
     found = AvroDeserializer(reader, writer)(record_of(body))
     assert found == {name: {"number": 1 if name == "a" else 2} for name, _ in read}
-    class_of_two = NamedTuple(
+    class_of_two = NamedTuple(  # type: ignore[misc]  # its fields are known to the running test only
         "Two", [(name, Card | Iban | None if isinstance(kind, list) else Card) for name, kind in read]
     )
     typed = AvroDeserializer(reader, writer, to=class_of_two)(record_of(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -127,8 +128,11 @@ def test_what_has_no_schema(cls: Any, why: str) -> None:
 
 
 def test_two_classes_of_one_name_are_refused() -> None:
-    other = NamedTuple("Line", [("x", int)])  # noqa: UP014 - a second class of one name
-    both = NamedTuple("Both", [("a", Line), ("b", other)])  # type: ignore[misc] # noqa: UP014
+    class Other(NamedTuple):
+        x: int
+
+    Other.__name__ = "Line"
+    both = dataclasses.make_dataclass("Both", [("a", Line), ("b", Other)])
     with pytest.raises(LocalError, match="have the same name"):
         schema_of_class(both)
 

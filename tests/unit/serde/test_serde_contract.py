@@ -100,7 +100,7 @@ ORDER: dict[str, Any] = {
 
 class LineTuple(NamedTuple):
     sku: str
-    count: int
+    count: int  # type: ignore[assignment]  # the name of a method of tuples, as users have it
 
 
 class OrderTuple(NamedTuple):

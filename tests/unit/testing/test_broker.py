@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,14 +21,14 @@ MAX = RequestCode.GET_MAX_OFFSET
 
 
 @pytest.fixture
-def broker():
+def broker() -> Iterator[FakeBroker]:
     with FakeBroker(brokers=("broker-a", "broker-b")) as fake:
         fake.cluster.create_topic("topic", 1, ("broker-a", "broker-b"))
         yield fake
 
 
 @pytest.fixture
-def connection(broker):
+def connection(broker: FakeBroker) -> Iterator[Connection]:
     made = Connection(broker.address())
     yield made
     made.close()
@@ -37,7 +38,7 @@ def _ask(connection: Connection, timeout_ms: int = 2_000) -> Command:
     return connection.request(requests.get_max_offset(Q0), timeout_ms)
 
 
-def test_faults_are_used_up_in_their_order(broker, connection):
+def test_faults_are_used_up_in_their_order(broker: FakeBroker, connection: Connection) -> None:
     broker.on(MAX, faults.answer(2), times=2)
     broker.on(MAX, faults.answer(14, "third", extra="field"))
     answers = [_ask(connection) for _ in range(4)]
@@ -47,7 +48,7 @@ def test_faults_are_used_up_in_their_order(broker, connection):
     assert broker.count(MAX, "broker-b") == 0
 
 
-def test_faults_can_be_for_one_broker_and_be_forgotten(broker, connection):
+def test_faults_can_be_for_one_broker_and_be_forgotten(broker: FakeBroker, connection: Connection) -> None:
     broker.on(MAX, faults.answer(2), times=None, broker="broker-b")
     assert _ask(connection).code == 0
     other = Connection(broker.address("broker-b"))
@@ -59,7 +60,7 @@ def test_faults_can_be_for_one_broker_and_be_forgotten(broker, connection):
         broker.on(MAX, faults.drop(), broker="broker-c")
 
 
-def test_a_delayed_answer_lets_later_ones_pass(broker, connection):
+def test_a_delayed_answer_lets_later_ones_pass(broker: FakeBroker, connection: Connection) -> None:
     broker.on(MAX, faults.delay(50))
     slow = connection.start(requests.get_max_offset(Q0))
     assert _ask(connection).code == 0
@@ -67,7 +68,7 @@ def test_a_delayed_answer_lets_later_ones_pass(broker, connection):
     assert slow.result(2_000).code == 0
 
 
-def test_a_request_of_the_servers_own_reaches_clients(broker, connection):
+def test_a_request_of_the_servers_own_reaches_clients(broker: FakeBroker, connection: Connection) -> None:
     _ask(connection)
     assert broker.push(Command(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=5)) == 1
     _ask(connection)
@@ -75,7 +76,9 @@ def test_a_request_of_the_servers_own_reaches_clients(broker, connection):
     assert [(a.code, a.opaque) for a in broker.client_answers] == [(3, 5)]
 
 
-def test_a_stopped_broker_refuses_and_a_started_one_takes_connections_again(broker, connection):
+def test_a_stopped_broker_refuses_and_a_started_one_takes_connections_again(
+    broker: FakeBroker, connection: Connection
+) -> None:
     _ask(connection)
     assert broker.connections() == 1
     broker.stop_broker()
@@ -88,7 +91,7 @@ def test_a_stopped_broker_refuses_and_a_started_one_takes_connections_again(brok
     assert broker.connections() == 0
 
 
-def test_garbage_from_a_client_closes_its_connection(broker):
+def test_garbage_from_a_client_closes_its_connection(broker: FakeBroker) -> None:
     host, port = broker.address().split(":")
     for data in (b"\x7f\xff\xff\xff" + bytes(4), b"GET / HTTP/1.0\r\n\r\n"):
         with socket.create_connection((host, int(port)), timeout=5) as sock:
@@ -96,7 +99,7 @@ def test_garbage_from_a_client_closes_its_connection(broker):
             assert sock.recv(1) == b""
 
 
-def test_the_name_server_and_brokers_answer_their_own_requests_only(broker, connection):
+def test_the_name_server_and_brokers_answer_their_own_requests_only(broker: FakeBroker, connection: Connection) -> None:
     assert connection.request(requests.get_route("topic"), 2_000).code == 3
     name_server = Connection(broker.name_server)
     assert name_server.request(requests.get_max_offset(Q0), 2_000).code == 3
@@ -107,13 +110,13 @@ def test_the_name_server_and_brokers_answer_their_own_requests_only(broker, conn
     name_server.close()
 
 
-def test_a_missing_field_is_an_internal_error_over_there(broker, connection):
+def test_a_missing_field_is_an_internal_error_over_there(broker: FakeBroker, connection: Connection) -> None:
     answer = connection.request(Command(MAX, {"topic": "topic"}), 2_000)
     assert answer.code == 1
     assert "NullPointerException" in (answer.remark or "")
 
 
-def test_a_held_pull_ends_in_time_or_with_a_message(broker, connection):
+def test_a_held_pull_ends_in_time_or_with_a_message(broker: FakeBroker, connection: Connection) -> None:
     pull = requests.pull("g", Q0, 0, max_messages=1, message_filter=MessageFilter(), suspend_ms=50)
     assert connection.request(pull, 2_000).code == 19
     held = connection.start(
@@ -124,7 +127,7 @@ def test_a_held_pull_ends_in_time_or_with_a_message(broker, connection):
     assert held.result(2_000).code == 0
 
 
-def test_nothing_is_left_running():
+def test_nothing_is_left_running() -> None:
     before = threading.active_count()
     with InMemoryCluster() as cluster:
         with FakeBroker(cluster) as broker:
@@ -137,7 +140,9 @@ def test_nothing_is_left_running():
     assert threading.active_count() == before
 
 
-def test_sixty_thousand_messages_in_one_batch_are_acknowledged_and_lost(broker, connection):
+def test_sixty_thousand_messages_in_one_batch_are_acknowledged_and_lost(
+    broker: FakeBroker, connection: Connection
+) -> None:
     member = bytes(3) + b"\x17" + bytes(15) + b"\x01y" + bytes(2)
     command = requests.send("g", Q0, member * 40_000, born_ms=0, batch=True)
     assert connection.request(command, 20_000).code == 0

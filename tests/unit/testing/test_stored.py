@@ -12,7 +12,7 @@ from tests.helpers.stored_bytes import V2, Stored
 
 @pytest.mark.parametrize("topic", ["orders", "%RETRY%" + "g" * 130])
 @pytest.mark.parametrize("body", [b"x", b"", bytes(range(256)) * 10])
-def test_a_stored_message_is_laid_out_as_a_broker_does(topic, body):
+def test_a_stored_message_is_laid_out_as_a_broker_does(topic: str, body: bytes) -> None:
     with InMemoryCluster() as cluster:
         cluster.create_topic(topic, 3)
         cluster.append(topic, b"before", queue_id=2)

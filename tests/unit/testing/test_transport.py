@@ -13,7 +13,7 @@ from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
 
 
-def test_it_plays_its_script():
+def test_it_plays_its_script() -> None:
     clock = ManualClock()
     transport = ScriptedTransport([b"abc", None, lambda: b"late", TransportError("cut"), b""], clock=clock)
     as_seen: Transport = transport
@@ -34,7 +34,7 @@ def test_it_plays_its_script():
         transport.send_all(b"x", 10)
 
 
-def test_it_keeps_what_was_sent_and_answers_complete_requests():
+def test_it_keeps_what_was_sent_and_answers_complete_requests() -> None:
     transport = ScriptedTransport(responder=lambda request: [Command(request.code + 1), b"raw"], clock=ManualClock())
     frame = encode_frame(Command(5, opaque=77))
     transport.send_all(frame[:9], 10)
@@ -47,7 +47,7 @@ def test_it_keeps_what_was_sent_and_answers_complete_requests():
     assert transport.recv(1000, 10) == b"raw"
 
 
-def test_a_connection_works_on_it():
+def test_a_connection_works_on_it() -> None:
     clock = ManualClock()
     network = ScriptedNetwork(
         {"host:1": [ScriptedTransport(responder=lambda request: [Command(0, remark="hi")], clock=clock)]}
@@ -62,7 +62,7 @@ def test_a_connection_works_on_it():
     assert network.connected == ["host:1", "host:1", "host:2"]
 
 
-def test_a_connection_can_fail_to_be_made():
+def test_a_connection_can_fail_to_be_made() -> None:
     transport = ScriptedTransport(connect_failure=TransportError("refused"))
     with pytest.raises(TransportError, match="refused"):
         transport.wait_connected(10)

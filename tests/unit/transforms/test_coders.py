@@ -195,11 +195,11 @@ def test_hostile_count_does_not_loop() -> None:
     ("coder", "value"),
     [
         (RecordCoder(), RECORD._replace(queue_id=2**31)),
-        (RecordCoder(), RECORD._replace(topic=None)),
+        (RecordCoder(), RECORD._replace(topic=None)),  # type: ignore[arg-type]
         (RecordCoder(), ("too", "short")),
         (MessageCoder(), Message("text")),  # type: ignore[arg-type]
         (MessageCoder(), Message(b"b", keys=(1,))),  # type: ignore[arg-type]
-        (MessageQueueCoder(), QUEUE._replace(broker=b"bytes")),
+        (MessageQueueCoder(), QUEUE._replace(broker=b"bytes")),  # type: ignore[arg-type]
         (SendResultCoder(), SendResult(QUEUE, 2**63, "", "")),
         (FailedMessageCoder(), FailedMessage(None, None, None, "e", "r")),  # type: ignore[arg-type]
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import apache_beam as beam
 import pytest
@@ -36,7 +36,7 @@ def cluster() -> Iterator[InMemoryCluster]:
 
 
 def reading(cluster: InMemoryCluster, **arguments: Any) -> ReadFromRocketMQ:
-    defaults = {
+    defaults: dict[str, Any] = {
         "client_factory": InMemoryClientFactory(cluster.name),
         "start": StartFrom.earliest(),
         "stop": StopAt.latest(),
@@ -214,7 +214,7 @@ def test_the_id_of_what_failed_does_not_depend_on_the_text_of_the_error() -> Non
     assert made("E", "broker 1 says no") == made("E", "broker 2 says no") != made("F", "broker 1 says no")
 
 
-def bad(_: object) -> str:
+def bad(_: object) -> NoReturn:
     raise SerdeError("no id")
 
 

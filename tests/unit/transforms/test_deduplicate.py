@@ -218,7 +218,7 @@ def test_on_the_direct_runner_it_needs_a_read_that_ends(stop: StopAt | None) -> 
     """Its timers fire at once there: an id would be forgotten as soon as it was seen."""
     cluster = InMemoryCluster()
     cluster.create_topic("t", 1)
-    factory = InMemoryClientFactory(cluster)
+    factory = InMemoryClientFactory(cluster.name)
     pipeline = beam.Pipeline(runner="DirectRunner")
     read = ReadFromRocketMQ("t", stop=stop, deduplicate=DropDuplicates(), client_factory=factory)
     if stop is None:

@@ -222,7 +222,7 @@ def test_sent_can_be_grouped_in_its_windows(cluster: InMemoryCluster) -> None:
         assert_that(counts, equal_to([("t", 2), ("t", 1)]))
 
 
-class Collect(beam.PTransform):  # type: ignore[type-arg]
+class Collect(beam.PTransform):
     def expand(self, failed: Any) -> Any:
         return failed | beam.Map(lambda failure: (failure.element, failure.error))
 

@@ -227,7 +227,7 @@ def test_any_json_object_gives_a_command_of_sound_types_or_a_wire_error(header: 
 
 @pytest.mark.parametrize("header", ['{"code":%s}', '{"extFields":{"a":%s}}'], ids=["a number", "a field"])
 def test_nested_as_deeply_as_can_just_be_parsed_is_a_command_or_a_wire_error(header: str) -> None:
-    outcomes = set()
+    outcomes: set[type] = set()
     for levels in (*range(500, 1000), 100_000):  # versions of Python differ in how deeply they parse
         try:
             outcomes.add(type(decode_header((header % ("[" * levels + "]" * levels)).encode(), JSON)))

@@ -290,8 +290,8 @@ def parse_send(a: Command) -> object:
     return requests.parse_send(a, "send to x")
 
 
-def expect_success(a: Command) -> object:
-    return requests.expect_success(a, "commit")
+def expect_success(a: Command) -> None:
+    requests.expect_success(a, "commit")
 
 
 PARSERS: dict[str, Callable[[Command], object]] = {

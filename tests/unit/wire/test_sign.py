@@ -20,7 +20,7 @@ from rmqio.wire.sign import signed
 ROOT = Credentials("root", "rootpw")
 QUEUE = MessageQueue("orders", "broker-a", 3)
 HOSTILE = ["", "100%d %s %% %b", '"f":"" "i":"" "opaque":0', "}}", "\u00e9\U0001f600\\\n\0\x01\x7f", '"quoted"']
-texts = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+texts = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 credentials = st.builds(Credentials, texts.filter(bool), texts.filter(bool), st.none() | texts)
 
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from rmqio.errors import BrokerSilent, LocalError, NoPermission, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StartOffsetError, StopAt
+from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery import (
     DiscoverFn,
     DiscoveryConfig,
-    Subscription,
     WatchFn,
     describe,
     share_limit,
@@ -103,8 +103,8 @@ def test_a_subscription_reads_as_text(subscription: Subscription, text: str) -> 
     ],
 )
 def test_queues_are_found(cluster: InMemoryCluster, what: Any, found: list[str]) -> None:
-    for topic, queues in (("t", 2), ("t2", 1), ("other", 1), ("%RETRY%g", 1)):
-        cluster.create_topic(topic, queues)
+    for topic, count in (("t", 2), ("t2", 1), ("other", 1), ("%RETRY%g", 1)):
+        cluster.create_topic(topic, count)
     queues = Subscription.of(what).find_queues(client_of(cluster))
     assert [f"{queue.topic}/{queue.queue_id}" for queue in queues] == found
 
@@ -234,14 +234,14 @@ def test_a_limit_asks_no_start_of_a_queue_that_has_no_stop(cluster: InMemoryClus
 def test_tracker_claims_grow_what_is_known_and_a_checkpoint_ends_it() -> None:
     tracker = KnownTracker(Known({Q0}))
     assert tracker.try_claim(Known({Q0, Q1}))
-    assert tracker.current_restriction() == {Q0, Q1}
+    assert tracker.current_restriction() == Known({Q0, Q1})
     assert tracker.try_split(0.5) is None
     with pytest.raises(ValueError, match="without a checkpoint"):
         tracker.check_done()
-    assert tracker.try_split(0) == ({Q0, Q1}, {Q0, Q1})
+    assert tracker.try_split(0) == (Known({Q0, Q1}), Known({Q0, Q1}))
     assert tracker.try_split(0) is None
     assert not tracker.try_claim(Known({Q0, Q1, Q2}))
-    assert tracker.current_restriction() == {Q0, Q1}
+    assert tracker.current_restriction() == Known({Q0, Q1})
     tracker.check_done()
     assert not tracker.is_bounded()
     assert tracker.current_progress().completed_work == 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -162,7 +162,7 @@ def test_the_first_queues_start_by_the_strategy_and_new_ones_at_the_groups_offse
     append(clocked, Q0, 1)
     assert bundles.bundle() == bodies(Q0, [5]) + bodies(q2, [4, 5])
     assert bundles.starts == {Q0: 6, Q1: 3, q2: 6}
-    assert bundles.left.known == {Q0, Q1, q2}
+    assert bundles.left.known == Known({Q0, Q1, q2})
 
 
 @pytest.mark.parametrize("new_queue_start", ["earliest", "latest"])
@@ -241,7 +241,7 @@ def test_only_the_subscribed_queues_are_read(clocked: InMemoryCluster) -> None:
     assert bundles.bundle() == bodies(Q1, range(2))
     clocked.add_queues("t", 1)
     bundles.bundle()
-    assert bundles.left.known == {Q1}
+    assert bundles.left.known == Known({Q1})
 
 
 # ---- looking --------------------------------------------------------------------------------------------------------
@@ -300,7 +300,12 @@ def test_it_looks_at_once_and_then_every_interval(clocked: InMemoryCluster, monk
     bundles = SubscriptionBundles(clocked, interval_ms=30_000)
     client: Any = shared_client(bundles.config.factory)
     queues = client.queues
-    client.queues = lambda topic, **_: looks.append(topic) or queues(topic)
+
+    def noted(topic: str, **_: object) -> Any:
+        looks.append(topic)
+        return queues(topic)
+
+    client.queues = noted
     for seconds, expected in [(0.0, 1), (29.0, 1), (0.9, 1), (0.2, 2), (29.9, 2), (0.1, 3)]:
         now[0] += seconds
         bundles.bundle()
@@ -423,7 +428,8 @@ def test_size_is_the_sum_a_drain_ends_it_and_teardown_closes_its_readers(clocked
     bundles = SubscriptionBundles(clocked)
     left = Subscribed(Known({Q0, Q1}), ((Q0, QueueRange(1)), (Q1, QueueRange(9))))
     assert bundles.fn.restriction_size(b"", left) == 4 * 1024.0
-    assert bundles.fn.truncate(b"", left) is None
+    truncate: Callable[[bytes, Subscribed], object] = bundles.fn.truncate
+    assert truncate(b"", left) is None
     bundles.bundle()
     assert clocked.open_readers == 2
     bundles.fn.teardown()

@@ -118,7 +118,7 @@ def test_heartbeats_of_a_read_are_those_of_its_letters() -> None:
 
 
 # Options that both have: what `options` says, and what `client` does.
-BOTH = [
+BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pull_batch": 3}, {"pull_batch": 3}),
     ({"pull_depth": 3}, {"pull_depth": 3}),
     ({"request_timeout_ms": 3}, {"request_timeout_ms": 3}),
@@ -286,7 +286,8 @@ class Planning(FnApiRunner):
 @pytest.mark.parametrize("name", ["max_records_per_bundle", "max_bundle_ms"])
 @pytest.mark.parametrize("stop", [None, TO_THE_END])
 def test_limits_of_bundles_are_refused_where_the_runner_plans(name: str, stop: StopAt | None) -> None:
-    read = one(name_server=AT, stop=stop, options=ReadOptions(**{name: 7}))
+    limit: dict[str, Any] = {name: 7}
+    read = one(name_server=AT, stop=stop, options=ReadOptions(**limit))
     with pytest.raises(LocalError, match=rf"ReadOptions.{name}=7 does nothing on this runner") as error:
         _ = beam.Pipeline(runner=Planning()) | read
     parser = argparse.ArgumentParser()

@@ -162,7 +162,8 @@ def test_a_limit_is_shared_by_what_queues_have_and_used_up(counts: list[int], mo
 
 def test_no_queue_waits_for_ever_however_small_the_limit(clocked: InMemoryCluster) -> None:
     fill(clocked, 50, 50)
-    planner, position = planner_of(clocked), None
+    planner = planner_of(clocked)
+    position: Any = None
     for _ in range(60):
         position = advance(planner, position, Limits(max_records=1))
         append(clocked, Q0, 1)

@@ -19,7 +19,7 @@ from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.descriptor import QueueDescriptorCoder
 from rmqio.transforms.reading.read_fn import ReadQueueFn
-from rmqio.transforms.reading.readers import Readers
+from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.reading.restriction import QueueRange
 from rmqio.transforms.shared import shared_client
 from tests.helpers.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
@@ -129,11 +129,18 @@ def test_a_failing_poll_fails_the_bundle_after_what_came_before_it(clocked: InMe
     assert elements_of(runs) == bodies(queue, range(3))
 
 
+def slot_of(readers: Readers, queue: MessageQueue, offset: int) -> Slot:
+    slot = readers.slot(queue, offset)
+    assert slot is not None
+    return slot
+
+
 def test_an_error_behind_what_has_arrived_waits_until_that_is_through() -> None:
     with clocked_cluster(poll_records=2) as cluster:
         (queue,) = fill(cluster, 9)
         bundles = QueueBundles(cluster, [queue])
-        slot = bundles.fn._readers.slot(queue, 0)  # type: ignore[union-attr]
+        assert bundles.fn._readers is not None
+        slot = slot_of(bundles.fn._readers, queue, 0)
         reader, polls = slot.reader, itertools.count(1)
 
         class FailsAfterTwo:
@@ -147,7 +154,7 @@ def test_an_error_behind_what_has_arrived_waits_until_that_is_through() -> None:
                     cluster.delete_before(queue, 7)
                 return reader.poll()
 
-        slot.reader = FailsAfterTwo()  # type: ignore[assignment]
+        slot.reader = FailsAfterTwo()
         outputs, _ = bundles.begin(queue)
         assert elements_of([next(outputs)]) == bodies(queue, range(4))
         with pytest.raises(OffsetOutOfRange, match=r"offset 4 is not available; the broker holds \[7, 9\)"):
@@ -428,11 +435,11 @@ def test_a_broker_that_does_not_answer_costs_a_bundle_its_wait_once_and_not_once
     readers = Readers(factory, MessageFilter(), poll_timeout_ms=300)
     readers.start_bundle()
     for queue in queues:
-        assert not readers.await_data(readers.slot(queue, 0))
+        assert not readers.await_data(slot_of(readers, queue, 0))
     assert sum(waits) == 300
     waits.clear()
     readers.start_bundle()
-    readers.await_data(readers.slot(queues[0], 0))
+    readers.await_data(slot_of(readers, queues[0], 0))
     assert waits == [200], "a new bundle has a new budget"
 
 
@@ -456,7 +463,7 @@ def test_a_reader_that_has_not_been_used_for_half_a_minute_is_closed(clocked: In
 def test_a_slot_is_positioned_where_its_restriction_begins(clocked: InMemoryCluster) -> None:
     (queue,) = fill(clocked, 9)
     readers = Readers(InMemoryClientFactory(clocked.name), MessageFilter(), poll_timeout_ms=1)
-    slot = readers.slot(queue, 3)
+    slot = slot_of(readers, queue, 3)
     assert slot.reader.position == 3
     slot.reader.poll()
     assert readers.slot(queue, 5) is slot

@@ -86,10 +86,10 @@ class Law:
 
     def partition(self, before: Subscribed, primary: Subscribed, residual: Subscribed) -> Subscribed:
         """Each queue is cut at one offset: what has been claimed of it below, what is left above."""
-        assert before.known <= primary.known == residual.known == set(self.begun)
+        assert before.known <= primary.known == residual.known == Known(self.begun)
         cut = dict(primary.ranges)
         assert set(cut) == set(self.begun)
-        assert dict(residual.ranges) == {queue: QueueRange(one.stop) for queue, one in cut.items()}
+        assert dict(residual.ranges) == {queue: QueueRange(one.stop or 0) for queue, one in cut.items()}
         for queue, one in before.ranges:
             assert cut[queue].start == one.start
         for queue, one in cut.items():

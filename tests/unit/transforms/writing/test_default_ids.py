@@ -176,7 +176,7 @@ def test_a_bounded_pipeline_has_other_ids_when_it_is_made_anew() -> None:
 def test_exactly_once_is_refused_where_ids_are_random(cluster: InMemoryCluster) -> None:
     factory = InMemoryClientFactory(cluster.name)
     pipeline = beam.Pipeline(FnApiRunner())
-    look = {"exactly_once": LookBack("position"), "client_factory": factory}
+    look: dict[str, Any] = {"exactly_once": LookBack("position"), "client_factory": factory}
     _ = pairs(pipeline) | beam.GroupByKey() | "grouped" >> WriteToRocketMQ("t", serializer=same, **look)
     with pytest.raises(LocalError, match="are random: give id_fn="):
         _ = pipeline | "other" >> beam.Create([Message(b"m")]) | WriteToRocketMQ("t", **look)

@@ -12,7 +12,8 @@ QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number 
 
 def test_each_id_is_found_where_it_was_first_added_and_no_other() -> None:
     chance = random.Random(7)
-    known, expected = KnownIds(), {}
+    known = KnownIds()
+    expected: dict[str, tuple[MessageQueue, int]] = {}
     for number in range(300_000):
         name, place = f"id-{chance.randrange(250_000)}", (chance.choice(QUEUES), number)
         known.add(place[0], [(place[1], name)])
