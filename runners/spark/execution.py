@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.internal import pickler
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqio.runners.spark.beam.private import pickler
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey

@@ -19,15 +19,15 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import runner
-from apache_beam.transforms import environments
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
-from rmqio.runners.spark.beam_private import (
+from rmqio.runners.spark.beam.private import (
     FnApiMetrics,
     common_urns,
+    environments,
     group_by_key_input_visitor,
     metrics_pb2,
     python_urns,

@@ -17,12 +17,12 @@ from apache_beam.transforms import userstate
 
 from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.runners.spark import SparkRunner
+from rmqio.runners.spark.beam import patches
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.progress import Progress
 from rmqio.runners.spark.reports import ReportsParam
-from rmqio.runners.spark.worker.fusion import signatures
 from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.shuffling.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.spool import Spool
@@ -55,20 +55,20 @@ def methods_of(dofn: beam.DoFn) -> list[Any]:
 def test_remembered_signatures_are_what_beam_finds(dofn: beam.DoFn) -> None:
     for method in methods_of(dofn):
         for _ in range(2):
-            assert signatures._remembered(method) == signatures._inspect(method), method
+            assert patches._remembered(method) == patches._inspect(method), method
 
 
 def test_what_a_caller_does_to_a_remembered_signature_stays_with_the_caller() -> None:
-    before = signatures._inspect(beam.DoFn().process)
-    names, defaults = signatures._remembered(beam.DoFn().process)
+    before = patches._inspect(beam.DoFn().process)
+    names, defaults = patches._remembered(beam.DoFn().process)
     names.clear()
     defaults.append("more")
-    assert signatures._remembered(beam.DoFn().process) == before
+    assert patches._remembered(beam.DoFn().process) == before
 
 
 def test_methods_of_users_are_looked_at_anew() -> None:
-    assert not signatures._is_beams(Stateful.process)
-    assert signatures._is_beams(beam.DoFn.process)
+    assert not patches._is_beams(Stateful.process)
+    assert patches._is_beams(beam.DoFn.process)
 
 
 # ---- what is said before a run; the rest of it is in tests/unit/runners/test_report.py ------------------------------

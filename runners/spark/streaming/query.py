@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.internal import pickler
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqio.runners.spark.beam.private import pickler
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import ROW_DDL, TaskReport
 from rmqio.runners.spark.streaming.channels import REPORT
