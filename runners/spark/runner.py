@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
+from rmqio.runners.spark.beam import versions
 from rmqio.runners.spark.beam.private import (
     FnApiMetrics,
     common_urns,
@@ -64,10 +65,14 @@ class SparkRunner(runner.PipelineRunner):
 
     Args:
       is_drain: truncates restrictions of splittable DoFns, as a drained pipeline does.
+
+    Raises:
+      LocalError: Beam or PySpark are of a version that was not tested, and `RMQIO_UNTESTED_VERSIONS` is not 1.
     """
 
     def __init__(self, is_drain: bool = False) -> None:
         super().__init__()
+        versions.check()
         self._is_drain = is_drain
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> SparkResult:
