@@ -13,6 +13,12 @@ VARIABLE: Final = "RMQIO_UNTESTED_VERSIONS"
 """1: an untested version is tried all the same."""
 
 
+def release(version: str) -> tuple[int, int]:
+    """Major and minor release of a version, whatever a vendor has added to it; (0, 0) of what is none."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 class Releases(NamedTuple):
     """Minor releases of a package, from the first to the last one."""
 
@@ -27,9 +33,8 @@ class Releases(NamedTuple):
         return f"{self.package}>={major}.{minor},<{last_major}.{last_minor + 1}"
 
     def __contains__(self, version: object) -> bool:
-        """Whether the minor release of a version is one of them, whatever a vendor has added to it."""
-        found = re.match(r"(\d+)\.(\d+)", str(version))
-        return found is not None and self.first <= (int(found[1]), int(found[2])) <= self.last
+        """Whether that of a version is one of them."""
+        return self.first <= release(str(version)) <= self.last
 
 
 # `make test-versions` runs the first and the last ones; the extra `spark` in pyproject.toml requires them.
