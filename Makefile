@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
 # Of Beam and PySpark, for test-versions: the first and the last that SparkRunner takes, and between.
-VERSIONS ?= 2.75.0-4.1.0 2.76.0-4.2.1 2.77.0-4.3.0
+VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
@@ -51,19 +51,22 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 		jsonschema-rs trustme PyHamcrest tenacity parameterized mock
 	@touch $@
 
-# Batch suite and streaming smoke tests, without two tests of memory that take a minute.
+# Batch suite and streaming smoke tests, without four that take long. PySpark 4.1 leaves sockets to the collector,
+# and has no streams.
 SPARK_BATCH := beam_suite runner steps assigning units worker
 SPARK_STREAMS := streaming streaming_test_stream stream_cut stream_keyed stream_keys stream_levels stream_merging \
 	stream_packing stream_sides stream_source stream_triggered stream_windows
 
 test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beams and PySparks that it takes; VERSIONS="2.77.0-4.3.0" chooses
-	@for each in $(VERSIONS); do \
+	@failed=; for each in $(VERSIONS); do \
 		for suite in "$(SPARK_BATCH)" "$(SPARK_STREAMS)"; do \
+			case "$$each $$suite" in *-4.1.*\ streaming*) continue;; esac; \
 			echo "Beam-PySpark $$each: $$suite"; \
 			.venv-beam-$$each/bin/python -m pytest -q $$(printf 'tests/runners/test_spark_%s.py ' $$suite) \
-				-k 'not several_readers_runs_once and not larger_than_the_workers_memory' $(ARGS) || exit 1; \
+				-k 'not several_readers_runs_once and not larger_than_the_workers_memory and not timer_with_no_reset' \
+				-W ignore::pytest.PytestUnraisableExceptionWarning $(ARGS) || failed="$$failed $$each"; \
 		done; \
-	done
+	done; test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
 	@$(PY) -m pytest -m cluster tests/runners $(ARGS)

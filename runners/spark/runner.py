@@ -77,11 +77,13 @@ class SparkRunner(runner.PipelineRunner):
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> SparkResult:
         """Starts the pipeline and returns at once; `wait_until_finish` raises what went wrong."""
+        streaming = options.view_as(StandardOptions).streaming
+        if streaming:
+            versions.check_streams()
         RuntimeValueProvider.set_runtime_options({})
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
         environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
-        streaming = options.view_as(StandardOptions).streaming
         if streaming:
             plan_test_streams(proto)
         self._check(proto)

@@ -12,7 +12,9 @@ from apache_beam.transforms import core
 from rmqio.runners.spark.beam.private import bundle_processor, common, operations, pickler
 from rmqio.runners.spark.beam.versions import release
 
-_CHECKS_RESULTS: Final = release(beam.__version__) >= (2, 76)  # then a DoFn that returns a str is an error
+CHECKS_RESULTS: Final = release(beam.__version__) >= (2, 76)
+"""Whether a DoFn that returns a str, bytes or a dict is an error to Beam."""
+
 _MAP: Final = (beam.Map(len).fn._fn.__code__, beam.Map(lambda x, y=None: (x, y)).fn._fn.__code__)
 _FILTER: Final = beam.Filter(len).fn._fn.__code__
 
@@ -65,7 +67,7 @@ def hand_over(
     receivers = operations._TaggedReceivers(counters, name)
     for tag in (None, *tags):
         receivers[tag] = receiver
-    checks = (is_checked,) if _CHECKS_RESULTS else ()
+    checks = (is_checked,) if CHECKS_RESULTS else ()
     args = (windowing.windowfn, receiver, receivers, None, None, False, False, *checks)
     return common._OutputHandler(*args).handle_process_outputs  # type: ignore[no-any-return]
 

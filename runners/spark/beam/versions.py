@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.runners.spark.log import LOGGER
@@ -19,7 +20,8 @@ def release(version: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-class Releases(NamedTuple):
+@dataclass(frozen=True)
+class Releases:
     """Minor releases of a package, from the first to the last one."""
 
     package: str
@@ -40,6 +42,7 @@ class Releases(NamedTuple):
 # `make test-versions` runs the first and the last ones; the extra `spark` in pyproject.toml requires them.
 BEAM: Final = Releases("apache-beam", (2, 75), (2, 77))
 PYSPARK: Final = Releases("pyspark", (4, 1), (4, 3))
+_STREAMS: Final = (4, 2)
 
 
 def check() -> None:
@@ -61,6 +64,14 @@ def check() -> None:
         f"{told}; it depends on private parts of Beam, which change. Install a tested version: pip install {need}. "
         f"{VARIABLE}=1 in the environment tries the installed one all the same"
     )
+
+
+def check_streams() -> None:
+    """Raises LocalError for a PySpark whose sources in Python are not told where a micro-batch begins."""
+    version = dict(_installed())[PYSPARK]
+    if release(version) < _STREAMS:
+        need = ".".join(map(str, _STREAMS))
+        raise LocalError(f"--streaming needs PySpark {need} or newer, and {version} is installed")
 
 
 def _installed() -> list[tuple[Releases, str]]:

@@ -95,6 +95,27 @@ def test_the_runner_asks_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> Non
         SparkRunner()
 
 
+def test_a_stream_needs_a_newer_pyspark_than_a_pipeline_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "2.77.0", "4.1.1")
+    versions.check()
+    with pytest.raises(LocalError, match=r"--streaming needs PySpark 4\.2 or newer, and 4\.1\.1 is installed"):
+        versions.check_streams()
+    install(monkeypatch, "2.77.0", "4.2.0")
+    versions.check_streams()
+
+
+def test_a_stream_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+    import apache_beam as beam
+
+    from rmqio.runners.spark import SparkRunner
+
+    monkeypatch.setattr("pyspark.__version__", "4.1.0")
+    pipeline = beam.Pipeline(runner=SparkRunner(), argv=["--streaming"])
+    with pytest.raises(LocalError, match="needs PySpark"):
+        pipeline.run()
+
+
 @pytest.mark.parametrize("error", [ImportError("no name 'x' in apache_beam"), AttributeError("no attribute '_x'")])
 def test_a_beam_that_lacks_what_the_runner_imports_is_told_by_its_version(
     monkeypatch: pytest.MonkeyPatch, error: Exception
