@@ -4,10 +4,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+# Of Beam and PySpark, for test-versions: the first and the last that SparkRunner takes, and between.
+VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo fuzz test test-oldest test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo fuzz test test-oldest test-versions test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -39,6 +41,32 @@ $(OLDEST)/.installed: pyproject.toml tests/oldest.txt
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
 	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners \
 		-n 2 --dist loadfile $(ARGS)
+
+.venv-beam-%/.installed: pyproject.toml
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing Beam and PySpark $* into $(@D) ..."
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		'apache-beam==$(word 1,$(subst -, ,$*))' 'pyspark==$(word 2,$(subst -, ,$*))' \
+		--editable '.[$(subst dev,spark,$(EXTRAS))]' pytest pytest-timeout pytest-xdist hypothesis fastavro \
+		jsonschema-rs trustme PyHamcrest tenacity parameterized mock
+	@touch $@
+
+# Batch suite and streaming smoke tests, without some that take long. PySpark 4.1 leaves sockets to the collector,
+# and has no streams.
+SPARK_BATCH := beam_suite runner steps assigning units worker
+SPARK_STREAMS := streaming stream_cut stream_keyed stream_keys stream_levels stream_merging stream_packing stream_sides \
+	stream_source stream_triggered stream_windows
+
+test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beams and PySparks that it takes; VERSIONS="2.77.0-4.3.0" chooses
+	@failed=; for each in $(VERSIONS); do \
+		for suite in "$(SPARK_BATCH)" "$(SPARK_STREAMS)"; do \
+			case "$$each $$suite" in *-4.1.*\ streaming*) continue;; esac; \
+			echo "Beam-PySpark $$each: $$suite"; \
+			.venv-beam-$$each/bin/python -m pytest -q $$(printf 'tests/runners/test_spark_%s.py ' $$suite) \
+				-k 'not runs_once and not larger_than_the_workers and not timer_with_no_reset and not assert_that' \
+				-W ignore::pytest.PytestUnraisableExceptionWarning $(ARGS) || failed="$$failed $$each"; \
+		done; \
+	done; test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
 	@$(PY) -m pytest -m cluster tests/runners $(ARGS)
@@ -76,4 +104,4 @@ lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
 	@$(PY) -m tests.helpers.audit
 
 clean:  ## remove the virtual environment and what tools left
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -14,10 +14,9 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
-from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from rmqio.errors import LocalError, RmqioError
-from rmqio.runners.report import Refused, ReportOptions
+from rmqio.runners.report import Refused, ReportOptions, report_of
 
 OK: Final = 0
 FAILED: Final = 1
@@ -74,13 +73,7 @@ def run_program(
 
 
 def _report(name: str, pipeline: beam.Pipeline) -> int:
-    runner = pipeline.runner
-    if not hasattr(runner, "report"):
-        raise LocalError(
-            f"--report does not support {type(runner).__name__}: use DirectRunner, SparkRunner or FlinkRunner"
-        )
-    proto = pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
-    report = runner.report(proto, pipeline.options)
+    report = report_of(pipeline)
     print(report.table(), flush=True)
     return WRONG_USAGE if report.refused else OK
 

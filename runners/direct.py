@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from rmqio.runners._in_process import FnApiRunner
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.report import Report, compare
 

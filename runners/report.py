@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import IDS, RANDOM_IDS
+from rmqio.runners._beam import portable_form
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.requirements import requirements_of, writes_of_random_ids
 
@@ -114,6 +115,17 @@ def compare(
         tuple(of_options),
         (f"{IDS}: {RANDOM_IDS} ({_listed(random)})",) if random else (),
     )
+
+
+def report_of(pipeline: Any) -> Report:
+    """The report of a pipeline that has not been run, by its own runner. Raises `LocalError` if that makes none."""
+    runner = pipeline.runner
+    if not hasattr(runner, "report"):
+        raise LocalError(
+            f"--report does not support {type(runner).__name__}: use DirectRunner, SparkRunner or FlinkRunner"
+        )
+    found: Report = runner.report(portable_form(pipeline), pipeline.options)
+    return found
 
 
 def _told(cell: Cell) -> str:

@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_runner_api_pb2
-
 from rmqio.interfaces import ENDLESS_READ, IDS, RANDOM_IDS
+from rmqio.runners._beam import beam_runner_api_pb2, common_urns
 from rmqio.runners.capabilities import Requirement
 
 _PAR_DO: Final = common_urns.primitives.PAR_DO.urn

@@ -18,6 +18,7 @@ from apache_beam.transforms import environments
 from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
 
 __all__ = [
+    "HARNESS",
     "BeamFlinkRunner",
     "BeamFnExternalWorkerPoolServicer",
     "beam_fn_api_pb2",
@@ -35,6 +36,12 @@ __all__ = [
     "shared_unbounded_instance",
     "to_pool",
 ]
+
+HARNESS: Final = (
+    "import sys; from apache_beam.runners.worker.sdk_worker import SdkHarness; "
+    "SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()"
+)
+"""A program: the harness as Beam's own pool starts it, with control endpoint, worker's id and bytes of its cache."""
 
 _TARGET: Final = ":runners:flink:1.19:job-server:shadowJar"
 """As Beam's FlinkRunner names it. Every supported Beam publishes one for this version of Flink."""

@@ -17,6 +17,7 @@ import grpc
 from rmqio.errors import LocalError
 from rmqio.local.ports import LOOPBACK
 from rmqio.runners.flink._beam import (
+    HARNESS,
     BeamFnExternalWorkerPoolServicer,
     beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
@@ -25,11 +26,6 @@ from rmqio.runners.flink._beam import (
 
 CACHE_BYTES: Final = 100 << 20
 NO_LIMIT: Final = -1
-# Starts the harness as Beam's own pool does. Arguments: control endpoint, worker id, size of the state cache.
-_HARNESS: Final = (
-    "import sys; from apache_beam.runners.worker.sdk_worker import SdkHarness; "
-    "SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()"
-)
 
 
 class _Processes(BeamFnExternalWorkerPoolServicer):
@@ -38,7 +34,7 @@ class _Processes(BeamFnExternalWorkerPoolServicer):
     def StartWorker(self, request: Any, context: Any) -> Any:
         harness = [request.control_endpoint.url, request.worker_id, str(self._state_cache_size)]
         try:
-            self._worker_processes[request.worker_id] = subprocess.Popen([sys.executable, "-c", _HARNESS, *harness])
+            self._worker_processes[request.worker_id] = subprocess.Popen([sys.executable, "-c", HARNESS, *harness])
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
         return beam_fn_api_pb2.StartWorkerResponse()

@@ -22,7 +22,12 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rmqio.runners.spark' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rmqio.runners.spark.{home}"), name)
+    try:
+        module = importlib.import_module(f"rmqio.runners.spark.{home}")
+    except (ImportError, AttributeError):
+        importlib.import_module("rmqio.runners.spark.beam.versions").check()  # an untested Beam may lack a name
+        raise
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

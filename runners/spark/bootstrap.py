@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, WorkerOptions
 from pyspark import SparkFiles
 
 from rmqio.errors import LocalError
+from rmqio.runners.spark.beam.private import pickler
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.options import is_given
 

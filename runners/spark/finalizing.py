@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from apache_beam.internal import pickler
-
+from rmqio.runners.spark.beam.private import pickler
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import TaskReport
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from apache_beam import coders
-from apache_beam.metrics import monitoring_infos
-from apache_beam.metrics.cells import BoundedTrieData
 
-from rmqio.runners.spark.beam_private import metrics_pb2
+from rmqio.runners.spark.beam.private import BoundedTrieData, metrics_pb2, monitoring_infos
 
 _STRINGS: Final = coders.IterableCoder(coders.StrUtf8Coder())
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from typing import Final
 
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from rmqio.errors import LocalError
+from rmqio.runners.spark.beam.private import given_flags
 
 _NO_JOB_SERVER: Final = "SparkRunner has no job server; Beam's own, --runner=PortableSparkRunner, has one"
 _NO_CONTAINERS: Final = "SparkRunner runs user code in Spark's own Python workers, there is no container or SDK harness"
@@ -104,8 +105,7 @@ class StreamOptions(PipelineOptions):
 
 def given_names(options: PipelineOptions) -> Set[str]:
     """The names of the options that the user gave, also with their default values."""
-    flags: Sequence[str] = getattr(options, "_flags", None) or ()
-    names = {flag.partition("=")[0].removeprefix("--") for flag in flags if flag.startswith("--")}
+    names = {flag.partition("=")[0].removeprefix("--") for flag in given_flags(options) if flag.startswith("--")}
     return names | set(options.get_all_options(drop_default=True))
 
 

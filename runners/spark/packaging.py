@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from pyspark import SparkContext
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.beam_private import Stager
+from rmqio.runners.spark.beam.private import Stager
 
 _PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 _HOW: Final = ("--no-deps", "--no-compile")

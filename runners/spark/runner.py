@@ -19,15 +19,16 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import runner
-from apache_beam.transforms import environments
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
-from rmqio.runners.spark.beam_private import (
+from rmqio.runners.spark.beam import versions
+from rmqio.runners.spark.beam.private import (
     FnApiMetrics,
     common_urns,
+    environments,
     group_by_key_input_visitor,
     metrics_pb2,
     python_urns,
@@ -64,19 +65,25 @@ class SparkRunner(runner.PipelineRunner):
 
     Args:
       is_drain: truncates restrictions of splittable DoFns, as a drained pipeline does.
+
+    Raises:
+      LocalError: Beam or PySpark are of a version that was not tested, and `RMQIO_UNTESTED_VERSIONS` is not 1.
     """
 
     def __init__(self, is_drain: bool = False) -> None:
         super().__init__()
+        versions.check()
         self._is_drain = is_drain
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> SparkResult:
         """Starts the pipeline and returns at once; `wait_until_finish` raises what went wrong."""
+        streaming = options.view_as(StandardOptions).streaming
+        if streaming:
+            versions.check_streams()
         RuntimeValueProvider.set_runtime_options({})
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
         environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
-        streaming = options.view_as(StandardOptions).streaming
         if streaming:
             plan_test_streams(proto)
         self._check(proto)

@@ -10,14 +10,14 @@ from typing import Any, Final, TypeVar
 
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils import proto_utils
 
-from rmqio.runners.spark.beam_private import (
-    NEVER_TRIGGER,
+from rmqio.runners.spark.beam import triggers
+from rmqio.runners.spark.beam.private import (
     beam_runner_api_pb2,
     bundle_processor,
     common_urns,
     pipeline_context,
+    proto_utils,
     translations,
 )
 from rmqio.runners.spark.model import Grouping, GroupSpec, Output
@@ -132,11 +132,11 @@ def grouping_of(windowing: Any) -> Grouping:
     """What a GroupByKey over bounded data must look at."""
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn in (
         trigger.AfterWatermark(),
-        NEVER_TRIGGER,
+        triggers.NEVER,
     )
     if windowing.is_default() or (
         windowing.windowfn == GlobalWindows()
-        and windowing.triggerfn in (trigger.AfterCount(1), trigger.Always(), NEVER_TRIGGER)
+        and windowing.triggerfn in (trigger.AfterCount(1), triggers.ALWAYS, triggers.NEVER)
     ):
         return Grouping.GLOBAL
     return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED

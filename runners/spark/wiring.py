@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqio.runners.spark.beam_private import beam_fn_api_pb2, beam_runner_api_pb2, bundle_processor
+from rmqio.runners.spark.beam.private import beam_fn_api_pb2, beam_runner_api_pb2, bundle_processor
 from rmqio.runners.spark.model import WRITE_URN, Form, GroupSpec, Input, Output, SideInput, StageTask
 from rmqio.runners.spark.translation import Empty, Flatten, GroupByKey, Impulse, Plan, Redistribute, Stage
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from apache_beam.internal import pickler
 from apache_beam.transforms import environments
 
-from rmqio.runners.spark.beam_private import metrics_pb2
+from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
 from rmqio.runners.spark.translation import Plan, Stage, translate

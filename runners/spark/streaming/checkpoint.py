@@ -8,11 +8,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from apache_beam.pvalue import SideInputData
 from apache_beam.transforms.core import CombineFn
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.beam_private import beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
+from rmqio.runners.spark.beam.private import SideInputData, beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
 from rmqio.runners.spark.model import WRITE_URN, StageTask
 from rmqio.runners.spark.streaming.micro_batch import Cuts
 from rmqio.runners.spark.streaming.model import LevelTask

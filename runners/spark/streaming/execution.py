@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from rmqio.errors import LocalError
 from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.checkpointing import CheckpointOptions
-from rmqio.runners.spark.beam_private import metrics_pb2
+from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from apache_beam.coders.coder_impl import create_InputStream
 
+from rmqio.runners.spark.beam.private import create_InputStream
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.streaming.model import MIN, Learned, LevelTask

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apache_beam.internal import pickler
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindow, TimestampCombiner, TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common, common_urns, pipeline_context
+from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common, common_urns, pickler, pipeline_context
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
 from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.internal import pickler
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
 
+from rmqio.runners.spark.beam.private import pickler
 from rmqio.runners.spark.streaming.source import Limits
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from apache_beam.internal import pickler
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common_urns, pipeline_context
+from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, pickler, pipeline_context
 from rmqio.runners.spark.streaming.model import MIN
 from rmqio.runners.spark.translation import PLANNED
 

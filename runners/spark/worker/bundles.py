@@ -9,22 +9,20 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from apache_beam.internal import pickler
 from apache_beam.transforms.core import CombineFn
 
-from rmqio.runners.spark.beam_private import (
+from rmqio.runners.spark.beam.patches import collected_finalizers
+from rmqio.runners.spark.beam.private import (
     beam_fn_api_pb2,
     beam_runner_api_pb2,
     bundle_processor,
-    collected_finalizers,
     data_plane,
+    pickler,
     pipeline_context,
 )
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
-from rmqio.runners.spark.worker.fusion.fused_dofns import fuse_dofns
 from rmqio.runners.spark.worker.rows import RowWriter
-from rmqio.runners.spark.worker.shuffling.writing import register_writes
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState
@@ -99,8 +97,6 @@ class Bundles:
         self._report = report
         self._metrics: list[Any] = []
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
-        register_writes()
-        fuse_dofns()
         self.context = pipeline_context.PipelineContext(descriptor)
         self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
         self._channel = _Channel(task.input.transform_id)

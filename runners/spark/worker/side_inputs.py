@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from apache_beam.coders import Coder
-from apache_beam.coders.coder_impl import create_InputStream
 
+from rmqio.runners.spark.beam.private import create_InputStream
 from rmqio.runners.spark.model import SideInput
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-from apache_beam.coders.coder_impl import CoderImpl, create_InputStream
+from rmqio.runners.spark.beam.private import CoderImpl, create_InputStream
 
 _LENGTH: Final = struct.Struct("<Q")
 # A run may be long: it is decoded from the file as a whole, so a group costs memory for one run, not for all.

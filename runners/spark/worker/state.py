@@ -6,9 +6,14 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from apache_beam.coders.coder_impl import CoderImpl, create_InputStream, create_OutputStream
-
-from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, sdk_worker
+from rmqio.runners.spark.beam.private import (
+    CoderImpl,
+    StateServicer,
+    beam_fn_api_pb2,
+    create_InputStream,
+    create_OutputStream,
+    sdk_worker,
+)
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 

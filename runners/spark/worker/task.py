@@ -14,13 +14,15 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-from rmqio.runners.spark.beam_private import common
+from rmqio.runners.spark.beam import patches
+from rmqio.runners.spark.beam.private import common
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import Form, StageTask, TaskReport
 from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.bundles import Bundles
-from rmqio.runners.spark.worker.fusion.signatures import remember_signatures
+from rmqio.runners.spark.worker.fusion import fused_dofns
 from rmqio.runners.spark.worker.rows import RowQueue, RowWriter, threaded
+from rmqio.runners.spark.worker.shuffling import writing
 from rmqio.runners.spark.worker.shuffling.grouping import Row, by_key, chunks, grouped
 from rmqio.runners.spark.worker.spool import Spool
 
@@ -77,7 +79,7 @@ def _run(
 
 def prepared(options: Mapping[str, Any]) -> None:
     """Prepares this process for bundles of a pipeline with these options."""
-    remember_signatures()
+    patches.apply({**writing.CREATORS, **fused_dofns.CREATORS})
     logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs what is raised, at each attempt
     RuntimeValueProvider.set_runtime_options(dict(options))
     FileSystems.set_options(PipelineOptions.from_dictionary(dict(options)))

@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from apache_beam.coders.coder_impl import create_OutputStream
-
-from rmqio.runners.spark.beam_private import data_plane
+from rmqio.runners.spark.beam.private import create_OutputStream, data_plane, taken
 
 Family = tuple[str, str]  # transform id, timer family id
 Name = tuple[Family, Any, Any, str]  # and key, window, dynamic tag
@@ -94,8 +92,7 @@ class Timers:
         for family, stream in self._streams.items():
             if not stream.size():
                 continue
-            data = stream.get()
-            stream._clear()
+            data = taken(stream)
             for timer in self._coders[family].decode_all(data):
                 name = (family, _hashable(timer.user_key), timer.windows[0], timer.dynamic_timer_tag)
                 self._set.pop(name, None)

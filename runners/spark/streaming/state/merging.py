@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from apache_beam.coders.coder_impl import create_InputStream
-
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2, common_urns
+from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, create_InputStream
 from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.shuffling.framing import varint
 

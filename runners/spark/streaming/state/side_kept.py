@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
 
+from rmqio.runners.spark.beam.private import create_InputStream, create_OutputStream
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 

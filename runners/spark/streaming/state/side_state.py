@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam import pvalue
-from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2
+from rmqio.runners.spark.beam.private import SideInputData as BeamSideInputData
+from rmqio.runners.spark.beam.private import (
+    beam_runner_api_pb2,
+    create_InputStream,
+    create_OutputStream,
+    is_singleton_view,
+)
 from rmqio.runners.spark.streaming.state.keys import NEVER
 from rmqio.runners.spark.streaming.state.side_kept import Kept
 from rmqio.runners.spark.streaming.state.store import Store
@@ -177,14 +181,8 @@ def _uses(bundles: Bundles) -> list[Use]:
     for spec in bundles.side_specs:
         transform = bundles.descriptor.transforms[spec.transform_id]
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-        data = pvalue.SideInputData.from_runner_api(payload.side_inputs[spec.tag], bundles.context)
+        data = BeamSideInputData.from_runner_api(payload.side_inputs[spec.tag], bundles.context)
         pcollection = bundles.descriptor.pcollections[spec.name]
         windowing = bundles.context.windowing_strategies.get_by_id(pcollection.windowing_strategy_id)
-        found.append(Use(spec.name, data.window_mapping_fn, windowing, _is_singleton(data.view_fn)))
+        found.append(Use(spec.name, data.window_mapping_fn, windowing, is_singleton_view(data.view_fn)))
     return found
-
-
-def _is_singleton(view: Any) -> bool:
-    """Whether it is the view of an AsSingleton: Beam's protocol does not say, the closure of its function does."""
-    cells = (cell.cell_contents for cell in getattr(view, "__closure__", None) or ())
-    return any(each is pvalue.AsSingleton._from_runtime_iterable for each in cells)

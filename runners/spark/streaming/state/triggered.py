@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
-from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
-from apache_beam.transforms import trigger
-from apache_beam.transforms.combiners import CountCombineFn
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio.runners.spark.beam.private import create_InputStream, create_OutputStream
+from rmqio.runners.spark.beam.triggers import CountingState, MergeableStateAdapter, TimedDriver, forget
 from rmqio.runners.spark.streaming.state.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
 from rmqio.runners.spark.streaming.state.merging import AT_LEAST, Merging
 from rmqio.runners.spark.streaming.state.store import Store
@@ -42,37 +42,6 @@ class Clock:
         return Timestamp(micros=self.micros)
 
 
-class _Driver(trigger.GeneralTriggerDriver):
-    """Beam's, which takes the time of a timer for the watermark, also where that is processing time."""
-
-    watermark: Any = None
-
-    def _output(self, window: Any, finished: bool, state: Any, output_watermark: Any, maybe_ontime: bool) -> Any:
-        return super()._output(
-            window, finished, state, output_watermark if maybe_ontime else self.watermark, maybe_ontime
-        )
-
-
-class _State(trigger.InMemoryUnmergedState):
-    """Beam's, which keeps a count as a list of ones: that of the panes of a key would grow as long as it fires."""
-
-    def add_state(self, window: Any, tag: Any, value: Any) -> None:
-        if _is_count(tag):
-            values = self.state[window][tag.tag]
-            values[:] = [sum(values) + 1]
-        else:
-            super().add_state(window, tag, value)
-
-    def get_state(self, window: Any, tag: Any) -> Any:
-        return sum(self.state[window][tag.tag]) if _is_count(tag) else super().get_state(window, tag)
-
-
-def _is_count(tag: Any) -> bool:
-    """Also of a tag that Beam has wrapped another CombineFn around, with the methods of the first one."""
-    create = getattr(getattr(tag, "combine_fn", None), "create_accumulator", None)
-    return isinstance(getattr(create, "__self__", None), CountCombineFn)
-
-
 class Triggered:
     """One GroupByKey in one bucket."""
 
@@ -88,7 +57,7 @@ class Triggered:
         self._heads = ElementHeads(window_coder)
         self._elements = WindowedValueCoder(BytesCoder(), window_coder).get_impl()
         self._clock = Clock()
-        self._driver = _Driver(windowing, self._clock)
+        self._driver = TimedDriver(windowing, self._clock)
         self._given: dict[bytes, list[bytes]] = {}
         self._lateness = int(windowing.allowed_lateness.micros)
 
@@ -143,14 +112,11 @@ class Triggered:
                 for pane in driver.process_timer(window_id, name, domain, time, state, watermark):
                     shown[pane.windows[0]] = len(pane.value)
                     yield pane
-        of_windows = trigger.MergeableStateAdapter(state)
+        of_windows = MergeableStateAdapter(state)
         for window in of_windows.known_windows():
             if self._last(window) < now:
                 yield from closing(driver, of_windows, window, shown.pop(window, 0))
-                for window_id in of_windows.window_ids.pop(window):
-                    state.state.pop(window_id, None)
-                    state.timers.pop(window_id, None)
-                of_windows._persist_window_ids()
+                forget(of_windows, window)
 
     def _merge(self, state: Any, merging: Merging) -> None:
         """Where many have gathered: those of the last pane to one, and those that have come since to one."""
@@ -161,7 +127,7 @@ class Triggered:
             values = state.state[ids[0]].get(self._driver.ELEMENTS.tag, ())
             if len(values) < AT_LEAST:
                 continue
-            accumulates = self._driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
+            accumulates = self._driver.accumulation_mode == AccumulationMode.ACCUMULATING
             cut = min(shown.get(window, 0), len(values)) if accumulates else 0
             parts = [part for part in (values[:cut], values[cut:]) if part]
             state.state[ids[0]][self._driver.ELEMENTS.tag] = [merging.merged(part) for part in parts]
@@ -249,7 +215,7 @@ class Triggered:
         return bytes(out.get())
 
     def _loaded(self, data: bytes) -> Any:
-        state = _State()
+        state = CountingState()
         if not data:
             return state
         stream = create_InputStream(data)

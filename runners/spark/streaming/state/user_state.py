@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-from rmqio.runners.spark.beam_private import StateServicer, beam_fn_api_pb2, beam_runner_api_pb2, data_plane
+from rmqio.runners.spark.beam.private import (
+    StateServicer,
+    beam_fn_api_pb2,
+    beam_runner_api_pb2,
+    create_OutputStream,
+    data_plane,
+    encoded_key,
+    taken,
+)
 from rmqio.runners.spark.streaming.state.keys import EVENT, NEVER, PROCESSING, Keys, Notes, Times
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
@@ -271,11 +278,10 @@ class KeyTimers:
         for family, stream in self._streams.items():
             if not stream.size():
                 continue
-            data = stream.get()
-            stream._clear()
+            data = taken(stream)
             coder = self._state.timer_coder(family)
             for timer in coder.decode_all(data):
-                key = coder._key_coder_impl.encode_nested(timer.user_key)
+                key = encoded_key(coder, timer)
                 self._state.load(key)
                 window = self._state.encoded_window(timer.windows[0])
                 name = (family, key, window, timer.dynamic_timer_tag.encode())

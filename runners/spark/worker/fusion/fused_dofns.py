@@ -10,25 +10,29 @@ errors and counts of elements are as ever. Sizes of elements are estimated from 
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import apache_beam as beam
-from apache_beam.internal import pickler
-from apache_beam.internal.util import insert_values_in_args
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import (
-    bundle_processor,
-    common,
-    common_urns,
-    core,
-    operations,
+from rmqio.runners.spark.beam.dofns import (
+    create_assign_windows,
+    create_operation,
+    create_par_do,
+    hand_over,
+    is_parameter,
+    pickled_nothing,
+    raise_named,
+    takes_elements,
+    unpickled,
+    wrapped_function,
 )
+from rmqio.runners.spark.beam.private import common_urns, insert_values_in_args, operations
 from rmqio.runners.spark.worker.fusion.assigning import assigner
 from rmqio.runners.spark.worker.fusion.handover import Following, Function, Handle, combining, inner, last
 from rmqio.runners.spark.worker.shuffling.writing import WriteOperation
@@ -38,9 +42,6 @@ _MOST: Final = 50
 _LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
 
 _SLOW_BY_BEAM: Final = ("asking", "windows")
-
-_PAR_DO: Final = common_urns.primitives.PAR_DO.urn
-_ASSIGN_WINDOWS: Final = common_urns.primitives.ASSIGN_WINDOWS.urn
 
 
 class FusedDoFn(operations.DoOperation):
@@ -84,12 +85,8 @@ class FusedDoFn(operations.DoOperation):
     def _hand_over(self) -> Handle:
         """Beam's way for what a function returned for an element."""
         name = self.name_context.logging_name()
-        receivers = operations._TaggedReceivers(self._counters, name)
-        for tag in (None, *self.spec.output_tags):
-            receivers[tag] = self.receivers[0]
-        checked = self._function.is_checked
-        args = (self._windowing.windowfn, self.receivers[0], receivers, None, None, False, False, checked)
-        return common._OutputHandler(*args).handle_process_outputs  # type: ignore[no-any-return]
+        tags, checked = self.spec.output_tags, self._function.is_checked
+        return hand_over(self.receivers[0], tags, self._windowing, name, self._counters, checked)
 
     def _process(self) -> Callable[[WindowedValue], None]:
         handle, leave, raised = self.handle, self.scoped_process_state.__exit__, self._raise
@@ -106,8 +103,7 @@ class FusedDoFn(operations.DoOperation):
     def _raise(self, error: BaseException) -> None:
         """Raises it with the name of the step that was running."""
         name = self._sampler.current_state().name_context.logging_name()
-        receivers = {None: self.receivers[0]}
-        common.DoFnRunner(beam.DoFn(), [], {}, [], self._windowing, receivers, name)._reraise_augmented(error)
+        raise_named(error, name, self._windowing, self.receivers[0])
 
 
 def _following(operation: Any) -> Following | None:
@@ -121,21 +117,11 @@ def _following(operation: Any) -> Following | None:
     return None
 
 
-_MAP: Final = (beam.Map(len).fn._fn.__code__, beam.Map(lambda x, y=None: (x, y)).fn._fn.__code__)
-_FILTER: Final = beam.Filter(len).fn._fn.__code__
-
-
 def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
     """That of a DoFn for which `is_function` holds."""
-    kind, call = "flat", dofn.process
-    wraps = isinstance(dofn, core.CallableWrapperDoFn)
-    code = getattr(dofn._fn, "__code__", None) if wraps else None
-    if code in _MAP or code == _FILTER:
-        (cell,) = dofn._fn.__closure__
-        kind, call = "map" if code in _MAP else "filter", cell.cell_contents
-    is_checked = not wraps and not inspect.isgeneratorfunction(dofn.process)
+    kind, call, is_checked = wrapped_function(dofn)
     _, defaults = dofn.get_function_arguments("process")
-    if any(map(_is_parameter, defaults)):
+    if any(map(is_parameter, defaults)):
         by_window = any(beam.DoFn.WindowParam == default for default in defaults)
         return Function("asking", _asking(dofn.process, defaults), is_checked, by_window)
     if args or kwargs:
@@ -145,7 +131,7 @@ def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
 
 def _asking(process: Any, defaults: Sequence[Any]) -> Callable[[WindowedValue, Any], Any]:
     """The function of an element and its value, with what it asks for first of all."""
-    getters = [_ASKED[each] for each in defaults if _is_parameter(each)]
+    getters = [_ASKED[each] for each in defaults if is_parameter(each)]
     if len(getters) == 1:  # most often so
         (get,) = getters
         return lambda element, value: process(value, get(element))
@@ -193,50 +179,31 @@ def is_function(dofn: Any, has_arguments: bool = False) -> bool:
 
     If it has no further arguments, it may ask for the time, the window and the pane of its elements.
     """
-    if hasattr(dofn, "_runtime_output_constraints") or getattr(dofn.process, "_beam_yields_batches", False):
+    if not takes_elements(dofn):
         return False
     # Asked of the instance, which may have them of its own or pass on those of another
     if any(getattr(getattr(dofn, name), "__func__", None) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
         return False
     names, defaults = dofn.get_function_arguments("process")
-    asked = [default for default in defaults if _is_parameter(default)]
+    asked = [default for default in defaults if is_parameter(default)]
     if not asked:
         return True
     # Of parameters behind a default of another kind Beam makes something of its own
-    are_first = all(map(_is_parameter, defaults[: len(asked)]))
+    are_first = all(map(is_parameter, defaults[: len(asked)]))
     is_plain = not has_arguments and len(names) == len(defaults) + 1
     return is_plain and are_first and all(each in _ASKED for each in asked)
-
-
-def _is_parameter(default: Any) -> bool:
-    """Whether Beam fills it in: `DoFn.TimestampParam` and the like."""
-    kind = default if isinstance(default, type) else type(default)
-    return issubclass(kind, core._DoFnParam)
-
-
-def fuse_dofns() -> None:
-    """Has Beam make `FusedDoFn`s for our stages, in this process. Idempotent."""
-    known = bundle_processor.BeamTransformFactory._known_urns
-    for urn, by_beam, ours in (
-        (_PAR_DO, bundle_processor.create_par_do, _create),
-        (_ASSIGN_WINDOWS, bundle_processor.create_assign_windows, _create_assigning),
-    ):
-        creator, payload = known[urn]
-        if creator is by_beam:
-            known[urn] = (ours, payload)
 
 
 def _create(
     factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
 ) -> operations.DoOperation:
     """As Beam's function for a ParDo, which is asked for all that is no step, and for stages that are not ours."""
-    by_beam = functools.partial(bundle_processor.create_par_do, factory, transform_id, transform, payload, consumers)
+    by_beam = functools.partial(create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
     channels = factory.data_channel_factory
     if not _is_fusable(factory, consumers) or asks:
         return by_beam()
-    serialized = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context).serialized_dofn_data()
-    dofn, args, kwargs, _, _ = pickler.loads(serialized)
+    serialized, (dofn, args, kwargs, _, _) = unpickled(payload, factory.context)
     if not is_function(dofn, bool(args or kwargs)):
         return by_beam()
     (source,) = (each for tag, each in transform.inputs.items() if tag not in payload.side_inputs)
@@ -252,9 +219,7 @@ def _create(
         function = _function(dofn, args, kwargs, side_inputs)
         return FusedDoFn(*given, function=function, windowing=windowing, following=following)
 
-    return bundle_processor._create_pardo_operation(
-        factory, transform_id, transform, consumers, serialized, payload, operation
-    )
+    return create_operation(factory, transform_id, transform, consumers, serialized, payload, operation)
 
 
 def _create_assigning(
@@ -262,7 +227,7 @@ def _create_assigning(
 ) -> operations.DoOperation:
     """As Beam's function for a `WindowInto`, which it makes a ParDo of."""
     if not _is_fusable(factory, consumers):
-        return bundle_processor.create_assign_windows(factory, transform_id, transform, payload, consumers)
+        return create_assign_windows(factory, transform_id, transform, payload, consumers)
     windowing = Windowing.from_runner_api(payload, factory.context)
     following = _only_reader(consumers)
 
@@ -271,10 +236,17 @@ def _create_assigning(
         function = Function("windows", assigner(windowing.windowfn), False)
         return FusedDoFn(*given, function=function, windowing=windowing, following=following)
 
-    nothing = pickler.dumps((beam.DoFn(), (), {}, [], None))
-    return bundle_processor._create_pardo_operation(
-        factory, transform_id, transform, consumers, nothing, None, operation
-    )
+    nothing = pickled_nothing()
+    return create_operation(factory, transform_id, transform, consumers, nothing, None, operation)
+
+
+CREATORS: Final[Mapping[str, Callable[..., operations.DoOperation]]] = MappingProxyType(
+    {
+        common_urns.primitives.PAR_DO.urn: _create,
+        common_urns.primitives.ASSIGN_WINDOWS.urn: _create_assigning,
+    }
+)
+"""What makes operations, by the URN of their transform; see `beam.patches`."""
 
 
 def _is_fusable(factory: Any, consumers: dict[str, list[Any]]) -> bool:

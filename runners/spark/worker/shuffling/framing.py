@@ -6,9 +6,10 @@ import struct
 from typing import Any, Final
 
 from apache_beam.coders import SingletonCoder, WindowedValueCoder
-from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+
+from rmqio.runners.spark.beam.private import create_OutputStream
 
 _WINDOW: Final = struct.Struct("<?qI")  # whether there is a time, microseconds, length of the window
 ONLY_FIRING: Final = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)

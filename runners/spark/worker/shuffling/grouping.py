@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
-from apache_beam.coders.coders import GlobalWindowCoder
-from apache_beam.transforms import trigger
+from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import GlobalWindow, WindowFn
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
+from rmqio.runners.spark.beam.private import GlobalWindowCoder, create_InputStream, create_OutputStream
+from rmqio.runners.spark.beam.triggers import GeneralTriggerDriver, InMemoryUnmergedState, MergeableStateAdapter
 from rmqio.runners.spark.model import Grouping
 from rmqio.runners.spark.worker.shuffling.framing import (
     END_OF_PARTS,
@@ -101,7 +101,7 @@ def windowed(rows: Iterable[Row], windowing: Any, spool: Spool | None) -> Iterat
 
 
 def _triggered(rows: Iterable[Row], kv_coder: Any, windowing: Any) -> Iterator[bytes]:
-    driver = trigger.GeneralTriggerDriver(windowing, _STANDING_CLOCK)
+    driver = GeneralTriggerDriver(windowing, _STANDING_CLOCK)
     window_coder = windowing.windowfn.get_window_coder()
     values_impl = WindowedValueCoder(kv_coder.value_coder(), window_coder).get_impl()
     value_impl = kv_coder.value_coder().get_impl()
@@ -134,7 +134,7 @@ def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
     Beam's driver leaves out the last step: what a trigger never fired (a count not reached, a delay in processing time)
     would be lost. A window that closes emits what it still has, as in Beam's other runners.
     """
-    state = trigger.InMemoryUnmergedState()
+    state = InMemoryUnmergedState()
     shown: dict[Any, int] = {}
     for firing in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
         shown[firing.windows[0]] = len(firing.value)
@@ -147,7 +147,7 @@ def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
             for firing in driver.process_timer(window_id, name, domain, time, state):
                 shown[firing.windows[0]] = len(firing.value)
                 yield firing
-    of_windows = trigger.MergeableStateAdapter(state)
+    of_windows = MergeableStateAdapter(state)
     for window in list(of_windows.known_windows()):
         yield from closing(driver, of_windows, window, shown.get(window, 0))
 
@@ -157,7 +157,7 @@ def closing(driver: Any, of_windows: Any, window: Any, shown: int) -> Iterator[W
     if of_windows.get_state(window, driver.TOMBSTONE):
         return
     left = of_windows.get_state(window, driver.ELEMENTS)
-    accumulates = driver.accumulation_mode == trigger.AccumulationMode.ACCUMULATING
+    accumulates = driver.accumulation_mode == AccumulationMode.ACCUMULATING
     if len(left) > (shown if accumulates else 0):
         index = of_windows.get_state(window, driver.INDEX)
         late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)

@@ -9,18 +9,23 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.coders import BytesCoder, WindowedValueCoder
-from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam_private import beam_runner_api_pb2, bundle_processor, common, operations
+from rmqio.runners.spark.beam.private import (
+    beam_runner_api_pb2,
+    common,
+    create_OutputStream,
+    operations,
+)
 from rmqio.runners.spark.model import WRITE_URN, Form, Grouping, GroupSpec, Output
 from rmqio.runners.spark.worker.rows import ROW_SCHEMA, RowWriter
 from rmqio.runners.spark.worker.shuffling.framing import varint, window_header
@@ -381,12 +386,6 @@ def _binary(offsets: Any, data: Any) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
 
-def register_writes() -> None:
-    """Has Beam make these operations of transforms with `WRITE_URN`, in this process. Idempotent."""
-    if WRITE_URN not in bundle_processor.BeamTransformFactory._known_urns:
-        bundle_processor.BeamTransformFactory.register_urn(WRITE_URN, None)(_create)
-
-
 def _create(
     factory: Any,
     transform_id: str,
@@ -424,3 +423,7 @@ def _create(
         return WindowedWrite(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
     values = WindowedValueCoder(kv_coder.value_coder(), windowing.windowfn.get_window_coder())
     return WholeWrite(*args, kv_coder=kv_coder, coder=values, only_value=True, buckets=buckets)
+
+
+CREATORS: Final[Mapping[str, Callable[..., WriteOperation]]] = MappingProxyType({WRITE_URN: _create})
+"""What makes operations, by the URN of their transform; see `beam.patches`."""
