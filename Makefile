@@ -9,7 +9,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo fuzz test test-oldest test-versions test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo fuzz test test-oldest test-versions test-pythons test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,6 +68,24 @@ test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beam
 		done; \
 	done; test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
+# Of Python, for test-pythons: those that are installed, as commands or by pyenv.
+PYTHONS ?= 3.12 3.13
+PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
+python_of = $(firstword $(foreach each,python$(1) $(wildcard $(PYENV)/versions/$(1)*/bin/python),$(shell $(each) -c 'import sys; print(sys.executable)' 2>/dev/null)))
+
+.venv-python-%/.installed: pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
+	@test -x .venv-python-$*/bin/python || $(call python_of,$*) -m venv .venv-python-$*
+	@echo "installing for Python $* into .venv-python-$* ..."
+	@.venv-python-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+test-pythons: $(foreach each,$(PYTHONS),$(if $(call python_of,$(each)),.venv-python-$(each)/.installed))  ## the fast tests on other versions of Python; PYTHONS="3.12 3.13"
+	@for each in $(PYTHONS); do \
+		if [ ! -x .venv-python-$$each/bin/python ]; then echo "Python $$each is not installed: skipped"; continue; fi; \
+		echo "Python $$each"; \
+		.venv-python-$$each/bin/python -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS) || exit 1; \
+	done
+
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
 	@$(PY) -m pytest -m cluster tests/runners $(ARGS)
 
@@ -104,4 +122,4 @@ lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
 	@$(PY) -m tests.helpers.audit
 
 clean:  ## remove the virtual environment and what tools left
-	rm -rf $(VENV) $(OLDEST) .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
