@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import difflib
 import re
 from collections.abc import Sequence
@@ -11,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
+from rmqio.command_line import TIME_HELP, add_name_server, start_parser, stop_parser
 from rmqio.errors import LocalError
-from rmqio.options import NAME_SERVER_VARIABLE, parse_name_server
+from rmqio.options import parse_name_server
 from rmqio.security import UNSECURED, Security
-from rmqio.start import Reset, StartFrom, StopAt
+from rmqio.start import StartFrom, StopAt
 from rmqio.wire.properties import validate_group, validate_topic
 
 if TYPE_CHECKING:
@@ -90,43 +90,8 @@ class Arguments(NamedTuple):
     verbose: bool
 
 
-def parse_start(text: str) -> StartFrom:
-    """Parse `earliest`, `latest`, `group`, `group:earliest|latest|error` or `timestamp:TIME`."""
-    kind, _, rest = text.partition(":")
-    resets: dict[str, Reset] = {"": "earliest", "earliest": "earliest", "latest": "latest", "error": "error"}
-    if kind == "group" and rest in resets:
-        return StartFrom.group_offsets(reset=resets[rest])
-    if kind == "timestamp" and rest:
-        return StartFrom.timestamp(_parse_time(rest))
-    if text in ("earliest", "latest"):
-        return StartFrom.earliest() if text == "earliest" else StartFrom.latest()
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is not earliest, latest, group, group:earliest, group:latest, group:error or timestamp:TIME"
-    )
-
-
-def parse_stop(text: str) -> StopAt | None:
-    """Parse `none`, `latest` or `timestamp:TIME`."""
-    kind, _, rest = text.partition(":")
-    if kind == "timestamp" and rest:
-        return StopAt.timestamp(_parse_time(rest))
-    if text in ("none", "latest"):
-        return None if text == "none" else StopAt.latest()
-    raise argparse.ArgumentTypeError(f"{text!r} is not none, latest or timestamp:TIME")
-
-
-def _parse_time(text: str) -> int | dt.datetime:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"time {text!r} is neither Unix milliseconds nor ISO 8601 like 2026-01-31T12:00:00+08:00"
-        ) from None
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00")
-    return time
+parse_start = start_parser("earliest", "latest", "group", "group:RESET", "timestamp:TIME")
+parse_stop = stop_parser("none", "latest", "timestamp:TIME")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -140,11 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner ...")
-    add(
-        "--name_server",
-        metavar="HOST:PORT",
-        help=f"one or several, separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
-    )
+    add_name_server(parser)
     add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")
     add("--dead_letter_topic", metavar="TOPIC", help="topic for bad input; must exist")
@@ -160,8 +121,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--stop",
         type=parse_stop,
         metavar="WHERE",
-        help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME;"
-        " TIME is Unix milliseconds or ISO 8601 with a time zone",
+        help=f"none (default), latest (what the topic holds when the job starts) or timestamp:TIME; {TIME_HELP}",
     )
     add(
         "--exactly_once",

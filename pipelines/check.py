@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from rmqio import security
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.command_line import add_name_server, client_options
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record
-from rmqio.options import ClientOptions, parse_name_server
 from rmqio.transforms.read_failures import ORIGIN
 
 _WAIT_MS: Final = 1_000
@@ -133,16 +133,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Compare the source and the sink of province.py. The last line says what is lost or duplicated.",
         epilog="exit status: 0 all is there once, 1 it is not or the check failed, 2 wrong usage, 130 interrupted",
     )
-    parser.add_argument("--name_server", metavar="HOST:PORT", help="default: the environment variable NAMESRV_ADDR")
+    add_name_server(parser)
     parser.add_argument("--source_topic", required=True, metavar="TOPIC")
     parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
     parser.add_argument("--dead_letter_topic", metavar="TOPIC", help="without it, bad input counts as lost")
     security.add_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        options = ClientOptions(
-            name_servers=parse_name_server(arguments.name_server), security=security.from_arguments(arguments)
-        )
+        options = client_options(arguments)
     except RmqioError as error:
         parser.error(str(error))
     client = RemotingClientFactory(options).queue_client()

@@ -14,9 +14,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from rmqio import security
+from rmqio.command_line import add_name_server
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.pipelines.arguments import parse_start, parse_stop
 from rmqio.pipelines.program import WRONG_USAGE, count, run_program
 from rmqio.runners.options import options as pipeline_options
@@ -35,7 +35,7 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--name_server", metavar="HOST:PORT", help=f"default: the environment variable {NAME_SERVER_VARIABLE}")
+    add_name_server(parser)
     add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
     add("--consumer_group", metavar="GROUP", help="commit offsets for this group, for monitoring")

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rmqio import security
+from rmqio import command_line, security
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.values import QueueName, did_you_mean, parse_count
+from rmqio.command_line import add_name_server
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
+from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
@@ -26,11 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command takes."""
     group = parser.add_argument_group("connections")
     add = group.add_argument
-    add(
-        "--name_server",
-        metavar="HOST:PORT",
-        help=f"one or several, separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
-    )
+    add_name_server(group)
     add("--namespace", default="", metavar="NAME", help="of an instance, put before topics and groups")
     add(
         "--timeout_ms",
@@ -53,11 +50,10 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
         "outage_timeout_ms": timeout_ms,
         "max_retries": 2,
         "namespace": arguments.namespace,
-        "security": security.from_arguments(arguments),
     }
     if arguments.name_server is None and not os.environ.get(NAME_SERVER_VARIABLE):
         raise LocalError(f"no name server given: --name_server HOST:9876, or set {NAME_SERVER_VARIABLE}")
-    return ClientOptions(parse_name_server(arguments.name_server), **(given | more))
+    return command_line.client_options(arguments, **(given | more))
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from rmqio.cli.groups import finish, print_states, require_group, state_fields, 
 from rmqio.cli.output import count, note, plural, print_json, print_table
 from rmqio.cli.queues import now_ms, resolve, states
 from rmqio.cli.reset import Change, Method, Plan, choose_method, execute, verify
-from rmqio.cli.values import TIME_HELP, parse_queue, parse_to
+from rmqio.cli.values import parse_queue, parse_to
+from rmqio.command_line import TIME_HELP
 from rmqio.errors import BrokerError, LocalError
 
 _SHOW_MORE = """\

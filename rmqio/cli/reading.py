@@ -17,7 +17,8 @@ from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages import Item, Printer
 from rmqio.cli.output import note, plural
 from rmqio.cli.queues import Range, for_all, items_of, newest, place_in_time, resolve
-from rmqio.cli.values import TIME_HELP, Position, parse_count, parse_from, parse_offset, parse_queue, parse_size
+from rmqio.cli.values import Position, parse_count, parse_from, parse_offset, parse_queue, parse_size
+from rmqio.command_line import TIME_HELP
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import difflib
-import re
 import time
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from rmqio.errors import LocalError
-from rmqio.start import to_timestamp_ms
-
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
-
-TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or how long ago: 30s, 10m, 2h, 7d"
+from rmqio.command_line import DURATION, SECONDS, parse_time
 
 
 def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
@@ -36,29 +28,11 @@ class Position(NamedTuple):
     """Unix milliseconds, or an offset."""
 
 
-def parse_time(text: str) -> int:
-    """Parse a time to Unix milliseconds; see `TIME_HELP`."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    if ago := _AGO.fullmatch(text):
-        return int(time.time() * 1000) - int(ago[1]) * _UNITS_S[ago[2]] * 1000
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"time {text!r} is neither ISO 8601 like 2026-01-31T12:00:00+08:00, nor Unix milliseconds, nor like 10m"
-        ) from None
-    try:
-        return to_timestamp_ms(found)
-    except LocalError:
-        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00") from None
-
-
 def parse_coming_time(text: str) -> int:
     """Like `parse_time`, but 10m means in ten minutes, and a past time is rejected."""
     now = int(time.time() * 1000)
-    if ahead := _AGO.fullmatch(text):
-        return now + int(ahead[1]) * _UNITS_S[ahead[2]] * 1000
+    if ahead := DURATION.fullmatch(text):
+        return now + int(ahead[1]) * SECONDS[ahead[2]] * 1000
     found = parse_time(text)
     if found <= now:
         raise argparse.ArgumentTypeError(f"time {text!r} is in the past; 10m means in ten minutes")

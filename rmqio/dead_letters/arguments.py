@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rmqio import security
+from rmqio.command_line import add_name_server, start_parser, stop_parser
 from rmqio.dead_letters.replay import Choice, client_options
 from rmqio.errors import LocalError
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
+from rmqio.options import ClientOptions
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.properties import validate_group
 
@@ -53,11 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add(
-        "--name_server",
-        metavar="HOST:PORT",
-        help=f"several separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
-    )
+    add_name_server(parser)
     add("--dead_letter_topic", required=True, metavar="TOPIC", help="the topic with the letters")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--back", action="store_true", help="send each message to the topic that it came from")
@@ -72,9 +68,14 @@ def make_parser() -> argparse.ArgumentParser:
         help="only letters that go back to this topic; repeatable",
     )
     add("--limit", type=int, metavar="N", help="the maximum number of letters")
-    add("--start", type=parse_start, metavar="WHERE", help="earliest, group, or timestamp:TIME; default: group with"
+    add("--start", type=_parse_start, metavar="WHERE", help="earliest, group, or timestamp:TIME; default: group with"
         " --consumer_group (earliest if the group has no offset), else earliest")  # fmt: skip
-    add("--stop", type=parse_stop, metavar="WHERE", help="latest (the default: the current end) or timestamp:TIME")
+    add(
+        "--stop",
+        type=_parse_stop,
+        metavar="WHERE",
+        help="latest (the default: the current end) or timestamp:TIME",
+    )
     add("--consumer_group", metavar="GROUP", help="continue where this group's last replay ended, and commit to it")
     add("--json", action="store_true", help="print the result as JSON")
     security.add_arguments(parser)
@@ -100,38 +101,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     return Arguments(choice, options, start, found.stop or StopAt.latest(), group, is_dry_run, found.json)
 
 
-def parse_start(text: str) -> StartFrom:
-    """Parses `earliest`, `group` or `timestamp:TIME`."""
-    kind, _, rest = text.partition(":")
-    if kind == "timestamp" and rest:
-        return StartFrom.timestamp(_parse_time(rest))
-    if text in ("earliest", "group"):
-        return StartFrom.earliest() if text == "earliest" else StartFrom.group_offsets(reset="earliest")
-    raise argparse.ArgumentTypeError(f"{text!r} is not earliest, group or timestamp:TIME")
-
-
-def parse_stop(text: str) -> StopAt:
-    """Parses `latest` or `timestamp:TIME`."""
-    kind, _, rest = text.partition(":")
-    if kind == "timestamp" and rest:
-        return StopAt.timestamp(_parse_time(rest))
-    if text == "latest":
-        return StopAt.latest()
-    raise argparse.ArgumentTypeError(f"{text!r} is not latest or timestamp:TIME")
-
-
-def _parse_time(text: str) -> int | dt.datetime:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"time {text!r} is neither Unix milliseconds nor ISO 8601 like 2026-01-31T12:00:00+08:00"
-        ) from None
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00")
-    return time
+_parse_start = start_parser("earliest", "group", "timestamp:TIME")
+_parse_stop = stop_parser("latest", "timestamp:TIME")
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -25,6 +25,7 @@ BASE = {
     for name in (
         "addresses",
         "attempts",
+        "command_line",
         "errors",
         "logs",
         "look_back",
