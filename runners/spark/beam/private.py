@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from apache_beam import pvalue
@@ -43,7 +42,6 @@ __all__ = [
     "data_plane",
     "encoded_key",
     "environments",
-    "given_flags",
     "group_by_key_input_visitor",
     "insert_values_in_args",
     "is_singleton_view",
@@ -58,11 +56,6 @@ __all__ = [
     "taken",
     "translations",
 ]
-
-
-def given_flags(options: Any) -> Sequence[str]:
-    """The arguments that options were made of."""
-    return getattr(options, "_flags", None) or ()
 
 
 def taken(stream: Any) -> bytes:
