@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-FILES = {path.name: path for path in ROOT.glob("tests/**/*.py")}
-NAMES = {name for path in FILES.values() for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
+PATHS = sorted(ROOT.glob("tests/**/*.py"))
+FILES = {path.name: path for path in PATHS}
+NAMES = {name for path in PATHS for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
