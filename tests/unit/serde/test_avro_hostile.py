@@ -42,7 +42,7 @@ def chain(length: int) -> dict[str, Any]:
     return {"type": "record", "name": "Chain", "fields": fields}
 
 
-JUST_PARSED = 450 if sys.version_info < (3, 12) else 5_000
+JUST_PARSED = 450 if sys.version_info < (3, 12) else 1_400
 """Levels of JSON that Python parses, and that are too many for what comes after it."""
 
 
