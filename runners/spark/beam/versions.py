@@ -11,7 +11,7 @@ from rmqio.errors import LocalError
 from rmqio.runners.spark.log import LOGGER
 
 VARIABLE: Final = "RMQIO_UNTESTED_VERSIONS"
-"""1: an untested version is tried all the same."""
+"""If 1, the runner tries an untested version anyway."""
 
 
 def release(version: str) -> tuple[int, int]:
@@ -58,16 +58,16 @@ def check() -> None:
     need = " ".join(f"'{tested.requirement}'" for tested, _ in found)
     told = f"SparkRunner was not tested with the installed {have}"
     if os.environ.get(VARIABLE) == "1":
-        LOGGER.warning("%s, but with %s; it is tried, since %s is 1", told, need, VARIABLE)
+        LOGGER.warning("%s, only with %s; trying it anyway, because %s is 1", told, need, VARIABLE)
         return
     raise LocalError(
         f"{told}; it depends on private parts of Beam, which change. Install a tested version: pip install {need}. "
-        f"{VARIABLE}=1 in the environment tries the installed one all the same"
+        f"To try the installed version anyway, set {VARIABLE}=1 in the environment"
     )
 
 
 def check_streams() -> None:
-    """Raises LocalError for a PySpark whose sources in Python are not told where a micro-batch begins."""
+    """Raises LocalError for a PySpark that does not pass the start of a micro-batch to sources in Python."""
     version = dict(_installed())[PYSPARK]
     if release(version) < _STREAMS:
         need = ".".join(map(str, _STREAMS))
