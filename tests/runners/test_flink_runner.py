@@ -31,6 +31,7 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
+from rmqio.runners.flink.options import FlinkOptions
 from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.jobs import Job, started
@@ -85,6 +86,7 @@ def test_a_job_server_is_used_again_and_so_are_options(monkeypatch: pytest.Monke
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-XX:+UseSerialGC '-Dtest.name=a b'")
     SERVERS.stop_all()
     given = on_flink("--streaming")
+    given.view_as(FlinkOptions)  # known to Beam from here on, also where this test runs alone
     known = given.get_all_options()
     before: list[Server] = []
     for _ in range(2):
