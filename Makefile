@@ -53,16 +53,15 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 
 # Batch suite and streaming smoke tests, without some that take long. PySpark 4.1 leaves sockets to the collector,
 # and has no streams.
-SPARK_BATCH := beam_suite runner steps assigning units worker
-SPARK_STREAMS := streaming stream_cut stream_keyed stream_keys stream_levels stream_merging stream_packing stream_sides \
-	stream_source stream_triggered stream_windows
+SPARK_BATCH := $(addprefix batch/test_,beam_suite.py runner.py steps.py assigning.py worker.py) test_units.py
+SPARK_STREAMS := state $(addprefix streaming/test_,pipelines.py cut.py source.py)
 
 test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beams and PySparks that it takes; VERSIONS="2.77.0-4.3.0" chooses
 	@failed=; for each in $(VERSIONS); do \
 		for suite in "$(SPARK_BATCH)" "$(SPARK_STREAMS)"; do \
-			case "$$each $$suite" in *-4.1.*\ streaming*) continue;; esac; \
+			case "$$each $$suite" in *-4.1.*\ state*) continue;; esac; \
 			echo "Beam-PySpark $$each: $$suite"; \
-			.venv-beam-$$each/bin/python -m pytest -q $$(printf 'tests/runners/test_spark_%s.py ' $$suite) \
+			.venv-beam-$$each/bin/python -m pytest -q $$(printf 'tests/runners/spark/%s ' $$suite) \
 				-k 'not runs_once and not larger_than_the_workers and not timer_with_no_reset and not assert_that' \
 				-W ignore::pytest.PytestUnraisableExceptionWarning $(ARGS) || failed="$$failed $$each"; \
 		done; \

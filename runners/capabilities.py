@@ -95,19 +95,19 @@ def _row(direct: Cell, spark: Cell, spark_streaming: Cell, flink: Cell, flink_st
 
 _HERE: Final = "test_capabilities.py::test_"
 _REFUSALS: Final = "tests/unit/runners/test_report.py::test_what_is_refused_and_what_is_warned_of"
-_SUITE: Final = "test_spark_beam_suite.py::TestOnSpark::test_"
-_STREAM: Final = "test_spark_streaming.py::test_"
+_SUITE: Final = "spark/batch/test_beam_suite.py::TestOnSpark::test_"
+_STREAM: Final = "spark/streaming/test_pipelines.py::test_"
 _EVERYWHERE: Final = "test_pipelines_everywhere.py::test_the_sink_holds_the_same"
 _SPARK_KILLED: Final = (
-    "test_spark_streaming_rocketmq.py::test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing"
+    "spark/streaming/test_rocketmq.py::test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing"
 )
-_FLINK_KILLED: Final = "test_flink_runner.py::test_a_killed_job_goes_on_from_its_last_checkpoint"
+_FLINK_KILLED: Final = "flink/test_runner.py::test_a_killed_job_goes_on_from_its_last_checkpoint"
 _SPARK_SDF: Final = (
-    "test_spark_capability_cases.py::test_a_splittable_dofn_with_a_side_input_that_checkpoints_and_finalizes"
+    "spark/batch/test_capability_cases.py::test_a_splittable_dofn_with_a_side_input_that_checkpoints_and_finalizes"
 )
-_SPARK_TIMERS: Final = "test_spark_capability_cases.py::test_timers_of_both_kinds_fire_without_waiting"
+_SPARK_TIMERS: Final = "spark/batch/test_capability_cases.py::test_timers_of_both_kinds_fire_without_waiting"
 _LIVE_WINDOWS: Final = "test_live_windows.py::test_sessions_and_sliding_windows_of_a_live_topic"
-_FLINK_LOST: Final = "test_flink_cluster.py::test_a_lost_task_manager_changes_nothing"
+_FLINK_LOST: Final = "flink/test_cluster.py::test_a_lost_task_manager_changes_nothing"
 _FLINK_TIMERS: Final = f"{_HERE}timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized"
 
 _NOW: Final = "they fire at once, whatever time they are set to"
@@ -158,7 +158,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(f"{_STREAM}an_unbounded_splittable_dofn_runs_by_its_own_clock"),
             _none(_A_STREAM),
             _yes(
-                "test_flink_runner.py::test_cancel_ends_the_job_in_flink_too", text="the job goes on when it has ended"
+                "flink/test_runner.py::test_cancel_ends_the_job_in_flink_too", text="the job goes on when it has ended"
             ),
         ),
         Requirement.SPLITTABLE: _row(
@@ -183,14 +183,14 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
         ),
         Requirement.STATE: _row(
             _yes(f"{_HERE}state_by_key"),
-            _yes("test_spark_runner.py::test_state_of_every_kind"),
+            _yes("spark/batch/test_runner.py::test_state_of_every_kind"),
             _yes(f"{_STREAM}state_and_timers_of_both_kinds"),
             _yes(f"{_HERE}state_by_key"),
             _yes(f"{_HERE}state_by_key"),
         ),
         Requirement.ORDERED_STATE: _row(
             _yes(f"{_HERE}ordered_lists_as_state"),
-            _yes("test_spark_runner.py::test_state_of_every_kind"),
+            _yes("spark/batch/test_runner.py::test_state_of_every_kind"),
             _yes(_SPARK_KILLED),
             *[_refused("Beam's job server has none: use BagStateSpec", f"{_HERE}ordered_lists_as_state_fail_on_flink")]
             * 2,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -13,25 +14,15 @@ if TYPE_CHECKING:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts Spark takes seconds at the least: it is not for the daily tier."""
+    here = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.path.name not in _WITHOUT_SPARK:
+        if here in item.path.parents and not _WITHOUT_SPARK.match(item.path.relative_to(here).as_posix()):
             item.add_marker(pytest.mark.spark)
 
 
-_WITHOUT_SPARK = {
-    "test_flink_jobserver.py",
-    "test_spark_worker.py",
-    "test_spark_units.py",
-    "test_spark_capabilities.py",
-    "test_spark_stream_keyed.py",
-    "test_spark_stream_keys.py",
-    "test_spark_stream_levels.py",
-    "test_spark_stream_merging.py",
-    "test_spark_stream_packing.py",
-    "test_spark_stream_sides.py",
-    "test_spark_stream_triggered.py",
-    "test_spark_stream_windows.py",
-}
+_WITHOUT_SPARK: Final = re.compile(
+    r"flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_worker"
+)
 
 
 @pytest.fixture(scope="module")

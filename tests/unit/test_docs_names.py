@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PATHS = sorted(ROOT.glob("tests/**/*.py"))
-FILES = {path.name: path for path in PATHS}
+# By their last folders, too: pages name a file as `batch/test_runner.py`.
+FILES = {"/".join(path.parts[-count:]): path for path in PATHS for count in range(1, 6)}
 NAMES = {name for path in PATHS for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
 
 
@@ -19,8 +20,8 @@ def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     paths = set(re.findall(r"[`(](tests/[\w/]+\.py)", text))
     assert {path for path in paths if not (ROOT / path).is_file()} == set()
-    assert {name for name in re.findall(r"`(test_\w+\.py)", text) if name not in FILES} == set()
-    if page.name != "spark-runner.md":  # which names Beam's own tests; test_spark_capabilities.py looks at it
+    assert {name for name in re.findall(r"`((?:\w+/)*test_\w+\.py)", text) if name not in FILES} == set()
+    if page.name != "spark-runner.md":  # which names Beam's own tests; spark/test_capabilities.py looks at it
         assert {name for name in re.findall(r"`(test_\w+)[`\[]", text) if name not in NAMES} == set()
 
 

@@ -32,6 +32,7 @@ def test_readme_has_the_table() -> None:
     assert table() in (ROOT / "README.md").read_text(), f"README.md must have:\n\n{table()}"
 
 
+STREAMS: Final = "tests/runners/spark/streaming/test_pipelines.py"
 OF_THE_REPORT: Final = "tests/unit/runners/test_report.py::"
 """What is refused does not run, and a warning is about what comes after a run, or never: the tests of the report, which
 go through all modes, show both."""
@@ -55,14 +56,18 @@ def test_each_cell_names_a_test() -> None:
 @pytest.mark.parametrize(
     ("test", "mode", "runs"),
     [
-        ("tests/runners/test_spark_streaming.py::test_state_and_timers_of_both_kinds", Mode.SPARK_STREAMING, True),
-        ("tests/runners/test_spark_streaming.py::test_state_and_timers_of_both_kinds", Mode.SPARK, False),
+        (
+            "tests/runners/spark/streaming/test_pipelines.py::test_state_and_timers_of_both_kinds",
+            Mode.SPARK_STREAMING,
+            True,
+        ),
+        ("tests/runners/spark/streaming/test_pipelines.py::test_state_and_timers_of_both_kinds", Mode.SPARK, False),
         ("tests/runners/test_capabilities.py::test_state_by_key", Mode.FLINK, True),  # one of its parameters
         ("tests/runners/test_capabilities.py::test_state_by_key", Mode.SPARK, False),
-        ("tests/runners/test_spark_beam_suite.py::TestOnSpark::test_windowing", Mode.SPARK, True),
-        ("tests/runners/test_spark_beam_suite.py::TestOnSpark::test_pardo", Mode.SPARK, False),
+        ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_windowing", Mode.SPARK, True),
+        ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_pardo", Mode.SPARK, False),
         (
-            "tests/runners/test_spark_stream_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
+            "tests/runners/spark/state/test_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
             Mode.SPARK,
             False,
         ),

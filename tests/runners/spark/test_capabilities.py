@@ -186,14 +186,14 @@ def validates_runner_lists(page: str) -> tuple[list[str], dict[str, str]]:
     tuple(map(int, beam.__version__.split(".")[:2])) < (2, 77), reason="the page lists the tests of Beam 2.77"
 )
 def test_the_lists_of_beams_tests_agree() -> None:
-    validates_runner = importlib.import_module("tests.runners.test_spark_validates_runner")
+    validates_runner = importlib.import_module("tests.runners.spark.batch.test_validates_runner")
     marked = [f"{name}::{test}" for name, tests in validates_runner.MARKED.items() for test in tests]
     passing, reasons = validates_runner_lists(PAGE.read_text())
     assert reasons == validates_runner.NOT_ON_SPARK
     assert sorted([*passing, *reasons]) == sorted(marked)
 
 
-GOOD: Final = "`test_spark_worker.py::test_nothing_is_left_on_disk`"
+GOOD: Final = "`spark/batch/test_worker.py::test_nothing_is_left_on_disk`"
 
 
 def complaints(*lines: Iterable[str]) -> list[str]:
@@ -215,14 +215,14 @@ def test_a_table_that_agrees_has_no_complaints() -> None:
         ("no", "", "'no' is not"),
         ("no:", "", "'no:' is not"),
         ("partly", GOOD, "'partly' is not"),
-        ("yes", "`test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
-        ("no: it cannot", "`test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", "`spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("no: it cannot", "`spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
         ("yes", "`test_spark_nothing.py::test_one`", "is in no test file"),
-        ("yes", "`test_spark_worker.py::collect`", "is not a test"),
-        ("yes", "`test_spark_beam_suite.py::TestOnSpark::create_pipeline`", "is not a test"),
-        ("yes", "`test_spark_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
-        ("yes", "`test_spark_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
-        ("yes", f"{GOOD}, `test_spark_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", "`spark/batch/test_worker.py::collect`", "is not a test"),
+        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::create_pipeline`", "is not a test"),
+        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
+        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
+        ("yes", f"{GOOD}, `spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
     ],
 )
 def test_a_table_that_disagrees_is_found_out(ours: str, tests: str, complaint: str) -> None:
@@ -242,7 +242,7 @@ def test_a_row_too_few_or_too_many_is_found_out(names: list[str], complaint: str
 
 @pytest.mark.parametrize("mark", [pytest.mark.skip, pytest.mark.xfail, pytest.mark.skipif(True, reason="not today")])
 def test_a_test_that_is_marked_not_to_pass_shows_nothing(mark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = importlib.import_module("tests.runners.test_spark_worker")
+    worker = importlib.import_module("tests.runners.spark.batch.test_worker")
     monkeypatch.setattr(worker.test_nothing_is_left_on_disk, "pytestmark", [mark.mark], raising=False)
     (found,) = complaints(("a", "partly: a bit", "-", GOOD), ("b", "no: it cannot be done", "-", GOOD))
     assert "Group / a: " in found

@@ -1,7 +1,7 @@
 """Beam's tests that are marked `it_validatesrunner`, outside its suite for portable runners, on Spark.
 
 They are found by their mark in the installed Beam, so a test that another version of Beam adds runs here, and the lists
-of docs/spark-runner.md have to be made to agree (test_spark_capabilities.py).
+of docs/spark-runner.md have to be made to agree (spark/test_capabilities.py).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from rmqio.pipelines.provinces import province_of
 from tests.helpers.jobs import Job, started
 from tests.integration import test_province
 from tests.integration.test_province import Bench
-from tests.runners.test_spark_word_count import PATIENCE_S
+from tests.runners.spark.streaming.test_word_count import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
