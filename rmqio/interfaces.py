@@ -87,9 +87,8 @@ class QueueReader(Protocol):
         """The offset at which the next `poll` starts."""
         ...
 
-    @property
     def is_ready(self) -> bool:
-        """Whether `poll` would return messages (or raise) now, without waiting."""
+        """Sends and receives what it can, and returns whether `poll` would return messages (or raise) without waiting."""
         ...
 
     @property
@@ -175,9 +174,8 @@ class QueueClient(OffsetLookup, Protocol):
 class PendingSend(Protocol):
     """A batch in flight."""
 
-    @property
     def is_done(self) -> bool:
-        """Whether `result` would not block."""
+        """Receives what has arrived, and returns whether `result` would not block."""
         ...
 
     def result(self) -> list[SendResult]:

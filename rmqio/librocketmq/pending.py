@@ -58,7 +58,6 @@ class PendingMessages:
         """Whether the outcome is known."""
         return self._settled.is_set()
 
-    @property
     def is_done(self) -> bool:
         return self.is_settled
 

@@ -165,7 +165,7 @@ class BatchSender:
 
     def _settle_done(self) -> None:
         # An error of an earlier batch must stop us before more is sent after it.
-        self._settle_all([flight for flight in self._flights if flight.pending.is_done])
+        self._settle_all([flight for flight in self._flights if flight.pending.is_done()])
 
     def _await_queue(self, queue: MessageQueue) -> None:
         self._settle_all([flight for flight in self._flights if flight.batch.queue == queue])

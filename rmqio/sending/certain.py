@@ -193,10 +193,11 @@ class CertainProducer:
 class _Settled:
     """A send whose outcome is known."""
 
-    is_done = True
-
     def __init__(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
+
+    def is_done(self) -> bool:
+        return True
 
     def result(self) -> list[SendResult]:
         if isinstance(self._outcome, RmqioError):

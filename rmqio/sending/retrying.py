@@ -127,9 +127,8 @@ class _PatientSend:
         self._again = again
         self._outcome: list[SendResult] | RmqioError | None = None
 
-    @property
     def is_done(self) -> bool:
-        return self._outcome is not None or self._pending.is_done
+        return self._outcome is not None or self._pending.is_done()
 
     def result(self) -> list[SendResult]:
         if self._outcome is None:

@@ -22,7 +22,6 @@ class InMemoryPendingSend:
     def __init__(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
 
-    @property
     def is_done(self) -> bool:
         return True
 

@@ -125,7 +125,7 @@ class InMemoryQueueClient:
     def wait(self, readers: Iterable[QueueReader], timeout_ms: int) -> bool:
         self._check_open()
         waited = list(readers)
-        return self._cluster.wait(lambda: any(reader.is_ready for reader in waited), timeout_ms / 1000)
+        return self._cluster.wait(lambda: any(reader.is_ready() for reader in waited), timeout_ms / 1000)
 
     def close(self) -> None:
         if not self._closed:
@@ -160,7 +160,6 @@ class InMemoryReader:
     def position(self) -> int:
         return self._position
 
-    @property
     def is_ready(self) -> bool:
         with self._cluster.changed:
             return self._cluster.has_failure("poll", self._queue) or not self.is_at_end

@@ -264,7 +264,7 @@ def test_a_failed_send_does_not_spoil_the_next(broker: FakeBroker, producer: Rem
     for _ in range(2):
         with pytest.raises(MessageIllegal):
             failed.result()
-    assert failed.is_done
+    assert failed.is_done()
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend: Backend)
     assert not client.wait([reader], 200)
     assert reader.poll() is None
     assert reader.is_at_end
-    assert not reader.is_ready
+    assert not reader.is_ready()
     sender = threading.Timer(0.1, lambda: producer.send(Message(b"second"), queue))
     sender.start()
     try:

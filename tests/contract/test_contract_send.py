@@ -72,7 +72,7 @@ def test_submitted_batches_are_all_stored(backend: Backend, queue: MessageQueue)
     pending = [producer.submit([Message(b"%d-%d" % (n, i)) for i in range(20)], queue) for n in range(30)]
     offsets = [r.queue_offset for p in pending for r in p.result()]
     assert sorted(offsets) == list(range(600))
-    assert all(p.is_done for p in pending)
+    assert all(p.is_done() for p in pending)
     records = read(backend.client(), queue, until=600)
     by_offset = {record.queue_offset: record.body for record in records}
     assert [by_offset[o] for o in offsets] == [b"%d-%d" % (n, i) for n in range(30) for i in range(20)]

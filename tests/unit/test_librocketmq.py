@@ -244,7 +244,7 @@ def test_a_pending_send_gives_what_its_thread_gave_or_raised() -> None:
     stored = PendingMessages(QUEUE, 1, lambda: [result])
     stored.start()
     assert stored.result() == [result]
-    assert (stored.is_done, stored.is_retrieved, stored.error) == (True, True, None)
+    assert (stored.is_done(), stored.is_retrieved, stored.error) == (True, True, None)
 
     def fail() -> list[SendResult]:
         raise TransportError("down")

@@ -89,9 +89,8 @@ def longest_wait(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -
         def __getattr__(self, name: str) -> Any:
             return getattr(self._reader, name)
 
-        @property
         def is_ready(self) -> bool:
-            return len(waits) > 2 and bool(self._reader.is_ready)
+            return len(waits) > 2 and bool(self._reader.is_ready())
 
         def poll(self) -> Any:
             return self._reader.poll() if len(waits) > 2 else None

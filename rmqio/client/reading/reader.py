@@ -120,7 +120,6 @@ class PipelinedReader:
     def position(self) -> int:
         return self._plan.position
 
-    @property
     def is_ready(self) -> bool:
         if self._is_closed:
             return False
@@ -172,7 +171,7 @@ class PipelinedReader:
             session = self.session
             if session is not None and session.is_connected:
                 session.pump(0)
-        if not self.is_ready:
+        if not self.is_ready():
             return None
         if self._error is not None:
             error, self._error = self._error, None

@@ -28,7 +28,7 @@ class Waiter:
         clock = self._environment.clock
         deadline = clock() + timeout_ms / 1000
         while True:
-            if any(reader.is_ready for reader in readers):  # this also lets each reader send and retry
+            if any(reader.is_ready() for reader in readers):  # this also lets each reader send and retry
                 return True
             remaining_ms = (deadline - clock()) * 1000
             if remaining_ms <= 0:

@@ -132,7 +132,6 @@ class PendingRequest:
         """The final error, if that is the outcome."""
         return self._outcome if isinstance(self._outcome, RmqioError) else None
 
-    @property
     def is_done(self) -> bool:
         if self._outcome is not None:
             return True

@@ -345,7 +345,8 @@ class _HalfDispatcher(Dispatcher):
 
 
 class _NothingToSend:
-    is_done = True
+    def is_done(self) -> bool:
+        return True
 
     def result(self) -> list[SendResult]:
         return []

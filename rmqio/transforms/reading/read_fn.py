@@ -237,7 +237,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         """`fetched` and everything else that has arrived, so that many records share the costs per batch."""
         wanted = min(wanted, _RUN_RECORDS)
         records, size = fetched.records, _held_bytes(fetched.records)
-        while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready:
+        while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready():
             try:
                 more = reader.poll()
             except RmqioError:
@@ -286,7 +286,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         retries = slot.take_retries()
         if retries:
             self._metrics.pull_retries.add(retries, slot.labels)
-        if waited and not slot.reader.is_ready:
+        if waited and not slot.reader.is_ready():
             gauges = self._metrics.gauges(slot.reader.queue)
             if slot.reader.is_at_end:
                 gauges.at_end()

@@ -117,10 +117,10 @@ class Readers:
             self._answer_budget_ms -= wait_ms
             return False
         if not self._may_wait or slot.bundles < 2:
-            return slot.reader.is_ready
+            return slot.reader.is_ready()
         self._may_wait = False
         client.wait([s.reader for s in self._slots.values()], self._poll_timeout_ms)
-        return slot.reader.is_ready
+        return slot.reader.is_ready()
 
     def _pause(self) -> None:
         """Pause before another try, which the runner may make immediately. Uses the budget of waits for answers."""
@@ -136,7 +136,7 @@ class Readers:
 
     def idle_ms(self, slot: Slot) -> float | None:
         """How long the slot's queue has been read to its end; None if it is not at its end."""
-        if not slot.reader.is_at_end or slot.reader.is_ready:
+        if not slot.reader.is_at_end or slot.reader.is_ready():
             slot.at_end_since = None
             return None
         now = self._monotonic()

@@ -299,7 +299,7 @@ def test_asking_whether_it_is_done_takes_no_time() -> None:
     first, second, third, fourth = (world.producer.submit([Message(b"x")], A0) for _ in range(4))
     before = world.clock.monotonic()
     # No answer; stored; will be retried, so that result() would wait; final.
-    assert [p.is_done for p in (first, second, third, fourth)] == [False, True, False, True]
+    assert [p.is_done() for p in (first, second, third, fourth)] == [False, True, False, True]
     assert world.clock.monotonic() == before
     assert len(world.sends()) == 4
 
@@ -362,7 +362,7 @@ def test_the_oldest_is_awaited_when_too_many_are_in_flight() -> None:
     assert world.clock.monotonic() == 0
     pending.append(world.producer.submit([Message(b"2")], A0))
     assert world.clock.monotonic() == pytest.approx(1.0)
-    assert [p.is_done for p in pending] == [True, False, False]
+    assert [p.is_done() for p in pending] == [True, False, False]
 
 
 def test_ordered_waits_for_its_own_queue_only() -> None:
@@ -373,7 +373,7 @@ def test_ordered_waits_for_its_own_queue_only() -> None:
     world.producer.submit([Message(b"3")], A0)  # not ordered: does not wait
     assert world.clock.monotonic() == 0
     third = world.producer.submit([Message(b"4")], A0, ordered=True)
-    assert first.is_done
+    assert first.is_done()
     assert len(other.result()) == 1
     # Behind the failure of the first it was not sent.
     assert len(world.sends()) == 3
@@ -416,7 +416,7 @@ def test_what_is_done_keeps_no_bodies() -> None:
     for _ in range(2):
         pending = world.producer.submit([Message(b"x" * 1000)], A0)
         assert isinstance(pending, PendingRequest)
-        assert pending.is_done
+        assert pending.is_done()
         assert (pending._command.body, pending._call) == (b"", None)
 
 
@@ -454,7 +454,7 @@ def test_close_takes_no_longer_than_one_request(caplog: pytest.LogCaptureFixture
 def test_a_failure_that_was_told_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Command(13), Command(13))
     told, untold = world.producer.submit([Message(b"1")], A0), world.producer.submit([Message(b"2")] * 2, A0)
-    assert untold.is_done
+    assert untold.is_done()
     with pytest.raises(Exception, match="MESSAGE_ILLEGAL"):
         told.result()
     world.producer.close()

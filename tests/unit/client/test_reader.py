@@ -406,7 +406,7 @@ def test_poll_never_waits() -> None:
         assert setup.reader.poll() is None
     assert setup.clock.monotonic() == 0
     assert setup.clock.sleeps == []
-    assert not setup.reader.is_ready
+    assert not setup.reader.is_ready()
 
 
 def test_pull_without_an_answer_times_out_and_is_asked_again() -> None:
@@ -484,7 +484,7 @@ def test_closed_reader_refuses_to_poll_and_forgets_its_pulls() -> None:
     assert not setup.wait(10)
     setup.reader.close()
     setup.reader.close()
-    assert not setup.reader.is_ready
+    assert not setup.reader.is_ready()
     assert "in flight 0" in repr(setup.connection())
     with pytest.raises(LocalError, match="closed"):
         setup.reader.poll()

@@ -441,10 +441,11 @@ class Failing:
 
 
 class _Pending:
-    is_done = True
-
     def __init__(self, producer: Failing) -> None:
         self._producer = producer
+
+    def is_done(self) -> bool:
+        return True
 
     def result(self) -> list[SendResult]:
         return [self._producer.send(Message(b"x"))]

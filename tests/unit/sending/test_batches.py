@@ -37,7 +37,10 @@ class ScriptedPending:
 
     def __init__(self, producer: ScriptedProducer, name: str, outcome: list[SendResult] | RmqioError) -> None:
         self._producer, self._name, self._outcome = producer, name, outcome
-        self.is_done = False
+        self.has_outcome = False
+
+    def is_done(self) -> bool:
+        return self.has_outcome
 
     def result(self) -> list[SendResult]:
         self._producer.events.append(f"await {self._name}")
@@ -180,7 +183,7 @@ def test_a_failed_batch_in_flight_stops_the_next_send() -> None:
     setting = Setting(max_in_flight=4)
     setting.producer.judge = guilty("a", error=BUSY)
     setting.sender.send(batch("a", keyed=True))
-    setting.producer.pending[0].is_done = True
+    setting.producer.pending[0].has_outcome = True
     with pytest.raises(SystemBusy):
         setting.sender.send(batch("b", B0))
     assert setting.producer.events == ["submit a0 a", "await a0 a"]
@@ -195,7 +198,7 @@ def test_after_an_error_nothing_is_in_flight_and_nothing_is_left_to_fetch(error:
         setting.sender.send(batch(text))
     if all_done:
         for pending in setting.producer.pending:
-            pending.is_done = True
+            pending.has_outcome = True
     with pytest.raises(type(error)):
         setting.sender.send(batch("e")) if all_done else setting.sender.drain()
     assert setting.producer.events[4:] == ["await a0 a", "await a0 b", "await a0 c", "await a0 d"]

@@ -112,7 +112,7 @@ def test_a_poll_hands_out_a_bounded_number(cluster: InMemoryCluster, client: Que
     assert [f.max_offset for f in fetched] == [70] * 3
     assert reader.poll() is None
     assert reader.is_at_end
-    assert not reader.is_ready
+    assert not reader.is_ready()
 
 
 def test_a_batch_larger_than_a_poll_can_be_configured() -> None:
@@ -130,7 +130,7 @@ def test_retention_moves_the_minimum_and_a_reader_below_is_told(cluster: InMemor
     reader = client.open_reader(Q0, 2, message_filter=ALL)
     cluster.delete_before(Q0, 4)
     assert (client.min_offset(Q0), client.max_offset(Q0)) == (4, 10)
-    assert reader.is_ready
+    assert reader.is_ready()
     with pytest.raises(OffsetOutOfRange) as failure:
         reader.poll()
     assert (failure.value.wanted, failure.value.minimum, failure.value.maximum) == (2, 4, 10)
@@ -183,7 +183,7 @@ def test_a_deleted_topic_is_gone_with_its_offsets(cluster: InMemoryCluster, clie
     cluster.delete_topic("topic")
     with pytest.raises(TopicNotExist):
         client.queues("topic")
-    assert reader.is_ready
+    assert reader.is_ready()
     with pytest.raises(TopicNotExist):
         reader.poll()
     cluster.create_topic("topic", 2)
@@ -261,7 +261,7 @@ def test_a_failure_can_be_for_one_queue(cluster: InMemoryCluster, client: QueueC
 def test_a_send_can_fail_after_it_was_stored(cluster: InMemoryCluster, producer: Producer) -> None:
     cluster.fail_next("send", RequestTimeout, after=True)
     pending = producer.submit([Message(b"x")], Q0)
-    assert pending.is_done
+    assert pending.is_done()
     with pytest.raises(RequestTimeout):
         pending.result()
     producer.submit([Message(b"x")], Q0).result()
@@ -290,9 +290,9 @@ def test_with_a_manual_clock_waiting_moves_it(
 
 def test_a_planned_failure_makes_a_reader_ready(cluster: InMemoryCluster, client: QueueClient) -> None:
     reader = client.open_reader(Q0, 0, message_filter=ALL)
-    assert not reader.is_ready
+    assert not reader.is_ready()
     cluster.fail_next("poll", _busy)
-    assert reader.is_ready
+    assert reader.is_ready()
 
 
 def test_delayed_messages_come_when_the_clock_is_there(

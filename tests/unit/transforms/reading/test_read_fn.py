@@ -411,7 +411,10 @@ class SlowReader:
     """A reader whose pull is not answered."""
 
     def __init__(self, queue: MessageQueue) -> None:
-        self.queue, self.position, self.is_ready, self.is_at_end = queue, 0, False, False
+        self.queue, self.position, self.is_at_end = queue, 0, False
+
+    def is_ready(self) -> bool:
+        return False
 
     def poll(self) -> FetchedBatch | None:
         return None
@@ -509,8 +512,10 @@ def test_a_run_ends_at_what_its_bodies_take_however_small_they_were_stored() -> 
     record = record_of(b"x" * 600 * 1024)._replace(stored_size=600)
 
     class Endless:
-        is_ready = True
         polls = 0
+
+        def is_ready(self) -> bool:
+            return True
 
         def poll(self) -> FetchedBatch:
             self.polls += 1
