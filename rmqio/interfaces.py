@@ -88,7 +88,7 @@ class QueueReader(Protocol):
         ...
 
     def is_ready(self) -> bool:
-        """Sends and receives what it can, and returns whether `poll` would return messages (or raise) without waiting."""
+        """Sends and receives what it can; returns whether `poll` would return messages (or raise) without waiting."""
         ...
 
     @property

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from rmqio.model import MessageQueue
 
 Q = TypeVar("Q")
+
+_MAX_KEYS: Final = 10_000
+"""Sharding keys whose queue is remembered; the hash of one costs as much as the rest of a send."""
 
 
 def java_string_hash(text: str) -> int:
@@ -43,3 +48,36 @@ def interleaved(queues: Sequence[tuple[str, str, int]]) -> list[int]:
         turn[broker] = rank + 1
         ranked.append((rank, position))
     return [position for _, position in sorted(ranked)]
+
+
+class WritableQueues:
+    """The writable queues of a topic: the order of their turns, and the queue of each sharding key.
+
+    Args:
+      queues: in the route's sorted order.
+    """
+
+    __slots__ = ("_keys", "_turns", "queues")
+
+    def __init__(self, queues: Sequence[MessageQueue]) -> None:
+        self.queues = tuple(queues)
+        self._turns = tuple(self.queues[position] for position in interleaved(self.queues))
+        self._keys: dict[str, MessageQueue] = {}
+
+    def in_turn(self, number: int) -> MessageQueue:
+        """Return the queue of a turn. Turns that follow each other are on different brokers as long as possible."""
+        return self._turns[number % len(self._turns)]
+
+    def turns_from(self, number: int) -> list[MessageQueue]:
+        """Return all queues, beginning with that of a turn."""
+        first = number % len(self._turns)
+        return [*self._turns[first:], *self._turns[:first]]
+
+    def for_key(self, key: str) -> MessageQueue:
+        """Return the queue of a sharding key, by the rule of Java's producers."""
+        queue = self._keys.get(key)
+        if queue is None:
+            if len(self._keys) >= _MAX_KEYS:
+                self._keys.clear()
+            queue = self._keys[key] = queue_for_key(self.queues, key)
+        return queue

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmqio.client.selection import interleaved, queue_for_key
+from rmqio.client.selection import WritableQueues
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import Producer
 from rmqio.model import MessageQueue
@@ -14,20 +14,17 @@ from rmqio.wire.properties import validate_topic
 
 _MISSING_TOPIC_MS: Final = 1_000
 """A missing topic is not looked up again within this time: otherwise each of its messages would cost a look-up."""
-_MAX_KEYS: Final = 10_000
 
 
 class _Route:
-    __slots__ = ("keys", "queues", "refreshed_at", "turn", "turns")
+    __slots__ = ("refreshed_at", "turn", "writable")
 
     def __init__(self, queues: Sequence[MessageQueue], now: float) -> None:
         self.turn = random.randrange(1 << 16)  # so that many short bundles do not all begin with the same queue
         self.set(queues, now)
 
     def set(self, queues: Sequence[MessageQueue], now: float) -> None:
-        self.queues = list(queues)
-        self.turns = [self.queues[position] for position in interleaved(self.queues)]
-        self.keys: dict[str, MessageQueue] = {}
+        self.writable = WritableQueues(queues)
         self.refreshed_at = now
 
 
@@ -68,17 +65,12 @@ class WriteRoutes:
         """
         route = self._routes.get(topic) or self._look_up(topic)
         route.turn += 1
-        return route.turns[route.turn % len(route.turns)]
+        return route.writable.in_turn(route.turn)
 
     def queue_for_key(self, topic: str, key: str) -> MessageQueue:
         """Return the queue of a sharding key, by the rule of Java's producers. Raises as `next_queue`."""
         route = self._routes.get(topic) or self._look_up(topic)
-        queue = route.keys.get(key)
-        if queue is None:
-            if len(route.keys) >= _MAX_KEYS:
-                route.keys.clear()
-            queue = route.keys[key] = queue_for_key(route.queues, key)
-        return queue
+        return route.writable.for_key(key)
 
     def refresh(self, topic: str, *, now: bool = False) -> bool:
         """Query again when due, or now; return whether the queues have changed. After an error, keeps the old ones."""
@@ -90,7 +82,7 @@ class WriteRoutes:
             queues = self._producer.queues(topic)
         except RmqioError:
             return False
-        if not queues or list(queues) == route.queues:
+        if not queues or tuple(queues) == route.writable.queues:
             return False
         route.set(queues, self._clock())
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rmqio.client.selection import interleaved, queue_for_key
+from rmqio.client.selection import WritableQueues
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import PendingSend
 from rmqio.model import WRITE_PERMISSION, Message, MessageQueue, SendResult
@@ -132,14 +132,11 @@ class InMemoryProducer:
         validate_topic(topic)
         if queue is not None:
             return queue
-        queues = self._cluster.permitted_queues(topic, WRITE_PERMISSION)
-        targets = {queue_for_key(queues, m.sharding_key) for m in messages if m.sharding_key is not None}
+        writable = WritableQueues(self._cluster.permitted_queues(topic, WRITE_PERMISSION))
+        targets = {writable.for_key(m.sharding_key) for m in messages if m.sharding_key is not None}
         if len(targets) > 1:
             raise LocalError(f"sharding keys of one batch belong to {len(targets)} queues of topic {topic!r}")
-        if targets:
-            return targets.pop()
-        order = interleaved(queues)
-        return queues[order[next(self._turns) % len(queues)]]
+        return targets.pop() if targets else writable.in_turn(next(self._turns))
 
     def _check_open(self) -> None:
         if self._closed:

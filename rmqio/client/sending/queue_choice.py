@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmqio.client.environment import Environment
 from rmqio.client.routes import Routes
-from rmqio.client.selection import interleaved, queue_for_key
+from rmqio.client.selection import WritableQueues
 from rmqio.errors import TopicNotExist, TransportError
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
@@ -24,9 +24,7 @@ NEW_TOPIC_QUEUES = 4
 
 class _Plan(NamedTuple):
     route: TopicRoute
-    queues: tuple[MessageQueue, ...]
-    turns: tuple[MessageQueue, ...]
-    """The same queues in the order of their turns."""
+    writable: WritableQueues
 
 
 class QueueChoice:
@@ -44,7 +42,7 @@ class QueueChoice:
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the topic's writable queues, sorted. Raises `TopicNotExist`, also when there are none."""
-        return self._current_plan(topic).queues
+        return self._current_plan(topic).writable.queues
 
     def look_up(self, topic: str) -> None:
         """Ensure a current route. Raises `TransportError` when no name server can be reached, after retries."""
@@ -55,32 +53,29 @@ class QueueChoice:
 
     def in_turn(self, topic: str) -> MessageQueue:
         """Return the next queue; brokers alternate, and recently failed ones are skipped. Raises as `queues`."""
-        turns = self._plan(topic).turns
+        writable = self._plan(topic).writable
         first = next(self._turn)
         if self._avoided:
-            for step in range(len(turns)):
-                queue = turns[(first + step) % len(turns)]
+            for queue in writable.turns_from(first):
                 if not self._is_avoided(self._routes.owner_of(queue)):
                     return queue
-        return turns[first % len(turns)]
+        return writable.in_turn(first)
 
     def for_key(self, topic: str, sharding_key: str) -> MessageQueue:
         """Return the queue of a sharding key; it changes only with the number of queues. Raises as `queues`."""
-        return queue_for_key(self._plan(topic).queues, sharding_key)
+        return self._plan(topic).writable.for_key(sharding_key)
 
     def elsewhere(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue on another broker than this queue's, or the same queue if there is none. Raises as `queues`.
 
         A queue that is no longer writable is replaced by any that is.
         """
-        plan = self._plan(queue.topic)
-        turns = plan.turns
-        first = next(self._turn)
-        others = [turns[(first + step) % len(turns)] for step in range(len(turns))]
+        writable = self._plan(queue.topic).writable
+        turns = writable.turns_from(next(self._turn))
         owner = self._routes.owner_of
-        others = [other for other in others if owner(other) != owner(queue)]
+        others = [other for other in turns if owner(other) != owner(queue)]
         healthy = (other for other in others if not self._is_avoided(owner(other)))
-        same = queue if queue in plan.queues else turns[first % len(turns)]
+        same = queue if queue in writable.queues else turns[0]
         return next(healthy, others[0] if others else same)
 
     def address(self, queue: MessageQueue) -> str:
@@ -161,5 +156,4 @@ def _make_plan(topic: str, route: TopicRoute, queues: tuple[MessageQueue, ...]) 
         raise TopicNotExist(
             TopicNotExist.number, "no writable queue on any broker with a master", f"route of topic {topic!r}"
         )
-    turns = tuple(queues[position] for position in interleaved(queues))
-    return _Plan(route, queues, turns)
+    return _Plan(route, WritableQueues(queues))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.client.selection import interleaved, java_string_hash, queue_for_key, queue_index_for_key
+from rmqio.client.selection import (
+    WritableQueues,
+    interleaved,
+    java_string_hash,
+    queue_for_key,
+    queue_index_for_key,
+)
 from rmqio.model import MessageQueue
 
 
@@ -64,3 +70,18 @@ def test_brokers_take_turns_as_long_as_there_are_several() -> None:
 def test_one_broker_is_taken_in_order() -> None:
     assert interleaved(_queues(a=4)) == [0, 1, 2, 3]
     assert interleaved([]) == []
+
+
+def test_turns_and_keys_of_writable_queues() -> None:
+    queues = _queues(a=2, b=2)
+    writable = WritableQueues(queues)
+    assert [writable.in_turn(number).broker for number in range(5)] == ["a", "b", "a", "b", "a"]
+    assert writable.turns_from(3) == [writable.in_turn(number) for number in range(3, 7)]
+    assert [writable.for_key("hello") for _ in range(2)] == [queue_for_key(queues, "hello")] * 2
+
+
+def test_remembered_keys_are_bounded() -> None:
+    writable = WritableQueues(_queues(a=4))
+    for number in range(25_000):
+        writable.for_key(str(number))
+    assert len(writable._keys) <= 10_000

@@ -68,12 +68,6 @@ def test_queue_of_a_key_is_javas(routes: WriteRoutes, key: str, position: int) -
     assert routes.queue_for_key("t", key) == QUEUES[position]  # remembered
 
 
-def test_remembered_keys_are_bounded(routes: WriteRoutes) -> None:
-    for number in range(25_000):
-        routes.queue_for_key("t", str(number))
-    assert len(routes._routes["t"].keys) <= 10_000
-
-
 def test_refresh_asks_when_it_is_time_and_tells_of_changes(
     routes: WriteRoutes, lookup: Lookup, clock: ManualClock
 ) -> None:
