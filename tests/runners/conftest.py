@@ -27,16 +27,14 @@ _WITHOUT_SPARK: Final = re.compile(
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    """That of all tests of runners. Spark does not look for formats in an editable install, so it is told of this."""
+    """The Spark session that all tests of runners share; `SparkRunner` starts it."""
     import apache_beam as beam
     from pyspark.sql import SparkSession
 
-    from rmqio.pyspark import register
     from rmqio.runners.spark import SparkRunner
 
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])
     # Not the active one: that is one of a thread, and another test may have left this one without.
     session = SparkSession.builder.getOrCreate()
-    register(session)
     return session
