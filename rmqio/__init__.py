@@ -6,6 +6,7 @@ Public names are resolved on first use (PEP 562), so that `import rmqio.runners.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 __version__ = "0.1.0"
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Beam warns of a library of Google's, which nothing here uses, whenever it is imported."""
+    return not (isinstance(record.msg, str) and record.msg.startswith("apitools not found"))
+
+
+logging.getLogger().addFilter(_is_of_use)
 
 _HOMES = {
     "ConstantTopic": "transforms",

@@ -48,6 +48,11 @@ class Subscription:
             return f"topics that match {self.pattern!r}"
         return ", ".join(self.topics) or ", ".join(map(str, self.queues))
 
+    @property
+    def named_topics(self) -> list[str]:
+        """The topics that must exist, sorted; a pattern names none."""
+        return sorted({*self.topics, *(queue.topic for queue in self.queues)})
+
     def find_queues(self, client: QueueClient, *, missing_ok: bool = False) -> list[MessageQueue]:
         """The queues that exist now, sorted. Raises `TopicNotExist` unless `missing_ok` (a pattern may match none).
 
@@ -57,7 +62,7 @@ class Subscription:
         topics: Sequence[str] = self.topics
         if self.queues:
             existing: set[MessageQueue] = set()
-            for topic in {q.topic for q in self.queues}:
+            for topic in self.named_topics:
                 try:
                     existing.update(client.queues(topic, refresh=refresh))
                 except TopicNotExist:

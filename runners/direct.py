@@ -6,9 +6,12 @@ from typing import Any, Final
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
+from rmqio.runners._beam import portable_form
 from rmqio.runners._in_process import FnApiRunner
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
+from rmqio.runners.failures import without_callers
 from rmqio.runners.report import Report, compare
+from rmqio.runners.submission import check, look_up_topics
 
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,
@@ -20,13 +23,16 @@ _SEVERAL_WORKERS: Final = Cell(
 class DirectRunner(FnApiRunner):
     """Runs pipelines in this process. Beam's own runner of this name can choose another one, and download it.
 
-    Raises `Refused` for a pipeline that would wait forever.
+    Raises `Refused` for a pipeline that would wait forever, and for one that reads a topic that does not exist. It
+    raises an error of user code as it is, with the transform's name and without Beam's frames.
     """
 
-    def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
-        """Runs the pipeline with Beam's runner, after the check."""
-        self.report(pipeline_proto, options).check()
-        return super().run_via_runner_api(pipeline_proto, options)
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Runs the pipeline to its end and returns its result."""
+        check(self.report(portable_form(pipeline), options), options)
+        look_up_topics(pipeline, options)
+        run = super().run_pipeline
+        return without_callers(lambda: run(pipeline, options))
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
         """Reports how this runner meets the needs of a pipeline in Beam's portable form."""

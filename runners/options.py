@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ _OURS: Final = {
     "SparkRunner": SPARK_RUNNER,
     "PortableSparkRunner": PORTABLE_SPARK_RUNNER,
 }
+_HELP: Final = ("-h", "--help")
 # Parts of the names of runners that use a job server.
 _PORTABLE: Final = ("FlinkRunner", "PortableRunner", "KafkaStreamsRunner", "runners.portability.spark_runner")
 
@@ -42,17 +44,27 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
       kwargs: options by name, which override `argv`, e.g. `runner="FlinkRunner", streaming=True`.
 
     Raises:
-      LocalError: the runner is unknown, or not available here.
+      LocalError: the runner is unknown, or not available here; or an option is unknown and similar to a known one
+        (`--allow_unknown_options` leaves that to Beam, which logs a warning and goes on).
+      SystemExit: `--help`, which lists the runner's options.
     """
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-    import rmqio.runners.checkpointing
-    import rmqio.runners.report  # noqa: F401 - the flags of both are known with every runner
+    from rmqio.runners import usage  # its options are known with every runner
 
-    found = PipelineOptions(argv, **kwargs)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    wants_help = any(each in _HELP for each in arguments)
+    found = PipelineOptions([each for each in arguments if each not in _HELP], **kwargs)
     standard = found.view_as(StandardOptions)
     if standard.runner is None or isinstance(standard.runner, str):
         standard.runner = runner_path(standard.runner or "DirectRunner")
+    if wants_help:
+        usage.show_help(str(standard.runner))
+        raise SystemExit(0)
+    if not found.view_as(usage.LeniencyOptions).allow_unknown_options:
+        wrong = usage.misspelt(unknown_flags(found), PipelineOptions([]).get_all_options())
+        if wrong:
+            raise LocalError(wrong)
     return found
 
 

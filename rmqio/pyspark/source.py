@@ -30,6 +30,7 @@ from rmqio.pyspark.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
 from rmqio.pyspark.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.write_options import write_settings
+from rmqio.topics_needed import queues_of
 
 
 class RocketMQDataSource(DataSource):
@@ -97,7 +98,7 @@ class RocketMQReader(DataSourceReader):
         settings = self._settings
         client = settings.factory.queue_client()
         try:
-            queues = settings.subscription.find_queues(client)
+            queues = queues_of(settings.subscription, client)
             settings.start.check(queues)
             settings.stop.check(queues)
             admitted = [queue for queue in queues if self._narrowing.admits(queue)]

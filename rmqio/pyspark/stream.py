@@ -19,6 +19,7 @@ from rmqio.pyspark.options import QueueNumbers, ReadSettings
 from rmqio.pyspark.position import Position, as_json
 from rmqio.pyspark.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.start import LateQueue
+from rmqio.topics_needed import queues_of
 
 _LOGGER = logging.getLogger(__name__)
 _RETRY_S: Final = 1
@@ -68,7 +69,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begins(self) -> Position:
         began_ms = int(time.time() * 1000)
-        queues = self._settings.subscription.find_queues(self._client)
+        queues = queues_of(self._settings.subscription, self._client)
         self._settings.start.check(queues)
         begins = self._starts(queues, None)
         waiting = frozenset(queue for queue in queues if queue not in begins)

@@ -17,6 +17,7 @@ from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
+from rmqio.topics_needed import require_readable
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -290,6 +291,10 @@ class ReadFromRocketMQ(_Read):
             return self._apply(start, "Read queues", functools.partial(_in_process_fn, discovery))
         fn = WatchFn(discovery) if watch else DiscoverFn(discovery)
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
+
+    def look_up_topics(self) -> None:
+        """Looks up the topics when the pipeline is submitted. Raises `LocalError` if one does not exist."""
+        require_readable(self._config.factory, self._subscription.named_topics)
 
     def annotations(self) -> dict[str, Any]:
         # `ReadAllFromRocketMQ` has no annotation: each of its elements can have its own stop.

@@ -21,6 +21,7 @@ from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
+from rmqio.topics_needed import require_writable
 from rmqio.transforms.writing import options as write_options
 from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
 from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
@@ -210,6 +211,13 @@ class WriteToRocketMQ(beam.PTransform):
             marks.element_type = bytes
             _ = marks | "Move position" >> beam.ParDo(MovePosition(sink))
         return WriteToRocketMQResult(sent, failed)
+
+    def look_up_topics(self) -> None:
+        """Looks up the topics when the pipeline is submitted. Raises `LocalError` if one does not exist."""
+        topics = self._maker.required_topics
+        if topics and self._backend == "remoting":
+            factory = self._client_factory or self._backend_factory()
+            require_writable(factory, self._group, sorted(topics))
 
     def _choose_ids(self, pcoll: PCollection[Any]) -> DefaultIds | None:
         """The default ids of elements, if they can be the same when a bundle is run again."""

@@ -46,6 +46,7 @@ from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, sto
 from rmqio.runners.flink.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.workers import start_pool
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
+from rmqio.runners.submission import check, look_up_topics
 
 LOGGER = logging.getLogger("rmqio.runners.flink")
 
@@ -76,10 +77,15 @@ class FlinkRunner(BeamFlinkRunner):
             said.append(NO_CHECKPOINT_DIR)
         return compare(pipeline, Mode.FLINK_STREAMING, of_options=said, instead=_instead(options))
 
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Submit the pipeline and return its result, which waits for the end of the job."""
+        look_up_topics(pipeline, options)
+        return super().run_pipeline(pipeline, options)
+
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Run the pipeline with Beam's runner, as described above."""
         with refusing():
-            self.report(pipeline, options).check()
+            check(self.report(pipeline, options), options)
         options = copy.deepcopy(options)  # the user's can serve the next pipeline, too, which must not resume from here
         flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
         job = job_of(pipeline, options)

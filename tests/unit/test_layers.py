@@ -37,6 +37,7 @@ BASE = {
         "start",
         "subscription",
         "telemetry",
+        "topics_needed",
     )
 }
 OUTSIDE_WORLD = {

@@ -127,7 +127,8 @@ def test_topics_by_list_by_pattern_and_by_queue(lab: Lab, read: Callable[..., Da
     assert without(subscribePattern=f"{one[0].topic}|nothing").count() == 7
     assign = json.dumps({one[0].topic: {one[0].broker: [1]}})
     assert offsets(without(assign=assign)) == {1: [0, 1, 2, 3]}
-    assert "TopicNotExist" in failure(read("no-such-topic"))
+    assert "LocalError: topic 'no-such-topic' does not exist" in failure(read("no-such-topic"))
+    assert f"did you mean '{other[0].topic}'" in failure(read(f"{other[0].topic}s"))
     assert "one of subscribe, subscribePattern and assign" in failure_of_planning(without)
 
 

@@ -108,7 +108,44 @@ def test_other_options_are_kept() -> None:
     ],
 )
 def test_unknown_flags_are_found(argv: list[str], unknown: list[str]) -> None:
-    assert runners.unknown_flags(runners.options(argv)) == unknown
+    assert runners.unknown_flags(runners.options([*argv, "--allow_unknown_options"])) == unknown
+
+
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        (["--chekpoint_dir=x", "--streaming"], "--chekpoint_dir: did you mean --checkpoint_dir"),
+        (["--runner=FlinkRunner", "--checkpointing_intervall=1"], "_intervall: did you mean --checkpointing_interval"),
+        (["--reprot"], "--reprot: did you mean --report"),
+    ],
+)
+def test_an_option_near_a_known_one_is_refused(argv: list[str], wrong: str) -> None:
+    with pytest.raises(LocalError, match=f"^unknown option .*{wrong}"):
+        runners.options(argv)
+    runners.options([*argv, "--allow_unknown_options"])
+
+
+def test_an_option_like_no_other_may_belong_to_the_program() -> None:
+    assert runners.unknown_flags(runners.options(["--input_topic=x"])) == ["--input_topic"]
+
+
+@pytest.mark.parametrize(
+    ("runner", "shown", "not_shown"),
+    [
+        ("DirectRunner", "--direct_num_workers", "--checkpointing_interval"),
+        ("SparkRunner", "--spark_buckets", "--flink_master"),
+        ("FlinkRunner", "--checkpointing_interval", "--spark_buckets"),
+    ],
+)
+def test_help_lists_the_options_of_the_runner(
+    capsys: pytest.CaptureFixture[str], runner: str, shown: str, not_shown: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        runners.options([f"--runner={runner}", "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(flag in text for flag in (shown, "--report", "--streaming"))
+    assert not_shown not in text
 
 
 def test_a_pipeline_runs_with_the_options() -> None:

@@ -1,0 +1,69 @@
+"""What every runner of ours does when a pipeline is submitted, before any work starts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, NoReturn
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+
+from rmqio.errors import LocalError
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.report import Refused, Report, ReportOptions
+
+_FINE: Final = 0
+_REFUSED: Final = 2
+_SAVEPOINT: Final = "savepoint_path"
+
+
+def look_up_topics(pipeline: Any, options: PipelineOptions) -> None:
+    """Looks up the topics of reads and writes. Raises `Refused` if one does not exist, with the nearest name.
+
+    It does nothing with `--report`, which needs no broker, and for a job that resumes from a checkpoint: the brokers of
+    its topics can be away, and then name servers know no more of these topics.
+    """
+    if options.view_as(ReportOptions).report or _resumes(options):
+        return
+    pipeline.visit(_LookUp())
+
+
+def check(report: Report, options: PipelineOptions) -> None:
+    """Logs warnings of a report and raises `Refused`; with `--report`, prints it and ends the program.
+
+    Raises:
+      SystemExit: with `--report`; the status is 0, or 2 if the runner refuses the pipeline.
+    """
+    if options.view_as(ReportOptions).report:
+        show(report)
+    report.check()
+
+
+def show(report: Report) -> NoReturn:
+    """Prints a report and ends the program."""
+    print(report.table(), flush=True)
+    raise SystemExit(_REFUSED if report.refused else _FINE)
+
+
+class _LookUp(PipelineVisitor):
+    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
+        look_up = getattr(transform_node.transform, "look_up_topics", None)
+        if look_up is None:
+            return
+        try:
+            look_up()
+        except LocalError as error:
+            raise Refused(f"{transform_node.full_label}: {error}") from error
+
+
+def _resumes(options: PipelineOptions) -> bool:
+    """Whether the job can continue from a checkpoint; that of a folder elsewhere is not looked into."""
+    if options.get_all_options(drop_default=True).get(_SAVEPOINT):
+        return True
+    folder = options.view_as(CheckpointOptions).checkpoint_dir
+    if not folder:
+        return False
+    if "://" in folder and not folder.startswith("file://"):
+        return True
+    path = folder.removeprefix("file://")
+    return os.path.isdir(path) and bool(os.listdir(path))

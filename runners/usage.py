@@ -1,0 +1,75 @@
+"""The help of programs that take their options from `rmqio.runners.options`, and what is wrong with unknown options."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    FlinkRunnerOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.report import ReportOptions
+
+_CUTOFF: Final = 0.85
+"""Below it, an option is not taken for a misspelt one: it may belong to a class that the program defines later."""
+_COMMON: Final = (StandardOptions, ReportOptions)
+_OF_RUNNERS: Final[dict[str, tuple[str, ...]]] = {
+    "rmqio.runners.spark.SparkRunner": ("rmqio.runners.spark.options.SparkOptions",),
+    "rmqio.runners.flink.FlinkRunner": ("rmqio.runners.flink.options.FlinkOptions",),
+}
+_OF_BEAM: Final[dict[str, tuple[type[PipelineOptions], ...]]] = {
+    "rmqio.runners.spark.SparkRunner": (CheckpointOptions,),
+    "rmqio.runners.flink.FlinkRunner": (CheckpointOptions, FlinkRunnerOptions),
+    "rmqio.runners.direct.DirectRunner": (DirectOptions,),
+}
+
+
+class LeniencyOptions(PipelineOptions):
+    """`--allow_unknown_options`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--allow_unknown_options",
+            action="store_true",
+            default=False,
+            help="Ignore options that are unknown, as Beam does, even if they look like misspelt ones.",
+        )
+
+
+def show_help(runner: str) -> None:
+    """Prints the options of a runner (its full name). Beam's other options, of which there are hundreds, also work."""
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [options]",
+        description=f"Options of pipelines on {runner.rpartition('.')[2]}; --runner=NAME --help lists those of another "
+        "runner. Beam's other options also work.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    for kind in (*_COMMON, *_OF_BEAM.get(runner, ()), *map(_imported, _OF_RUNNERS.get(runner, ())), LeniencyOptions):
+        kind._add_argparse_args(parser.add_argument_group(kind.__name__))
+    parser.print_help()
+
+
+def misspelt(unknown: Sequence[str], known: Collection[str]) -> str | None:
+    """Returns what is wrong with the first unknown option that is near a known one."""
+    flags = [f"--{name}" for name in known]
+    for flag in unknown:
+        near = difflib.get_close_matches(flag, flags, n=1, cutoff=_CUTOFF)
+        if near:
+            return f"unknown option {flag}: did you mean {near[0]}? (--allow_unknown_options ignores unknown options)"
+    return None
+
+
+def _imported(path: str) -> type[PipelineOptions]:
+    module, _, name = path.rpartition(".")
+    found: type[PipelineOptions] = getattr(importlib.import_module(module), name)
+    return found
