@@ -258,6 +258,30 @@ def test_a_stream_says_what_it_cannot_write(lab: Lab, streams: SparkSession, tmp
     assert "the column 'brokerName' cannot be written" in refusal(run)
 
 
+@pytest.mark.parametrize("mode", ["complete", "update", "update by foreachBatch"])
+def test_output_modes_of_a_stream(lab: Lab, streams: SparkSession, tmp_path: Path, mode: str) -> None:
+    (queue,) = lab.topic(3)
+    sink = {"nameServer": lab.broker.name_server, "topic": new_topic(lab, 1)}
+    session = streams.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    frame = session.readStream.format("rocketmq").options(nameServer=lab.broker.name_server, subscribe=queue.topic)
+    counts = frame.option("startingOffsets", "earliest").load().groupBy("queueId").count()
+    writer = counts.selectExpr("concat(queueId, ': ', count) AS body").writeStream
+    writer = writer.outputMode(mode.partition(" ")[0]).option("checkpointLocation", str(tmp_path))
+    writer = writer.trigger(availableNow=True)
+
+    def append(rows: DataFrame, _: int) -> None:
+        rows.write.format("rocketmq").options(**sink).mode("append").save()
+
+    if mode == "update":
+        message = refusal(lambda: writer.format("rocketmq").options(**sink).start().awaitTermination(120))
+        assert "does not support Update mode" in message
+        return
+    started = writer.format("rocketmq").options(**sink) if mode == "complete" else writer.foreachBatch(append)
+    assert started.start().awaitTermination(120)
+    assert [record.body for record in records(lab, sink["topic"], 1)] == [b"0: 3"]
+
+
 def wait(condition: Callable[[], object], query: StreamingQuery) -> None:
     deadline = time.monotonic() + 120
     while not condition():
