@@ -9,7 +9,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo fuzz test test-oldest test-versions test-pythons test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo dist fuzz test test-oldest test-versions test-pythons test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -119,6 +119,9 @@ lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) -m tests.helpers.typecheck
 	@$(PY) -m tests.helpers.audit
+
+dist: $(STAMP)  ## a release: sdist and wheels with and without the C extension in dist/, each tried in an empty environment
+	@$(PY) -m tests.release $(ARGS)
 
 clean:  ## remove the virtual environment and what tools left
 	rm -rf $(VENV) $(OLDEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import zipfile
 from pathlib import Path
 
@@ -44,4 +45,6 @@ def _add(wheel: Path, name: str, data: bytes) -> None:
     old.unlink()
 
 
-setup(ext_modules=[_FAST], cmdclass={"editable_wheel": EditableWheel})
+# The wheel of a release for all platforms has none.
+_WITHOUT = os.environ.get("RMQIO_NO_EXTENSION") == "1"
+setup(ext_modules=[] if _WITHOUT else [_FAST], cmdclass={"editable_wheel": EditableWheel})

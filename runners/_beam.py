@@ -1,22 +1,28 @@
-"""What the modules of this folder need of what is private of Beam. The two runners have files of their own."""
+"""The private parts of Beam that the modules of this folder use. The runners for Spark and Flink have their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
-__all__ = ["beam_runner_api_pb2", "common_urns", "given_flags", "portable_form"]
+__all__ = ["add_arguments", "beam_runner_api_pb2", "common_urns", "given_flags", "portable_form"]
 
 
 def portable_form(pipeline: Any) -> Any:
-    """Of a pipeline whose code runs in the processes of its runner."""
+    """Returns the portable form of a pipeline whose code runs in the processes of its runner."""
     return pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
 
 
 def given_flags(options: Any) -> Sequence[str]:
-    """The arguments that options were made of."""
+    """Returns the arguments from which the options were parsed."""
     return getattr(options, "_flags", None) or ()
+
+
+def add_arguments(kind: type[PipelineOptions], group: Any) -> None:
+    """Adds the arguments that a class of options defines to a parser, or to a group of one."""
+    kind._add_argparse_args(group)

@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
+from rmqio.runners._beam import add_arguments
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.report import ReportOptions
 
@@ -55,7 +56,7 @@ def show_help(runner: str) -> None:
         allow_abbrev=False,
     )
     for kind in (*_COMMON, *_OF_BEAM.get(runner, ()), *map(_imported, _OF_RUNNERS.get(runner, ())), LeniencyOptions):
-        kind._add_argparse_args(parser.add_argument_group(kind.__name__))
+        add_arguments(kind, parser.add_argument_group(kind.__name__))
     parser.print_help()
 
 
