@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import (
     DirectOptions,
     FlinkRunnerOptions,
     PipelineOptions,
+    SparkRunnerOptions,
     StandardOptions,
 )
 
@@ -23,11 +24,14 @@ _CUTOFF: Final = 0.85
 """Below it, an option is not taken for a misspelt one: it may belong to a class that the program defines later."""
 _COMMON: Final = (StandardOptions, ReportOptions)
 _OF_RUNNERS: Final[dict[str, tuple[str, ...]]] = {
-    "rmqio.runners.spark.SparkRunner": ("rmqio.runners.spark.options.SparkOptions",),
+    "rmqio.runners.spark.SparkRunner": (
+        "rmqio.runners.spark.options.SparkOptions",
+        "rmqio.runners.spark.options.StreamOptions",
+    ),
     "rmqio.runners.flink.FlinkRunner": ("rmqio.runners.flink.options.FlinkOptions",),
 }
 _OF_BEAM: Final[dict[str, tuple[type[PipelineOptions], ...]]] = {
-    "rmqio.runners.spark.SparkRunner": (CheckpointOptions,),
+    "rmqio.runners.spark.SparkRunner": (SparkRunnerOptions, CheckpointOptions),
     "rmqio.runners.flink.FlinkRunner": (CheckpointOptions, FlinkRunnerOptions),
     "rmqio.runners.direct.DirectRunner": (DirectOptions,),
 }
