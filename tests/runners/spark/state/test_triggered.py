@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqio.runners.spark.beam.triggers import open_when_merged
 from rmqio.runners.spark.streaming.state.keys import NEVER
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.streaming.state.triggered import Triggered
@@ -117,6 +118,7 @@ class InMemory:
         self.windowing = windowing
         self.clock = trigger_clock()
         self.driver = trigger.GeneralTriggerDriver(windowing, self.clock)
+        self.driver.trigger_fn = open_when_merged(self.driver.trigger_fn)
         self.states: dict[str, Any] = {}
         self.watermark = MIN
         self.late = 0
@@ -290,6 +292,21 @@ def test_sessions_merge_across_micro_batches() -> None:
     (pane,) = runs.run([], 13 * SECOND)
     assert (pane[0], pane[1], sorted(pane[2])) == ("a", window.IntervalWindow(0, 13), [b"1", b"3", b"4"])
     assert runs.kept() == []
+
+
+@pytest.mark.parametrize("mode", [DISCARDING, ACCUMULATING], ids=["discarding", "accumulating"])
+def test_a_late_event_that_joins_a_fired_session_to_an_open_one_gives_a_pane_on_time(mode: int) -> None:
+    late = trigger.AfterWatermark(late=AfterCount(1))
+    runs = Batches(windowing_of(window.Sessions(10), late, mode, 100))
+    runs.run([("a", b"1", 1)], 0)
+    assert shown(runs.run([("a", b"2", 18)], 15 * SECOND)) == [([b"1"], ON_TIME, 0, False)]
+    assert runs.run([("a", b"late", 9)], 16 * SECOND) == [], "the joined session is open until 28"
+    (pane,) = runs.run([], 28 * SECOND)
+    assert pane[1] == window.IntervalWindow(1, 28)
+    before = [b"1"] if mode == ACCUMULATING else []
+    assert shown([pane]) == [([*before, b"2", b"late"], ON_TIME, 0, False)]
+    again = [*before, b"2", b"late"] if mode == ACCUMULATING else []
+    assert shown(runs.run([("a", b"4", 17)], 30 * SECOND)) == [(sorted([*again, b"4"]), LATE, 1, False)]
 
 
 def test_an_earliest_timestamp_holds_the_output_watermark_until_its_pane() -> None:
