@@ -6,16 +6,19 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
+import rmqio
+
 T = TypeVar("T")
 
-# Beam's calls of a DoFn, ours of Beam, and the threads that both use. Beam's compiled modules name their files from
+# Beam's calls of a DoFn, our own code, and the threads that both use. Beam's compiled modules name their files from
 # `apache_beam` on.
+_OURS: Final = "|".join(re.escape(str(Path(each).parent)) for each in (rmqio.__file__, __file__))
 _CALLERS: Final = re.compile(
-    r"(^|/)(apache_beam/(runners/|transforms/core\.py|pipeline\.py)|runners/(direct|failures)\.py"
-    r"|rmqio/(transforms|sending|client)/|concurrent/futures/|threading\.py)"
+    rf"(^|/)(apache_beam/(runners/|transforms/core\.py|pipeline\.py)|concurrent/futures/|threading\.py)|^({_OURS})/"
 )
 _INTERRUPTED: Final = "KeyboardInterrupt"
 # They log each failure of a DoFn with its traceback, and raise it as well.
