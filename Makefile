@@ -53,7 +53,7 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 
 # Batch suite and streaming smoke tests, without some that take long. PySpark 4.1 leaves sockets to the collector,
 # and has no streams.
-SPARK_BATCH := $(addprefix batch/test_,beam_suite.py runner.py steps.py assigning.py worker.py) test_units.py
+SPARK_BATCH := $(addprefix batch/test_,beam_suite.py runner.py steps.py step_chains.py step_failures.py assigning.py worker.py) test_units.py
 SPARK_STREAMS := state $(addprefix streaming/test_,pipelines.py cut.py source.py)
 
 test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beams and PySparks that it takes; VERSIONS="2.77.0-4.3.0" chooses

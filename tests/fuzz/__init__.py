@@ -1,3 +1,3 @@
 """Fuzzing of what decodes bytes that others wrote. `python -m tests.fuzz --help`; the corpus is replayed by
-`tests/unit/test_fuzz_corpus.py`.
+`tests/unit/tools/test_fuzz_corpus.py`.
 """

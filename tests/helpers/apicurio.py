@@ -1,8 +1,8 @@
 """A real schema registry for tests: Apicurio Registry on loopback, in memory, with Confluent's API.
 
-python -m tests.helpers.apicurio runs one until Ctrl-C. Its archive is fetched by the lock beside this file (142 MB);
-for another version, `mvn dependency:get -Dtransitive=false -Dartifact=COORDINATES` gives the file to take size and
-SHA-256 of (rmqio.local.lock would lock all that the archive already holds).
+`python -m tests.helpers.apicurio` runs one until Ctrl-C. The lock file beside this module names its archive (142 MB).
+For another version, `mvn dependency:get -Dtransitive=false -Dartifact=COORDINATES` downloads the file whose size and
+SHA-256 go into the lock (rmqio.local.lock would also lock everything that the archive already contains).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOOT_S = 120.0
 
 
 def runner() -> Path:
-    """The program's jar, beside its libraries; unpacked once and kept."""
+    """Returns the path of the program's jar, beside its libraries. Unpacks the archive once and keeps it."""
     lock = read_lock(LOCK)
     folder = cache_dir() / lock.name
     if not folder.is_dir():
@@ -37,7 +37,7 @@ def runner() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as made:
             with tarfile.open(archive) as content:
                 content.extractall(made, filter="data")
-            # Of two processes that come here at once the second one's is thrown away.
+            # If two processes get here at the same time, the second one discards its copy.
             with contextlib.suppress(OSError):
                 Path(made).rename(folder)
                 Path(made).mkdir()
@@ -46,7 +46,7 @@ def runner() -> Path:
 
 
 class Apicurio:
-    """One registry; it forgets everything when it ends. `url` is that of Confluent's API, and stays the same."""
+    """A registry that forgets everything when it ends. `url` is the address of Confluent's API, and does not change."""
 
     def __init__(self) -> None:
         java = find_java(minimum_major=17, program="Apicurio Registry")
@@ -74,28 +74,28 @@ class Apicurio:
         self.close()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Starts the registry and waits until it answers."""
         self._process.start()
         until = time.monotonic() + _BOOT_S
         while not self._answers():
             if self._process.pid is None or time.monotonic() > until:
-                raise RuntimeError(f"the schema registry does not start:\n{self._process.tail()}")
+                raise RuntimeError(f"the schema registry did not start:\n{self._process.tail()}")
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Sends SIGKILL and waits until the process is gone."""
         self._process.kill()
 
     def pause(self) -> None:
-        """It keeps its port and its connections, and answers nothing."""
+        """Suspends the registry: it keeps its port and its connections, but does not answer."""
         self._process.pause()
 
     def resume(self) -> None:
-        """It goes on."""
+        """Resumes the registry after `pause`."""
         self._process.resume()
 
     def close(self) -> None:
-        """End it, and remove its files. Idempotent."""
+        """Ends the registry and removes its files. Idempotent."""
         self._process.kill()
         self._watchdog.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -110,7 +110,7 @@ class Apicurio:
 
 
 def main() -> None:
-    """Runs one until it is interrupted."""
+    """Runs a registry until it is interrupted."""
     with Apicurio() as registry:
         print(registry.url, flush=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -1,7 +1,7 @@
-"""Known vulnerabilities among the installed packages: `python -m tests.helpers.audit`, by pip-audit.
+"""Reports known vulnerabilities of the installed packages, with pip-audit: `python -m tests.helpers.audit`.
 
-Where the database does not answer, it says so and passes: whoever builds without the Internet could not build else.
-With `--require` it fails then, too. Without pip-audit it fails: nothing was looked at.
+If the database does not answer, the audit says so and passes: otherwise, nobody could build without the Internet. With
+`--require`, it then fails as well. Without pip-audit it fails, because nothing was checked.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 ACCEPTED: Final[Mapping[str, str]] = {}
-"""Id of a vulnerability to the reason why it does no harm here."""
+"""The accepted vulnerabilities: from the id to the reason why it is harmless here."""
 _TIMEOUT_S: Final = 300
 
 
 class NoAnswer(Exception):
-    """The database told nothing."""
+    """Raised if the database did not answer."""
 
 
 def findings(report: Mapping[str, Any], accepted: Mapping[str, str] = ACCEPTED) -> list[str]:
-    """A line for each vulnerability of a report of pip-audit's. Raises `NoAnswer` if hardly a package was looked up."""
+    """Returns a line for each vulnerability in pip-audit's report. Raises `NoAnswer` if few packages were looked up."""
     packages = report["dependencies"]
     looked_up = [package for package in packages if "vulns" in package]
     if len(looked_up) < len(packages) / 2:
@@ -34,13 +34,13 @@ def findings(report: Mapping[str, Any], accepted: Mapping[str, str] = ACCEPTED) 
         for each in package["vulns"]:
             names = {each["id"], *each.get("aliases", ())}
             if not names & set(accepted):
-                mended = ", ".join(each.get("fix_versions", ())) or "nothing yet"
-                found.append(f"{package['name']} {package['version']}: {'/'.join(sorted(names))}, mended in {mended}")
+                fixed = ", ".join(each.get("fix_versions", ())) or "no version yet"
+                found.append(f"{package['name']} {package['version']}: {'/'.join(sorted(names))}, fixed in {fixed}")
     return found
 
 
 def audit() -> dict[str, Any]:
-    """pip-audit's report. Raises `NoAnswer`."""
+    """Returns the report of pip-audit. Raises `NoAnswer`."""
     command = [sys.executable, "-m", "pip_audit", "--local", "--skip-editable", "--progress-spinner=off", "-f", "json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
@@ -52,15 +52,15 @@ def audit() -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit status."""
+    """Runs the audit and returns the exit status."""
     if importlib.util.find_spec("pip_audit") is None:
-        print("audit: pip-audit is not installed, so nothing was looked at: pip install -e '.[dev]'")
+        print("audit: pip-audit is not installed, so nothing was checked. Install it: pip install -e '.[dev]'")
         return 1
     try:
         report = audit()
         found = findings(report)
     except NoAnswer as reason:
-        print(f"audit: the database of vulnerabilities cannot be asked from here, so nothing is known ({reason})")
+        print(f"audit: the vulnerability database did not answer, so nothing was checked ({reason})")
         return 1 if "--require" in argv else 0
     skipped = sum("vulns" not in package for package in report["dependencies"])
     some = f"; {skipped} others were not found in the database" if skipped else ""

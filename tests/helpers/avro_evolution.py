@@ -1,4 +1,4 @@
-"""Random schemas that read what another one wrote, by Avro's rules for schema resolution."""
+"""Random schemas that can read what another schema wrote, by Avro's rules for schema resolution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _ADDED: Final[tuple[Node, ...]] = (
 
 @st.composite
 def readers(draw: Draw, writer: Model) -> Model:
-    """Fields added with defaults, left out, moved and renamed; symbols added and left out; types and names widened."""
+    """Draws a reader's schema: adds, omits, moves and renames fields and symbols, and widens types and names.
+
+    Fields are added with defaults.
+    """
     change = _Change(draw, writer)
     return Model(change.of(writer.root), {name: change.definition(name) for name in writer.types})
 
@@ -33,7 +36,7 @@ class _Change:
         self._draw, self._writer = draw, writer
 
     def of(self, node: Node, *, is_branch: bool = False) -> Node:
-        """Of a union's branches the kinds stay, or they would come to be another branch's."""
+        """Returns the changed type. A union's branches keep their kinds, or one could become the same as another."""
         if isinstance(node, list):
             return [self.of(each, is_branch=True) for each in node]
         if isinstance(node, dict):
@@ -57,7 +60,7 @@ class _Change:
             first, *others = made["fields"]
             kept = [self._field(each) for each in (first, *(each for each in others if not self._rarely()))]
             added = [self._added(number) for number in range(self._draw(st.integers(0, 2)))]
-            # The first is kept, so that a record has a field and takes bytes.
+            # Keeps the first field, so that a record has a field and takes bytes.
             made["fields"] = list(self._draw(st.permutations([*kept, *added])))
         return made
 

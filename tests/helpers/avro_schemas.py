@@ -1,7 +1,6 @@
 """Random Avro schemas.
 
-A schema is made as a `Model`; `schema_texts` gives the JSON of one, with names written in any of the ways that Avro has
-for them.
+Schemas are made as `Model`s. `schema_texts` returns the JSON of one, with names written in any way that Avro permits.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LOGICAL: Final = (
 
 @st.composite
 def schemas(draw: Draw, *, is_plain: bool = False) -> Model:
-    """Of all types and logical types; plain ones name no type a second time, and their fields have no defaults."""
+    """Draws schemas of all types and logical types. Plain ones name each type only once and have no defaults."""
     return _Builder(draw, is_plain, has_defaults=not is_plain).model()
 
 
@@ -44,11 +43,11 @@ class _Builder:
     has_defaults: bool
     types: dict[str, dict[str, Any]] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
-    """Records that are being made, which may be named only where a value can end."""
+    """Records under construction, which may only be named where a value can end."""
     numbers: int = 0
 
     def model(self) -> Model:
-        # A type without a namespace cannot be named from within one, so it is all or nothing.
+        # A type without a namespace cannot be named from within a namespace, so all types have one or none has.
         self.namespaces = self.draw(st.sampled_from([("",), ("n", "n.m", "other")]))
         return Model(self.record(0) if self.one_of(*range(4)) > 0 else self.node(0), self.types)
 
@@ -102,7 +101,7 @@ class _Builder:
         name = self.named(definition)
         self.open.add(name)
         names = self.draw(st.lists(st.sampled_from(_FIELDS), min_size=1, max_size=4, unique=True))
-        # The first takes bytes, always: neither a body nor the items of an array may take none.
+        # The first field always takes bytes: neither a body nor the items of an array may be empty.
         kinds = [
             self.node(depth + 1),
             *("null" if self.one_of(*range(9)) == 8 else self.node(depth + 1) for _ in names),
@@ -121,7 +120,7 @@ class _Builder:
         return made
 
     def union(self, depth: int) -> Node:
-        """Of branches that Python's types tell apart, or names in pairs, since ours writes the first that takes it."""
+        """Returns branches that Python types tell apart, or pairs of named ones: our writer uses the first match."""
         may_be_null = self.draw(st.booleans())
         makers: dict[str, Callable[[], list[Node]]] = {
             "boolean": lambda: ["boolean"],
@@ -138,12 +137,12 @@ class _Builder:
         }
         if self.one_of(*range(3)) == 0:
             makers["whole"] = lambda: [{"type": "int", "logicalType": "date"}, self.one_of("long", self.instant())]
-        if self.is_plain or self.one_of(*range(3)) == 0:  # of bytes and text a reader may take one for the other
+        if self.is_plain or self.one_of(*range(3)) == 0:  # a reader may confuse bytes with text
             makers["decimal"] = lambda: [self.fixed(depth)]
         families = self.draw(st.lists(st.sampled_from(list(makers)), min_size=1, max_size=3, unique=True))
         branches = [branch for family in makers if family in families for branch in makers[family]()]
         if may_be_null:
-            # A default is of the first branch, and of a record within itself it would have no end.
+            # A default belongs to the first branch. For a record that contains itself, it would never end.
             is_within = any(isinstance(each, str) and each in self.open for each in branches)
             branches.insert(0 if is_within else self.one_of(0, len(branches)), "null")
         return branches
@@ -187,7 +186,7 @@ def _parts(node: Node) -> list[Node]:
 
 @st.composite
 def schema_texts(draw: Draw, model: Model) -> str:
-    """JSON of a schema: a type is defined where it is met first."""
+    """Draws the JSON of a schema, in which each type is defined where it first occurs."""
     return json.dumps(_Writer(draw, model).of(model.root, ""))
 
 

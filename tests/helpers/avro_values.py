@@ -1,4 +1,4 @@
-"""Avro schemas as tests make them, and random values of them."""
+"""Avro schemas as tests make them, and random values of these schemas."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rmqio.serde.avro import Duration
 
 Node = Any
-"""As JSON has it, but a named type is its full name."""
+"""A type as in JSON, but a named type is its full name."""
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 VALUE: Final = "_value"
-"""Of a field with a default: the Python value that it stands for."""
+"""The attribute of a field with a default that holds the default's Python value."""
 DEEPEST: Final = 3
 _UTC: Final = datetime.UTC
 
@@ -31,19 +31,19 @@ class Model:
     types: dict[str, dict[str, Any]]
 
     def of(self, node: Node) -> Node:
-        """The definition behind a name."""
+        """Returns the definition for a name."""
         return self.types.get(node, node) if isinstance(node, str) else node
 
 
 @st.composite
 def values(draw: Draw, model: Model) -> tuple[Any, Any]:
-    """A value as ours is given it, with fields left out and branches named, and as it is read again."""
+    """Draws a value for our serializer, with fields left out and branches named, and the value that is read again."""
     found: tuple[Any, Any] = _Values(draw, model).of(model.root, 0)
     return found
 
 
 def default_of(draw: Draw, node: Node, model: Model) -> tuple[Any, Any]:
-    """A value and the JSON that says it."""
+    """Draws a value and its JSON."""
     _, value = _Values(draw, model, is_default=True).of(node, 0)
     return value, _json(node, value, model)
 
@@ -90,7 +90,7 @@ class _Values:
     draw: Draw
     model: Model
     is_default: bool = False
-    """JSON has no infinite numbers, and a default is of a union's first branch."""
+    """Whether it is a default: JSON has no infinite numbers, and a union's default is of its first branch."""
 
     def of(self, node: Node, depth: int) -> tuple[Any, Any]:
         node = self.model.of(node)
@@ -163,7 +163,7 @@ def _json(node: Node, value: Any, model: Model) -> Any:
     if isinstance(value, dict):
         return {each["name"]: _json(each["type"], value[each["name"]], model) for each in node["fields"]}
     if isinstance(value, Decimal):
-        sign, digits, _ = value.as_tuple()  # no arithmetic, which rounds
+        sign, digits, _ = value.as_tuple()  # no arithmetic, since it rounds
         number = int("".join(map(str, digits))) * (-1 if sign else 1)
         size = node["size"] if node["type"] == "fixed" else number.bit_length() // 8 + 1
         return number.to_bytes(size, "big", signed=True).decode("latin-1")

@@ -1,4 +1,4 @@
-"""Two brokers, of which one goes away; a topic on both, and a copy of it that tells what has been read."""
+"""Two brokers, one of which goes away, with a topic on both and a copy of it that shows what has been read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 
 
 class Topic:
-    """A topic with two queues on each broker, and a sink on the one that stays."""
+    """A topic with two queues on each broker, and a sink on the broker that stays."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -45,13 +45,13 @@ class Topic:
         return [queue for queue in self.queues if queue.broker == broker]
 
     def send(self, queues: Sequence[MessageQueue], count: int) -> None:
-        """So many to each; returns when they are stored."""
+        """Sends `count` messages to each queue. Returns when they are stored."""
         for queue in queues:
             self._producer.send_batch([Message(b"m", topic=self.name)] * count, queue)
             self.sent[queue] += count
 
     def commit(self, offset: int) -> None:
-        """The group's, of each queue; returns when a broker that is killed would still know it."""
+        """Commits the group's offset of each queue. Returns when the offset would survive a kill of its broker."""
         for queue in self.queues:
             self.client.commit_offset(self.group, queue, offset)
         for broker in (STAYS, GOES):
@@ -59,11 +59,11 @@ class Topic:
             wait_until(lambda file=file: file.exists() and self.group in file.read_text(), "offsets are kept")  # type: ignore[misc]
 
     def places(self, broker: str, begin: int = 0) -> set[Place]:
-        """Of what was sent to a broker, from an offset on."""
+        """Returns the places of the messages that were sent to a broker, from an offset on."""
         return {(q.broker, q.queue_id, at) for q in self.of(broker) for at in range(begin, self.sent[q])}
 
     def copied(self) -> Counter[Place]:
-        """How often each message is in the sink."""
+        """Returns how often each message is in the sink."""
         found: Counter[Place] = Counter()
         for record in read_topic(self.client, self.sink):
             copy = json.loads(record.body)
@@ -71,7 +71,7 @@ class Topic:
         return found
 
     def copy_times(self) -> dict[Place, int]:
-        """When each copy was stored, Unix milliseconds; the first one's of several."""
+        """Returns when each copy was stored, in Unix milliseconds. If there are several, the first one counts."""
         found: dict[Place, int] = {}
         for record in read_topic(self.client, self.sink):
             copy = json.loads(record.body)
@@ -80,21 +80,21 @@ class Topic:
         return found
 
     def command(self, flags: Sequence[str]) -> list[str]:
-        """A program that copies, with where each message was."""
+        """Returns the command line of a program that copies each message with its place."""
         program = [sys.executable, "-m", "tests.helpers.copying", f"--name_server={self._cluster.name_server}"]
         topics = [f"--source={self.name}", f"--sink={self.sink}", f"--group={self.group}"]
         return [*program, *topics, *flags]
 
 
 def lose(cluster: Cluster) -> None:
-    """The broker is killed, and the name server has forgotten it."""
+    """Kills the broker and waits until the name server has forgotten it."""
     cluster.brokers[GOES].kill()
     (server,) = cluster.name_servers
     wait_until(lambda: not cluster.has_registered(GOES, server), "the broker is forgotten", 60)
 
 
 def find(cluster: Cluster) -> None:
-    """It is back, whatever had happened to it."""
+    """Brings the broker back, whatever happened to it."""
     broker = cluster.brokers[GOES]
     if broker.is_running:
         broker.resume()

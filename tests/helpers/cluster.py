@@ -1,7 +1,7 @@
-"""Several name servers and brokers of RocketMQ on this machine, replicas too; each can be killed by itself.
+"""Several name servers and brokers of RocketMQ on this machine, also replicas. Each can be killed by itself.
 
-`rmqio.local` starts one of each; this is made of its parts. A broker's key is its name, "a", or for a replica of it
-name and broker id, "a/1". Nothing outlives the process that started them.
+`rmqio.local` starts one of each; this module uses its parts. The key of a broker is its name, "a". The key of a replica
+is its name and broker id, "a/1". No server outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SMALL: Final[Config] = {
     "mappedFileSizeConsumeQueue": 200_000,
     "timerWheelEnable": False,
 }
-"""A store that takes little room and is quickly recovered."""
+"""Settings for a store that is small and recovers quickly."""
 
 _HEAP_MB: Final = 256
 _TIMEOUT_S: Final = 60.0
 
 
 class Server:
-    """One process and its address. `is_up` says what is missing until it serves, or None."""
+    """One process and its address. `is_up` returns what is missing until it serves, or None."""
 
     def __init__(self, process: JavaProcess, address: str, is_up: ready.Check) -> None:
         self.process, self.address, self._is_up = process, address, is_up
@@ -45,23 +45,23 @@ class Server:
         return self.process.pid is not None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.process.kill()
 
     def stop(self) -> None:
-        """SIGTERM, and wait: a broker takes about ten seconds."""
+        """Sends SIGTERM and waits. A broker takes about ten seconds to stop."""
         self.process.terminate(_TIMEOUT_S)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.process.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self.process.resume()
 
     def restart(self) -> None:
-        """Start it after `kill` or `stop`, and return when it serves."""
+        """Starts the server after `kill` or `stop`. Returns when it serves."""
         self.process.start()
         self.wait_until_up()
 
@@ -73,9 +73,9 @@ class Cluster:
     """Runs for as long as the `with` block.
 
     Args:
-      name_servers: how many.
-      brokers: RocketMQ's properties of each, by its key.
-      config: properties of all of them; those of one go before.
+      name_servers: how many to start.
+      brokers: RocketMQ's properties of each broker, by its key.
+      config: properties of all brokers. The properties of a single broker override them.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Kill all of them. Idempotent."""
+        """Kills all servers. Idempotent."""
         for server in self._all():
             server.kill()
         if self._watchdog is not None:
@@ -122,11 +122,11 @@ class Cluster:
 
     @property
     def name_server(self) -> str:
-        """The addresses of all name servers, as clients take them."""
+        """The addresses of all name servers, in the form that clients take."""
         return ";".join(server.address for server in self.name_servers)
 
     def create_topic(self, name: str, queues: int, *, write_queues: int | None = None, on: Iterable[str] = ()) -> None:
-        """Create or change a topic on all masters that run, or on some; returns when every name server shows it."""
+        """Creates or changes a topic on all running masters, or on some. Returns when every name server shows it."""
         fields = {
             "topic": name,
             "defaultTopic": "TBW102",
@@ -148,7 +148,7 @@ class Cluster:
                 ready.wait_until(check, processes, what=f"creating topic {name!r}", timeout_s=_TIMEOUT_S)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages from all masters and name servers that run."""
+        """Deletes a topic with its messages from all running masters and name servers."""
         for key, broker in self.brokers.items():
             if "/" not in key and broker.is_running:
                 self._ask(broker.address, probe.DELETE_TOPIC_IN_BROKER, {"topic": name})
@@ -157,7 +157,7 @@ class Cluster:
                 self._ask(server.address, probe.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
 
     def has_registered(self, key: str, server: Server) -> bool:
-        """Whether a name server lists a broker."""
+        """Returns whether a name server lists a broker."""
         return ready.broker_check(server.address, key.partition("/")[0], self.brokers[key].address) is None
 
     def _all(self) -> list[Server]:
@@ -191,7 +191,7 @@ class Cluster:
         return Server(process, address, lambda: self._registered(name, address))
 
     def _registered(self, name: str, address: str) -> str | None:
-        """At one name server at least that is up."""
+        """Returns None if at least one running name server lists the broker, else what is missing."""
         missing: str | None = "no name server runs"
         for server in self.name_servers:
             missing = ready.broker_check(server.address, name, address)
@@ -214,7 +214,7 @@ def _settings(name: str, config: Config) -> Settings:
         broker_heap_mb=_HEAP_MB,
         tls=False,
         tls_config=None,
-        java_options=("-XX:TieredStopAtLevel=1",),  # up in half the time
+        java_options=("-XX:TieredStopAtLevel=1",),  # starts in half the time
     )
 
 

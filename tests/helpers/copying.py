@@ -1,6 +1,6 @@
-"""A pipeline that copies a topic to another one, each message with where it was; run by the suite of all runners.
+"""A pipeline that copies a topic to another one, each message with its place. The suite of all runners runs it.
 
-The order of a queue stays: its copies have one sharding key. Copies have the ids of what they are copies of.
+The order of a queue does not change, because its copies have one sharding key. Copies have the ids of their originals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAGS = ReadOptions(poll_timeout_ms=1_000, offset_commit_interval_ms=0, idle_tim
 
 
 def copy_of(record: Record) -> Message:
-    """Its body says which message of which queue it was."""
+    """Returns a copy whose body says which message of which queue it is."""
     body = {"broker": record.broker, "queue": record.queue_id, "offset": record.queue_offset}
     body["id"] = record.body.decode()
     return Message(json.dumps(body).encode(), sharding_key=str(record.queue_id))
@@ -42,7 +42,7 @@ def refuse(failed: FailedMessage) -> None:
 
 
 class Dawdle(beam.DoFn):
-    """Takes its time, so that there is a middle in which something can be killed."""
+    """Takes some time, so that a test can kill something in the middle."""
 
     def __init__(self, pause_us: int) -> None:
         self._pause_s = pause_us / 1e6
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def arguments_of(command: Sequence[str]) -> argparse.Namespace:
-    """For `build`, from a command line without the runner's."""
+    """Returns the arguments for `build` from a command line without the runner's flags."""
     return _parser().parse_args(command)
 
 
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Uses the module's own name, so that other processes find the functions that are sent to them.
     from tests.helpers import copying
 
     sys.exit(copying.main())

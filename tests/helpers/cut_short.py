@@ -1,9 +1,10 @@
-"""A stream whose first micro-batch may be cut short, and which is killed when that has sent what came of it.
+"""A stream whose first micro-batch may be cut short, and which is killed after it has sent the micro-batch's results.
 
 python -m tests.helpers.cut_short FOLDER OPTION...
 
-It reads the numbers from 0 to 9 in one micro-batch, and appends each pane of them to FOLDER/sent. If there is a file
-FOLDER/cut it reads half of them, and kills itself, with all that it has started, when their pane is sent.
+The stream reads the numbers from 0 to 9 in one micro-batch and appends each pane of them to FOLDER/sent. If the file
+FOLDER/cut exists, the stream reads half of the numbers. It then kills itself and all processes that it has started, as
+soon as their pane is sent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Range = tuple[int, int, bool]
 
 
 class Numbers:
-    """Plans them. A position is how many are read."""
+    """Plans the numbers. A position is how many have been read."""
 
     element_type = Range
     is_bounded = True
@@ -70,7 +71,7 @@ class Numbers:
 
 
 class Read(beam.DoFn):
-    """Reads a range of them, or half of it."""
+    """Reads a range of the numbers, or half of it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,7 +85,7 @@ class Read(beam.DoFn):
 
 
 class Send(beam.DoFn):
-    """To the file."""
+    """Appends to the file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._group = folder, os.getpgrp()
@@ -96,11 +97,11 @@ class Send(beam.DoFn):
         if cut.exists():
             cut.unlink()
             os.killpg(self._group, signal.SIGKILL)
-            time.sleep(60)  # in a group of Spark's own: until that is gone
+            time.sleep(60)  # until Spark's own process group is gone
 
 
 def build(pipeline: beam.Pipeline, folder: Path) -> None:
-    """Wire it."""
+    """Builds the pipeline."""
     source = PlannedSource(Numbers())
     reading = beam.ParDo(Read(folder)).with_outputs("learned", main="numbers")
     read = pipeline | "Plan" >> source | "Read" >> reading
@@ -127,7 +128,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Uses the module's own name, so that other processes find the functions that are sent to them.
     from tests.helpers import cut_short
 
     sys.exit(cut_short.main())

@@ -1,4 +1,4 @@
-"""A pipeline that copies a topic to another one without its duplicates: a program of its own on Flink."""
+"""A pipeline that copies a topic to another one without its duplicates. On Flink, it is a separate program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Uses the module's own name, so that other processes find the functions that are sent to them.
     from tests.helpers import deduplicating
 
     sys.exit(deduplicating.main())

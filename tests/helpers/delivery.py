@@ -1,14 +1,14 @@
-"""How each runner runs `copying`, is stopped, goes on, and loses a worker; and the ledger of what was copied.
+"""How each runner runs `copying`, is stopped, continues and loses a worker; and the ledger of what was copied.
 
-"Savepoint" and "worker" mean what they mean on each runner:
+"Savepoint" and "worker" have a meaning for each runner:
 
-| runner | goes on from | a worker is |
+| runner | continues from | a worker is |
 |---|---|---|
 | Direct, Spark | the offsets of its consumer group: each run ends by itself | one of Spark's Python processes |
 | Spark --streaming | --checkpoint_dir, after Ctrl-C | one of Spark's Python processes |
 | Flink | the savepoint with which it was stopped | a process of `python -m rmqio.runners.flink workers` |
 
-On clusters they mean the same.
+They mean the same on clusters.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Mode:
     name: str
     flags: tuple[str, ...]
     workers: str
-    """The flag for so many workers, with {}."""
+    """The flag that sets the number of workers, which replaces {}."""
     endless: bool
-    """Whether it runs pipelines that do not end, and so has something to be stopped and to go on from."""
+    """Whether it runs unbounded pipelines, which must be stopped and can continue."""
     is_flink: bool = False
     address: str | None = None
-    """Of the cluster's REST interface, if the job does not log one of its own."""
+    """The address of the cluster's REST interface, if the job does not log its own."""
     kill: Callable[[Job], object] | None = Job.kill_worker
-    """Kills one of its workers; None: what it runs in has none that could be killed."""
+    """Kills one of its workers. None: it has no worker that could be killed."""
 
     def with_workers(self, count: int) -> list[str]:
         return [*self.flags, self.workers.format(count)]
@@ -70,16 +70,16 @@ MODES: Final = (DIRECT, SPARK, SPARK_STREAMING, FLINK)
 
 
 class Copies:
-    """A topic, the topic it is copied to, and what came of it."""
+    """A topic, the topic to which it is copied, and the results."""
 
     def __init__(self, broker: LocalRocketMQ, folder: Path, *counts: int) -> None:
-        """A source with a queue per count, that many messages in each."""
+        """Creates a source with a queue for each count, and that many messages in the queue."""
         self.lab, self.folder = Lab(broker), folder
         self.sources = self.lab.topic(*counts, body_size=100)
         self.sink, self.group = f"copies-{uuid.uuid4().hex[:12]}", f"group-{uuid.uuid4().hex[:12]}"
         broker.create_topic(self.sink, queues=4)
         self.outputs: list[str] = []
-        """What each run has printed."""
+        """The output of each run."""
 
     @property
     def sent(self) -> int:
@@ -90,13 +90,13 @@ class Copies:
         return sum(self.lab.client.max_offset(queue) for queue in self.lab.client.queues(self.sink))
 
     def send(self, count: int) -> None:
-        """So many more to each queue."""
+        """Sends `count` more messages to each queue."""
         for queue in self.sources:
             self.lab.send(queue, count, body_size=100)
 
     @contextmanager
     def incoming(self) -> Iterator[None]:
-        """Meanwhile more and more are sent."""
+        """Keeps sending messages inside the context."""
         is_enough = threading.Event()
 
         def send() -> None:
@@ -117,23 +117,23 @@ class Copies:
         return [*program, *topics, *flags]
 
     def run(self, mode: Mode, workers: int) -> None:
-        """To the end of what is there."""
+        """Runs until everything that is there now is copied."""
         with started(Job(self.command(*mode.with_workers(workers), "--stop=latest"), self.folder)) as job:
             assert job.process.wait(240) == 0, job.log.read_text()[-4000:]
             self.outputs.append(job.output.read_text())
 
     @contextmanager
     def running(self, mode: Mode, workers: int, *flags: str) -> Iterator[Job]:
-        """Without end, if it can; it goes on from where the one before it was."""
+        """Runs a job inside the context, unbounded if it can be. It continues where the previous job ended."""
         ends = ["--stop=latest"]
-        # Without its checkpoint or savepoint it would begin anew, and all would be there twice.
+        # Without its checkpoint or savepoint, the job would start from the beginning and copy everything twice.
         goes_on = [f"--checkpoint_dir={self.folder / f'checkpoint-{self.sink}'}", "--start=earliest"]
         command = self.command(*mode.with_workers(workers), *(goes_on if mode.endless else ends), *flags)
         with started(Job(command, self.folder)) as job:
             yield job
 
     def entries(self) -> list[Entry]:
-        """What was copied, in the order in which it is in the sink. The copies of a queue are in one queue."""
+        """Returns what was copied, in the order of the sink. All copies of a queue are in one queue."""
         topic, broker, _ = self.sources[0]
         found = (json.loads(record.body) for record in read_topic(self.lab.client, self.sink))
         return [
@@ -141,18 +141,18 @@ class Copies:
         ]
 
     def findings(self, due: dict[MessageQueue, int] | None = None) -> Findings:
-        """`due`: how many of each queue must be there by now; None: all."""
+        """Returns what is wrong. `due`: how many messages of each queue must be copied by now; None: all."""
         found = check(self.entries(), self.lab.sent_to(*self.sources))
         if due is None:
             return found
         return replace(found, lost=tuple(each for each in found.lost if each.offset < due[each.queue]))
 
     def due(self) -> dict[MessageQueue, int]:
-        """All that has been sent until now."""
+        """Returns how many messages of each queue have been sent until now."""
         return {queue: len(sent) for queue, sent in self.lab.sent_to(*self.sources).items()}
 
     def pairs(self) -> list[tuple[Record, Record]]:
-        """Each copy and its original."""
+        """Returns each copy and its original."""
         originals = {
             (each.queue_id, each.queue_offset): each for each in read_topic(self.lab.client, self.sources[0].topic)
         }
@@ -166,17 +166,17 @@ class Copies:
 
 @dataclass(frozen=True)
 class Round:
-    """One run of several."""
+    """One of several runs."""
 
     workers: int
     findings: Findings
-    """Of all that was sent before this run began, and what is copied at its end."""
+    """What is wrong at the end of this run with the messages that were sent before it began."""
     left: int
-    """How many had been sent and not been copied when it was stopped."""
+    """How many messages had been sent and not copied when it was stopped."""
 
 
 def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
-    """Runs that go on from each other, each with so many workers; each is stopped while messages come in."""
+    """Runs jobs that continue from each other, with these numbers of workers. Stops each one while messages arrive."""
     found = []
     flags: tuple[str, ...] = ()
     for count in workers:
@@ -195,7 +195,7 @@ def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
 
 
 def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
-    """As its users would; with what flags the next run goes on."""
+    """Stops a job as a user would. Returns the flags with which the next run continues."""
     if not mode.is_flink:
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
         return ()
@@ -211,7 +211,7 @@ def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
 
 @contextmanager
 def pool() -> Iterator[tuple[list[str], Callable[[Job], object]]]:
-    """A pool of Python workers for Flink; the flags that use it, and what kills one of them."""
+    """Starts a pool of Python workers for Flink. Yields the flags that use it, and a function that kills one worker."""
     command = [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_the_tests)
     with process:
@@ -225,7 +225,7 @@ def pool() -> Iterator[tuple[list[str], Callable[[Job], object]]]:
 
 @contextmanager
 def killable(mode: Mode) -> Iterator[Mode]:
-    """The same with workers that can be killed: those of an embedded Flink are in the program itself."""
+    """Yields the same mode with workers that can be killed. The workers of an embedded Flink are inside the program."""
     if mode.kill is not None:
         yield mode
         return
@@ -234,13 +234,13 @@ def killable(mode: Mode) -> Iterator[Mode]:
 
 
 def flink_cluster(cluster: FlinkCluster, workers: Sequence[str], kill: Callable[[Job], object]) -> Mode:
-    """Workers: the flags of a pool."""
+    """Returns the mode of a Flink cluster. `workers` are the flags of a pool."""
     flags = (*_FLINK_FLAGS, f"--flink_master={cluster.address}", *workers)
     return Mode("Flink cluster", flags, "--parallelism={}", True, True, cluster.address, kill)
 
 
 def spark_cluster(cluster: SparkCluster, *, streaming: bool) -> Mode:
-    """Its executors find the tests' modules by PYTHONPATH."""
+    """Returns the mode of a Spark cluster. Its executors find the modules of the tests through PYTHONPATH."""
     settings = {
         "spark.driver.memory": "600m",
         "spark.executor.memory": "500m",
@@ -252,7 +252,7 @@ def spark_cluster(cluster: SparkCluster, *, streaming: bool) -> Mode:
     flags = ("--runner=SparkRunner", f"--spark_master_url={cluster.url}", *confs)
 
     def kill(_: Job) -> None:
-        """The last of the processes that Spark's daemon has forked on one of its workers."""
+        """Kills the last process that Spark's daemon has forked on one of the cluster's workers."""
         everything = set().union(*(below(each.pid) for each in cluster.workers))
         daemons = {each for each in everything if b"-m\0rmqio.runners.spark.daemon" in command_of(each)}
         os.kill(max(each for each in daemons if parent_of(each) in daemons), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`province.py --exactly_once` on a broker that may be killed, and what a Java consumer counts."""
+"""Runs `province.py --exactly_once` on a broker that may be killed, and counts the results with a Java consumer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ QUEUES = 4
 
 
 class ExactBench:
-    """Topics of one test's own on a broker that it may kill."""
+    """The topics of one test, on a broker that the test may kill."""
 
     def __init__(self, broker: LocalRocketMQ, folder: Path, count: int) -> None:
-        """`count`: of the addresses that the job is to be given."""
+        """`count`: the number of addresses that the job will process."""
         name = uuid.uuid4().hex[:8]
         self.broker, self.folder, self.count, self.sent = broker, folder, count, 0
         self.source, self.sink, self.group = f"src-{name}", f"dst-{name}", f"group-{name}"
@@ -40,7 +40,7 @@ class ExactBench:
         self.logs: list[Path] = []
 
     def send(self, count: int) -> None:
-        """So many of the addresses, in turn to all queues."""
+        """Sends the next `count` addresses, to all queues in turn."""
         some = self._bodies[self.sent : self.sent + count]
         for number, queue in enumerate(self._producer.queues(self.source)):
             mine = some[number::QUEUES]
@@ -49,7 +49,7 @@ class ExactBench:
         self.sent += len(some)
 
     def job(self, mode: Mode, *more: str, exactly_once: bool = True) -> Job:
-        """One that goes on from where the one before it was."""
+        """Starts a job that continues where the previous one ended."""
         arguments = [
             *("-m", "rmqio.pipelines.province", f"--name_server={self.broker.name_server}"),
             *(f"--source_topic={self.source}", f"--sink_topic={self.sink}", "--start=earliest"),
@@ -66,7 +66,7 @@ class ExactBench:
 
     @property
     def written(self) -> int:
-        """How many are in the sink; while the broker is away, as many as there were."""
+        """The number of messages in the sink. While the broker is away, the last known number."""
         with suppress(Exception):
             self._written = sum(self.client.max_offset(queue) for queue in self.client.queues(self.sink))
         return self._written
@@ -74,19 +74,20 @@ class ExactBench:
     _written = 0
 
     def wait_for(self, job: Job, count: float) -> None:
-        """Until so many are in the sink."""
+        """Waits until `count` messages are in the sink."""
         job.wait_until(lambda: self.written >= count, f"{count:,.0f} in the sink", timeout_s=300)
 
     def kill_broker(self) -> None:
-        """And start it again."""
+        """Kills the broker and starts it again."""
         self.broker.kill()
         time.sleep(1)
         self.broker.restart()
 
     def run_through(self, mode: Mode, kills: Sequence[str], **others: Callable[[], object]) -> None:
-        """Runs the job until all is written, and longer; kills what is named, each when some of what is new is written.
+        """Runs the job until everything is written, and a little longer. Makes each kill after some new writes.
 
-        Of "driver" a new one is started; "worker" and "broker" are replaced by themselves; `others` say how.
+        A killed "driver" is started again here. A "worker" and the "broker" are replaced by themselves. `others` are
+        functions that kill something else.
         """
         assert mode.kill is not None
         part = self.count // len(kills)
@@ -108,7 +109,7 @@ class ExactBench:
                     job = self.job(mode)
             self.send(self.count - self.sent)
             self.wait_for(job, self.count)
-            time.sleep(3)  # a copy would come late
+            time.sleep(3)  # a copy would arrive late
             assert job.interrupt() == 130, job.log.read_text()[-4000:]
         finally:
             if job.process.poll() is None:
@@ -121,7 +122,7 @@ class ExactBench:
         return job.process.poll() is None
 
     def counted(self, java: JavaClient) -> tuple[int, int]:
-        """(lost, copies) as Java's consumer sees it."""
+        """Returns (lost, copies) as a Java consumer sees them."""
         found = java.ask("count", topic=self.sink)
         ids = Counter({key: int(number) for key, number in found["keys"].items()})
         assert set(ids) <= {str(address["id"]) for address in addresses(self.count)}

@@ -1,6 +1,6 @@
 """A real Flink cluster for tests: a JobManager and two TaskManagers on loopback, from Flink's own Python distribution.
 
-python -m tests.helpers.flink_cluster FOLDER runs one until Ctrl-C, as docs/flink.md has it.
+`python -m tests.helpers.flink_cluster FOLDER` runs one until Ctrl-C, as described in docs/flink.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGE = f"apache-flink-libraries=={VERSION}"
 SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-# Flink's start scripts work these out from one figure; without them each is needed.
+# Flink's start scripts compute these values from one figure. Without the scripts, all of them must be set.
 _MEMORY = {
     "taskmanager.cpu.cores": 1,
     "taskmanager.memory.task.heap.size": "256m",
@@ -49,7 +49,7 @@ _MEMORY = {
 
 
 def jars() -> list[Path]:
-    """Of Flink, from the package that PyFlink depends on, fetched by pip once (230 MB) and kept."""
+    """Returns Flink's jars, from the package on which PyFlink depends. pip downloads it once (230 MB)."""
     folder = cache_dir() / f"flink-{VERSION}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class Cluster:
             "taskmanager.numberOfTaskSlots": slots,
             "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
             "state.savepoints.dir": (folder / "savepoints").as_uri(),
-            # A TaskManager that is killed is missed soon.
+            # Detects soon that a TaskManager was killed.
             "heartbeat.interval": 1_000,
             "heartbeat.timeout": 5_000,
             "restart-strategy.type": "fixed-delay",
@@ -127,14 +127,14 @@ class Cluster:
         return process
 
     def slots(self) -> int:
-        """How many there are; 0: the JobManager does not answer yet."""
+        """The number of slots; 0: the JobManager does not answer yet."""
         try:
             return int(self.rest.overview()["slots-total"])
         except FlinkError:
             return 0
 
     def lose(self, task_manager: subprocess.Popen[bytes]) -> None:
-        """As if its machine had gone, with the Python workers that it has started."""
+        """Kills a TaskManager and the Python workers that it has started, as if its machine were gone."""
         for pid in (task_manager.pid, *below(task_manager.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -142,7 +142,7 @@ class Cluster:
         self.task_managers.remove(task_manager)
 
     def replace_job_manager(self) -> None:
-        """As if its machine had gone: nothing but checkpoints is left of its jobs."""
+        """Kills the JobManager as if its machine were gone, and starts another. Only checkpoints of its jobs remain."""
         old = self.processes.pop(0)
         old.kill()
         old.wait()
@@ -179,7 +179,7 @@ class Cluster:
 
 
 def main() -> None:
-    """Runs one until it is interrupted."""
+    """Runs a cluster until it is interrupted."""
     folder = Path(sys.argv[1]).absolute()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A real broker and name server that know their users, and speak TLS with certificates of an authority of ours."""
+"""A real broker and name server that know their users and speak TLS, with certificates of our own authority."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rmqio.wire.command import Command
 
 ACCESS_KEY: Final = "root-of-the-tests"
 SECRET: Final = "rmqio-secret-5f2c9a71"
-"""Searched for wherever it must not be."""
+"""A secret that tests search for wherever it must not appear."""
 _AUTH: Final = "org.apache.rocketmq.auth"
 
 
@@ -39,11 +39,11 @@ class Guarded:
 
     broker: LocalRocketMQ
     ca_file: str
-    """Signed what both servers show."""
+    """The authority that signed the certificates of both servers."""
     client_file: str
-    """Our certificate and its key; both servers ask for one."""
+    """Our certificate and its key, which both servers request."""
     other_ca_file: str
-    """Signed nothing of theirs."""
+    """An authority that signed none of their certificates."""
     credentials_file: str
 
     @property
@@ -52,16 +52,16 @@ class Guarded:
 
     @property
     def security(self) -> Security:
-        """All that it takes."""
+        """The security settings of a client that may do everything."""
         return Security(FileCredentials(self.credentials_file), self.tls)
 
     def options(self, security: Security | None = None, **more: Any) -> ClientOptions:
         return ClientOptions(self.broker.name_server, security=security or self.security, **more)
 
     def create_user(self, name: str, secret: str, **rights: tuple[str, ...]) -> None:
-        """A user who may do this and no more; `rights`: resource, with `__` for the colon, to actions.
+        """Creates a user with these rights only. `rights`: from resource, with `__` in place of the colon, to actions.
 
-        Such requests the client does not have: they are made here, from the outside.
+        The client has no such requests, so they are made here from outside.
         """
         user = {"username": name, "password": secret, "userType": "Normal"}
         entries = [
@@ -95,7 +95,7 @@ def credentials_file(path: Path, access_key: str, secret_key: str, token: str | 
 
 @contextmanager
 def guarded_broker(folder: Path) -> Iterator[Guarded]:
-    """It takes plain text too, as RocketMQ does unless told otherwise: so the local broker can ask whether it is up."""
+    """Starts the broker. It also accepts plain text, RocketMQ's default, so the local broker can check if it is up."""
     ca, other = trustme.CA(), trustme.CA()
     ca_file, other_file = str(folder / "ca.pem"), str(folder / "other-ca.pem")
     ca.cert_pem.write_to_path(ca_file)
@@ -105,7 +105,7 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
     chain = b"".join(blob.bytes() for blob in server.cert_chain_pems)
     (folder / "server.crt").write_bytes(chain)
     key = load_pem_private_key(server.private_key_pem.bytes(), None)
-    # Netty reads no other form.
+    # Netty reads no other format.
     (folder / "server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     (folder / "tls.properties").write_text(
         f"tls.test.mode.enable=false\ntls.server.keyPath={folder}/server.key\n"

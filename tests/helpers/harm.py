@@ -1,4 +1,4 @@
-"""What goes wrong between a client and the real servers, and what may come of it: the axes of the fault matrix."""
+"""Faults between a client and the real servers, and their permitted outcomes: the axes of the fault matrix."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from tests.helpers.watchdog import within
 T = TypeVar("T")
 
 WATCHDOG_S = 20.0
-"""Far more than any permitted outcome takes."""
+"""Far longer than any permitted outcome takes."""
 SHORT_MS, LONG_MS = 300, 10_000
-"""Timeouts of requests: for faults that are noticed by them, and for those that are not: load then plays no part."""
+"""Request timeouts: short for faults that only a timeout reveals, long for others, so that load does not matter."""
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Harm:
-    """A fault, and what may come of it."""
+    """A fault and its permitted outcome."""
 
     fault: Fault
     side: Side = Side.ANSWER
     error: type[RmqioError] | None = TransportError
-    """Without a retry; None: the right result. With retries the result is right, or the error final."""
+    """The error without a retry; None: the right result. With retries, the result is right or the error is final."""
     is_executed: bool | None = True
-    """Whether the request takes effect all the same; None: it may, and late."""
+    """Whether the request takes effect despite the fault; None: it may, and late."""
     is_slow: bool = False
-    """Whether the client notices by its timeout only."""
+    """Whether the client only notices the fault by its timeout."""
 
 
 HARMS = {
@@ -73,7 +73,7 @@ HARMS = {
 
 @dataclass
 class Net:
-    """The real servers behind a proxy each, and a client that goes round them."""
+    """The real servers, each behind a proxy, and a client that bypasses the proxies."""
 
     rocketmq: LocalRocketMQ
     broker: Proxy
@@ -101,14 +101,14 @@ class Net:
         self.name_server.heal()
 
     def stored(self, begin: int, last: int) -> Counter[str]:
-        """How often each unique id is stored from an offset to another, which was acknowledged."""
+        """Returns how often each unique id is stored from one offset to another. The latter was acknowledged."""
         records = records_of(read_to(self.direct, self.queue, begin, last + 1))
         return Counter(record.message_id for record in records)
 
 
 @contextmanager
 def net_of(rocketmq: LocalRocketMQ) -> Iterator[Net]:
-    """The servers of the run with a topic and a group of its own."""
+    """Yields the servers of the test run with a new topic and group."""
     topic, group = f"faults-{uuid.uuid4().hex[:12]}", f"group-{uuid.uuid4().hex[:12]}"
     rocketmq.create_topic(topic, queues=1)
     with (
@@ -119,14 +119,15 @@ def net_of(rocketmq: LocalRocketMQ) -> Iterator[Net]:
         net = Net(rocketmq, broker, name_server, direct, topic, group)
         send_one(rocketmq.broker, net.queue, b"first")
         direct.commit_offset(group, net.queue, 1)
-        net.stored(0, 0)  # what a client keeps from its first use on is not counted as left behind
+        net.stored(0, 0)  # what a client keeps after its first use does not count as left behind
         yield net
 
 
 def recovered(work: Callable[[], T]) -> T:
-    """What the same objects give once the fault is gone, or before it comes.
+    """Returns the result of the same objects when the fault is gone, or before it occurs.
 
-    Without retries the next request may find what it left; and with a short timeout a busy machine may be too slow.
+    Without retries, the next request may meet what the fault has left behind. With a short timeout, a busy machine may
+    be too slow.
     """
     for _ in range(4):
         with suppress(TransportError):
@@ -135,12 +136,12 @@ def recovered(work: Callable[[], T]) -> T:
 
 
 def new_ids(count: int) -> list[str]:
-    """Unique ids, unique in this process."""
+    """Returns unique ids, which are unique in this process."""
     return [f"{next(_numbers):032X}" for _ in range(count)]
 
 
 def send(producer: RemotingProducer, queue: MessageQueue, way: str, ids: list[str]) -> list[int]:
-    """Send a message for each unique id; the queue offsets that were acknowledged."""
+    """Sends a message for each unique id. Returns the acknowledged queue offsets."""
     messages = [Message(message_id.encode()) for message_id in ids]
     if way == "send":
         results = [producer.send(messages[0], queue, message_id=ids[0])]
@@ -152,7 +153,7 @@ def send(producer: RemotingProducer, queue: MessageQueue, way: str, ids: list[st
 
 @dataclass
 class Read:
-    """What a reader gave, and what it raised in between."""
+    """What a reader returned, and what it raised in between."""
 
     records: list[Record]
     corrupt: list[CorruptMessage]
@@ -161,7 +162,7 @@ class Read:
 
 
 def read_until(client: RemotingQueueClient, reader: QueueReader, end: int) -> Read:
-    """All up to an offset, through errors."""
+    """Reads everything up to an offset, and continues after errors."""
     read = Read([], [], 0, [])
     while reader.position < end:
         client.wait([reader], 5_000)

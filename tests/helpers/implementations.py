@@ -1,4 +1,4 @@
-"""Both implementations of what `rmqio.wire` has in C, whichever this process chose."""
+"""Selects an implementation of the parts of `rmqio.wire` that exist in Python and in C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH = ("python", pytest.param("c", marks=needs_c))
 
 @contextmanager
 def using(implementation: str) -> Iterator[None]:
-    """Decodes and encodes with "python" or "c"; messages are made by whichever this process chose."""
+    """Decodes and encodes with "python" or "c". Messages still come from the implementation that this process chose."""
     in_c = implementation == "c"
     with pytest.MonkeyPatch.context() as patch:
         decode = accelerator.decode_usual if in_c else stored._decode_usual_in_python

@@ -1,4 +1,4 @@
-"""Java's official client beside ours: messages exchanged, every field compared."""
+"""Java's official client beside ours: the clients exchange messages, and every field is compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCE = Path(__file__).resolve().parent / "java" / "Interop.java"
 
 
 class JavaClient:
-    """The official client, as one long-lived process."""
+    """The official client as one long-lived process."""
 
     def __init__(self, process: LineProcess) -> None:
         self._process = process
@@ -38,11 +38,11 @@ class JavaClient:
         return list(self._process.ask(json.dumps(command))["results"])
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """What else Interop.java can do."""
+        """Sends another command to Interop.java."""
         return self._process.ask(json.dumps({"do": do, **arguments}))
 
     def consume(self, topic: str, count: int, tags: str | None = None) -> list[dict[str, Any]]:
-        """The messages, sorted by queue and offset."""
+        """Returns the messages, sorted by queue and offset."""
         command = {"do": "consume", "topic": topic, "count": count, "filter": tags}
         found = self._process.ask(json.dumps(command))["messages"]
         return sorted(found, key=lambda m: (m["queueId"], m["queueOffset"]))
@@ -53,7 +53,7 @@ class JavaClient:
 
 @contextmanager
 def java_client(name_server: str, folder: Path) -> Iterator[JavaClient]:
-    """The client, compiled and started; skips where there is no JDK."""
+    """Compiles and starts the client. Skips the test if there is no JDK."""
     try:
         jdk = find_jdk()
     except BenchError as error:
@@ -69,9 +69,9 @@ def java_client(name_server: str, folder: Path) -> Iterator[JavaClient]:
 def read(
     factory: RemotingClientFactory, topic: str, count: int, tags: str = "*", *, timeout_s: float = 60, begin: int = 0
 ) -> list[Record]:
-    """Our client's view: `count` messages of all queues from an offset on, sorted by queue and offset.
+    """Returns what our client sees: `count` messages of all queues from an offset on, sorted by queue and offset.
 
-    Fewer when no more are there in this time.
+    Returns fewer messages if no more arrive in time.
     """
     client = factory.queue_client()
     try:
@@ -90,13 +90,13 @@ def read(
 
 
 def java_fields(record: Record) -> dict[str, Any]:
-    """A record under the names of Java's MessageExt, as Interop.java prints them."""
+    """Returns a record with the field names of Java's MessageExt, as Interop.java prints them."""
     return {
         "brokerName": record.broker,
         "queueId": record.queue_id,
         "storeSize": record.stored_size,
         "queueOffset": record.queue_offset,
-        "sysFlag": record.sys_flag & ~COMPRESSED,  # Java clears it when it has decompressed; a Record has it as stored
+        "sysFlag": record.sys_flag & ~COMPRESSED,  # Java clears it when it decompresses; a Record has it as stored
         "bornTimestamp": record.born_timestamp_ms,
         "bornHost": record.born_host,
         "storeTimestamp": record.store_timestamp_ms,
@@ -119,19 +119,19 @@ def java_fields(record: Record) -> dict[str, Any]:
 
 
 def _shortest(address: str) -> str:
-    """Java writes IPv6 addresses out, `0:0:0:0:0:0:0:1:port`."""
+    """Returns an address in its shortest form. Java writes IPv6 addresses in full, `0:0:0:0:0:0:0:1:port`."""
     host, _, port = address.rpartition(":")
     return f"[{ip_address(host)}]:{port}" if ":" in host else address
 
 
 LEFT_OUT_IN_INNER_BATCHES = ("storeSize", "offsetMsgId", "bodyCRC")
-"""What Java's consumer does not set in the members of an inner batch. Ours tells it."""
+"""Fields that Java's consumer does not set in the members of an inner batch. Our client does."""
 
 
 def same_for_both(
     java: JavaClient, factory: RemotingClientFactory, topic: str, count: int, *, timeout_s: float = 60
 ) -> list[Record]:
-    """Read with both clients and compare every field of every message; our records."""
+    """Reads with both clients and compares every field of every message. Returns our records."""
     records = read(factory, topic, count, timeout_s=timeout_s)
     assert len(records) == count
     theirs = java.consume(topic, count)
@@ -145,8 +145,8 @@ def same_for_both(
                 assert not message.pop(name, None)
                 del ours[name]
             if "WAIT" not in ours["properties"]:
-                assert message["properties"].pop("WAIT") == "true"  # Java's consumer adds it to them
-        # Java's JSON leaves out what is null.
+                assert message["properties"].pop("WAIT") == "true"  # Java's consumer adds it
+        # Java's JSON omits null.
         differing = {name: (ours[name], message.get(name)) for name in ours if ours[name] != message.get(name)}
         assert differing == {}, "field: (ours, Java's)"
         assert ours.keys() >= message.keys()
@@ -154,5 +154,5 @@ def same_for_both(
 
 
 def given(body: bytes, **fields: Any) -> dict[str, Any]:
-    """A message for Interop.java."""
+    """Returns a message for Interop.java."""
     return {"body": base64.b64encode(body).decode(), **fields}

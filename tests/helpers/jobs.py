@@ -1,4 +1,4 @@
-"""Programs as a user starts them, to be waited for, interrupted and killed."""
+"""Programs that are started as users start them, and can be waited for, interrupted and killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Job:
-    """A program in a session of its own, with all that it starts. What it prints goes to files in `folder`."""
+    """A program in its own session, with all processes that it starts. Its output goes to files in `folder`."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         name = uuid.uuid4().hex
@@ -24,11 +24,11 @@ class Job:
             )
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
-        """Fails also if the program ends before. Patient, since a busy machine takes long to start things."""
+        """Waits for a condition. Fails if the program ends first. The timeout is long, for a busy machine."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             text = self.log.read_text()[-4000:]
-            assert self.process.poll() is None, f"it has ended with {self.process.returncode} before: {what}\n{text}"
+            assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{text}"
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}\n{text}"
             time.sleep(0.1)
 
@@ -36,17 +36,17 @@ class Job:
         return self.end(signal.SIGINT)
 
     def end(self, number: int) -> int:
-        """Its exit status after a signal. Whatever it does is to be over within a minute."""
+        """Sends a signal and returns the exit status. The program must end within a minute."""
         self.process.send_signal(number)
         return self.process.wait(60)
 
     def kill(self) -> None:
-        """With all that it has started."""
+        """Kills the program and all processes that it has started."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
     def kill_worker(self) -> int:
-        """Kills one of Spark's Python workers; its process id. Raises `ProcessLookupError` when there is none."""
+        """Kills one of Spark's Python workers and returns its process id. Raises `ProcessLookupError` if none runs."""
         names: dict[int, str] = {}
         parents: dict[int, int] = {}
         for folder in Path("/proc").glob("[0-9]*"):
@@ -54,25 +54,25 @@ class Job:
                 after_name = (folder / "stat").read_text().rpartition(") ")[2].split()
                 name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it has ended in the meantime
             if int(after_name[3]) == self.process.pid:  # the session
                 names[int(folder.name)], parents[int(folder.name)] = name, int(after_name[1])
         is_daemon = {pid: "-m rmqio.runners.spark.daemon" in name for pid, name in names.items()}
         workers = [pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid])]
         if not workers:
-            raise ProcessLookupError("no Python worker of Spark's runs")
+            raise ProcessLookupError("no Python worker of Spark is running")
         os.kill(max(workers), signal.SIGKILL)
         return max(workers)
 
 
 def _heed_interrupts() -> None:
-    """Where the tests run in the background of a shell, what they start would ignore them."""
+    """Makes a child process react to interrupts: otherwise, it would ignore them if the tests run in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def started(job: Job) -> Iterator[Job]:
-    """Leaves nothing of it behind."""
+    """Yields the job and leaves no process behind."""
     try:
         yield job
     finally:

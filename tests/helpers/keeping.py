@@ -1,11 +1,12 @@
-"""`windowed_orders.py`, and beside its windows the same totals by user state and timers: what outlives a failure.
+"""`windowed_orders.py`, and beside its windows the same totals from user state and timers: what survives a failure.
 
-Of each key, messages to the sink like those of the windows, under other keys:
+For each key, it sends messages to the sink like those of the windows, under other keys:
 
-- "kept K": count and sum of each ten seconds, from a list in state, told by a timer in event time;
-- "told K": count and sum of all that K's timers have told until then, which is right only if no state was lost or is
-  there twice;
-- "rung K", start_ms 0: of an order with `ring_s`, count and sum of all of K's orders when a timer by the clock fires.
+- "kept K": the count and sum of each ten seconds, from a list in state, sent by an event-time timer;
+- "told K": the count and sum of everything that K's timers have sent until then. They are right only if no state is
+  lost or duplicated;
+- "rung K", start_ms 0: the count and sum of all of K's orders when a processing-time timer fires, which an order with
+  `ring_s` sets.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 PERIOD_MS = 10_000
 PAIR = TupleCoder((VarIntCoder(), VarIntCoder()))
 Order = tuple[int, int, int]
-"""Milliseconds, amount, and the second at which its key is to ring; 0: not."""
+"""Milliseconds, amount, and the second at which the timer of its key fires; 0: no timer."""
 
 
 def to_order(record: Record) -> tuple[str, Order]:
-    """By its key."""
+    """Returns an order with its key."""
     body = json.loads(record.body)
     return body["key"], (body["time_ms"], body["amount"], body.get("ring_s", 0))
 
@@ -56,7 +57,7 @@ def total(what: str, key: str, start_ms: int, count: int, amount: int) -> Messag
 
 
 class Bag:
-    """Orders that have not been told, in no order."""
+    """State with the orders that have not been sent, in no particular order."""
 
     spec = BagStateSpec("orders", PAIR)
 
@@ -66,7 +67,7 @@ class Bag:
 
     @staticmethod
     def take(orders: Any, end_ms: int) -> tuple[list[int], int | None]:
-        """The amounts until then, which are forgotten, and the time of the first that is left."""
+        """Removes and returns the amounts before `end_ms`. Also returns the time of the first order that is left."""
         found = list(orders.read())
         orders.clear()
         left = [each for each in found if each[0] >= end_ms]
@@ -76,7 +77,7 @@ class Bag:
 
 
 class Ordered:
-    """The same by their time, where a runner has ordered lists."""
+    """The same state sorted by time, for runners that have ordered lists."""
 
     spec = OrderedListStateSpec("orders", VarIntCoder())
 
@@ -93,10 +94,10 @@ class Ordered:
 
 
 def keep(kind: type[Bag] | type[Ordered]) -> beam.DoFn:
-    """All state is in the global window, so it lives as long as the pipeline."""
+    """Returns a DoFn whose state is all in the global window, so it lives as long as the pipeline."""
     count_spec, sum_spec = CombiningValueStateSpec("count", sum), CombiningValueStateSpec("sum", sum)
     told_spec, told_sum_spec = CombiningValueStateSpec("told", sum), CombiningValueStateSpec("told_sum", sum)
-    next_spec = ReadModifyWriteStateSpec("next", VarIntCoder())  # the end of the first ten seconds that are not told
+    next_spec = ReadModifyWriteStateSpec("next", VarIntCoder())  # the end of the first ten seconds that were not sent
     over_spec, ring_spec = TimerSpec("over", TimeDomain.WATERMARK), TimerSpec("ring", TimeDomain.REAL_TIME)
 
     class Keep(beam.DoFn):
@@ -156,7 +157,7 @@ def keep(kind: type[Bag] | type[Ordered]) -> beam.DoFn:
 
 
 class Seen(beam.DoFn):
-    """Counts and tells nothing: another step with state of the same orders, so that state could go astray."""
+    """Counts and sends nothing: another step with state for the same orders, so that state could get mixed up."""
 
     COUNT = CombiningValueStateSpec("count", sum)
 
@@ -165,7 +166,7 @@ class Seen(beam.DoFn):
 
 
 def body_id(message: Message) -> str:
-    """No two totals are equal."""
+    """Returns an id made from the body. No two totals are equal."""
     return id_of(message.body.decode())
 
 
@@ -208,7 +209,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that other processes find the functions that they are sent.
+    # Uses the module's own name, so that other processes find the functions that are sent to them.
     from tests.helpers import keeping
 
     sys.exit(keeping.main())

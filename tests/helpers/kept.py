@@ -1,4 +1,4 @@
-"""Orders for `keeping.py`, and the ledger of what its windows, its state and its timers must tell."""
+"""Orders for `keeping.py`, and the ledger of what its windows, state and timers must send."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.helpers.orders import QUEUES, WINDOW_MS, Bench
 from tests.helpers.raw_send import send_all
 
 RINGING = 20
-"""Keys of orders whose timer by the clock is to outlive a failure."""
+"""The number of keys whose processing-time timer is to survive a failure."""
 
 
 class KeptBench(Bench):
-    """As `Bench`, with what is kept in state: everything is to be told once by a window and once by a timer."""
+    """A `Bench` with user state: a window and a timer must each send every total once."""
 
     rings_at_s = 0
 
     def send_ringing(self, later_s: int) -> None:
-        """Two orders of some keys of their own, whose timers fire so much later."""
+        """Sends two orders for each of some new keys. Their timers fire `later_s` seconds from now."""
         self.rings_at_s = int(time.time()) + later_s
         for number in range(2 * RINGING):
             key, time_ms = f"r{number % RINGING}", self.begin_ms + 2 * self.sent
@@ -37,7 +37,7 @@ class KeptBench(Bench):
 
     @contextmanager
     def incoming(self) -> Iterator[None]:
-        """Meanwhile more and more are sent, so that something is on its way whatever happens."""
+        """Keeps sending orders inside the context, so that something is always in flight."""
         is_enough = threading.Event()
 
         def send() -> None:
@@ -53,7 +53,10 @@ class KeptBench(Bench):
             thread.join()
 
     def end_windows(self) -> None:
-        """An order a minute later in each queue, itself in no window that ends: where idle queues are to wait."""
+        """Sends an order that is a minute later to each queue, where the watermark would wait for idle queues.
+
+        The order itself is in a window that does not end.
+        """
         for number in range(QUEUES):
             body = {"key": "end", "amount": 0, "time_ms": self.begin_ms + 2 * self.sent + 60_000}
             queue = MessageQueue(self.source, self.broker.name, number)
@@ -61,7 +64,7 @@ class KeptBench(Bench):
             self.sent += 1
 
     def want_what_is_kept(self) -> None:
-        """When all has been sent."""
+        """Adds the totals of state and timers to the wanted ones. Call this after everything has been sent."""
         told: dict[str, tuple[int, int]] = {}
         for (key, start_ms), (count, total) in sorted(self.wanted.items()):
             if start_ms:

@@ -1,6 +1,6 @@
-"""`windowed_orders.py`, killed in a micro-batch whose totals are sent and that Spark has not committed.
+"""`windowed_orders.py`, killed in a micro-batch whose totals are sent but which Spark has not committed.
 
-python -m tests.helpers.killed_before_commit BATCHES OPTION...: how many micro-batches it may commit before.
+`python -m tests.helpers.killed_before_commit BATCHES OPTION...`: it may commit BATCHES micro-batches first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether calls of C code leave memory or references behind."""
+"""Checks whether calls of C code leak memory or references."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 
 def assert_leaks_nothing(work: Callable[[], object], counted: Sequence[object], times: int = 300) -> None:
-    """After many more calls no bytes are allocated, and `counted` are referred to as often as before."""
-    for _ in range(20):  # caches get warm
+    """Asserts that many more calls allocate no bytes, and leave the reference counts of `counted` as they were."""
+    for _ in range(20):  # warms up caches
         work()
     gc.collect()
     references = [sys.getrefcount(value) for value in counted]
@@ -24,5 +24,5 @@ def assert_leaks_nothing(work: Callable[[], object], counted: Sequence[object], 
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert grown < 5_000, "one leaked object a call would be 10,000 and more"
+    assert grown < 5_000, "one leaked object per call would be 10,000 or more"
     assert [sys.getrefcount(value) for value in counted] == references

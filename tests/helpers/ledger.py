@@ -1,7 +1,7 @@
-"""A ledger of what a read gave, checked against what was sent; and pipelines that keep one while they run.
+"""A ledger of what a read returned, checked against what was sent; and pipelines that keep one while they run.
 
 The ledger is pure. `Lab` and `Run` are for tests of the read on a real broker: topics with known messages, and
-pipelines in a thread of their own, which end by themselves, by a `Stop` from their sink, or, if they hang, by force.
+pipelines in their own threads. These end by themselves, by a `Stop` from their sink or, if they hang, by force.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Entry(NamedTuple):
 
 
 Sent = Mapping[MessageQueue, Mapping[int, object]]
-"""Id by offset, by queue."""
+"""From offset to id, by queue."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong with a ledger. False when nothing is."""
+    """What is wrong according to a ledger. False if nothing is."""
 
     lost: tuple[Entry, ...] = ()
-    """Sent, and never read."""
+    """Messages that were sent and never read."""
     strange: tuple[Entry, ...] = ()
-    """Read, and never sent: nothing was sent there, or another id."""
+    """Messages that were read and never sent: nothing was sent there, or the id is another."""
     duplicated: tuple[Entry, ...] = ()
-    """Read again: every reading but the first."""
+    """Messages that were read again: all reads except the first."""
     reordered: tuple[Entry, ...] = ()
-    """Read for the first time behind a higher offset of its queue."""
+    """Messages that were first read after a higher offset of their queue."""
     skipped: tuple[tuple[MessageQueue, range], ...] = ()
-    """Offsets between the lowest and the highest read of a queue that were never read, whether sent or not."""
+    """Offsets between a queue's lowest and highest read offset that were never read, even if nothing was sent there."""
 
     def __bool__(self) -> bool:
         return any((self.lost, self.strange, self.duplicated, self.reordered, self.skipped))
@@ -71,7 +71,7 @@ class Findings:
 
 
 def check(entries: Iterable[Entry], sent: Sent) -> Findings:
-    """Compare what was read, in the order in which it was read, with all that was sent and should have been read."""
+    """Compares what was read, in the order of reading, with everything that was sent and should have been read."""
     seen: dict[MessageQueue, dict[int, object]] = {}
     highest: dict[MessageQueue, int] = {}
     strange, duplicated, reordered = [], [], []
@@ -98,7 +98,7 @@ def check(entries: Iterable[Entry], sent: Sent) -> Findings:
 
 
 def gaps(offsets: Iterable[int]) -> list[range]:
-    """What is missing between the lowest and the highest of some offsets."""
+    """Returns what is missing between the lowest and the highest of some offsets."""
     return [range(a + 1, b) for a, b in itertools.pairwise(sorted(set(offsets))) if b > a + 1]
 
 
@@ -109,24 +109,24 @@ QUICK = ReadOptions(poll_timeout_ms=100, offset_commit_interval_ms=0)
 
 
 class Stop(Exception):
-    """Ends an endless pipeline."""
+    """Ends an unbounded pipeline."""
 
 
 class Run:
-    """One pipeline: what its sink has got so far, and how it ended. The sink finds it by name, in the same process."""
+    """One pipeline: what its sink has received, and how it ended. The sink finds it by name, in the same process."""
 
     named: dict[str, Run] = {}  # noqa: RUF012 (a registry)
     runner: Callable[[], Any] = FnApiRunner
-    """Other runners need a sink that works in other processes; they run pipelines that end."""
+    """Makes the runner. Other runners need a sink that works in other processes, and run pipelines that end."""
     sink: Callable[[str], beam.DoFn]
 
     def __init__(self, stop_after: int | None, steps: Mapping[int, Callable[[], object]]) -> None:
         self.name = uuid.uuid4().hex
         self.records: list[Record] = []
         self.arrivals: list[float] = []
-        """`time.monotonic` of each record."""
+        """The `time.monotonic` of each record."""
         self.bundles = 0
-        """Bundles that the sink was given something in."""
+        """The number of bundles in which the sink received something."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.has_ended = threading.Event()
@@ -136,7 +136,7 @@ class Run:
         self.named[self.name] = self
 
     def take(self, record: Record) -> None:
-        """Called by the sink."""
+        """Takes a record. Called by the sink."""
         if self._is_aborted:
             raise RuntimeError("aborted by its test")
         self.records.append(record)
@@ -148,7 +148,7 @@ class Run:
             raise Stop(f"after {count} records")
 
     def run(self, transforms: Sequence[Any]) -> None:
-        """The pipeline, to its end; called in a thread of its own."""
+        """Runs the pipeline until it ends. Called in its own thread."""
         try:
             pipeline = beam.Pipeline(runner=Run.runner())
             outputs: Any = pipeline
@@ -157,7 +157,7 @@ class Run:
             outputs | "Sink" >> beam.ParDo(Run.sink(self.name))
             self.result = pipeline.run()
             self.result.wait_until_finish()
-        except BaseException as error:  # noqa: BLE001 (told by the test's own thread)
+        except BaseException as error:  # noqa: BLE001 (the test's own thread reports it)
             self.error = error
         finally:
             self.has_ended.set()
@@ -167,7 +167,7 @@ class Run:
         return self.error is not None and f"after {self._stop_after} records" in str(self.error)
 
     def wait_for(self, count: int, timeout_s: float = 30) -> None:
-        """Wait until the sink has got so many records."""
+        """Waits until the sink has received `count` records."""
         self.wait_until(lambda: len(self.records) >= count, f"{count} records", timeout_s)
 
     def wait_until(
@@ -178,22 +178,22 @@ class Run:
         *,
         seen: Callable[[], object] = lambda: "",
     ) -> None:
-        """Wait for something that happens while the pipeline runs. `seen`: for the message, when it does not."""
+        """Waits for a condition while the pipeline runs. `seen` returns details for the message if it fails."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; {seen()}; {self}"
             if self.has_ended.is_set() and not condition():
-                raise AssertionError(f"it ended before: {what}; {self}") from self.error
+                raise AssertionError(f"the pipeline ended before: {what}; {self}") from self.error
             time.sleep(0.005)
 
     def abort(self) -> None:
-        """End it whatever it does: closed clients fail its next bundle."""
+        """Ends the pipeline, whatever it is doing: its clients are closed, so its next bundle fails."""
         self._is_aborted = True
         close_shared_clients()
 
     @property
     def offsets(self) -> dict[MessageQueue, list[int]]:
-        """What has been read of each queue, in the order in which it came."""
+        """Returns the offsets that were read from each queue, in the order of arrival."""
         found: dict[MessageQueue, list[int]] = {}
         for record in list(self.records):
             found.setdefault(record.queue, []).append(record.queue_offset)
@@ -205,7 +205,7 @@ class Run:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Our metrics; of a run that has ended well."""
+        """Returns our counters of a run that succeeded."""
         found = self.result.metrics().query(beam.metrics.MetricsFilter().with_namespace("rmqio"))["counters"]
         return {counter.key.metric.name: counter.committed for counter in found}
 
@@ -215,7 +215,7 @@ class Run:
 
 
 class Sink(beam.DoFn):
-    """Hands each record to the `Run` of a name."""
+    """Passes each record to the `Run` with a name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -241,41 +241,41 @@ def running(
     steps: Mapping[int, Callable[[], object]] | None = None,
     timeout_s: float = 60,
 ) -> Iterator[Run]:
-    """A pipeline beside the caller's block, which it outlives until it ends; `AssertionError` if it never does.
+    """Runs a pipeline beside the caller's block and waits for its end. Raises `AssertionError` if it does not end.
 
-    `stop_after`: it is endless and ends with that many records. `steps`: what the sink does after as many records,
-    in the pipeline's own thread, which reads nothing meanwhile.
+    `stop_after`: the pipeline is unbounded and ends after that many records. `steps`: what the sink does after so many
+    records. It runs in the pipeline's own thread, which reads nothing during that time.
     """
     run = Run(stop_after, steps or {})
     thread = threading.Thread(target=run.run, args=(transforms,), daemon=True, name=f"pipeline-{run.name}")
     thread.start()
     try:
         yield run
-        assert run.has_ended.wait(timeout_s), f"has not ended within {timeout_s} s: {run}"
+        assert run.has_ended.wait(timeout_s), f"the pipeline has not ended within {timeout_s} s: {run}"
         if stop_after is not None and not run.was_stopped:
-            raise AssertionError(f"it was to end by its sink: {run}") from run.error
+            raise AssertionError(f"the sink should have ended the pipeline: {run}") from run.error
     finally:
         if not run.has_ended.is_set():
             run.abort()
         thread.join(30)
         del Run.named[run.name]
-        assert not thread.is_alive(), f"cannot be ended: {run}"
+        assert not thread.is_alive(), f"the pipeline cannot be ended: {run}"
 
 
 def finished(*transforms: Any, steps: Mapping[int, Callable[[], object]] | None = None, timeout_s: float = 60) -> Run:
-    """A bounded pipeline, after it has ended well."""
+    """Runs a bounded pipeline to its successful end."""
     with running(*transforms, steps=steps, timeout_s=timeout_s) as run:
         pass
     if run.error is not None:
-        raise AssertionError(f"it failed: {run}") from run.error
+        raise AssertionError(f"the pipeline failed: {run}") from run.error
     return run
 
 
 def failure(*transforms: Any, timeout_s: float = 60) -> str:
-    """The text with which a pipeline fails that is to fail, and to give nothing before."""
+    """Runs a pipeline that must fail before it returns anything. Returns the text of the failure."""
     with running(*transforms, timeout_s=timeout_s) as run:
         pass
-    assert run.error is not None, f"it did not fail: {run}"
+    assert run.error is not None, f"the pipeline did not fail: {run}"
     assert run.records == [], run
     return str(run.error)
 
@@ -284,7 +284,7 @@ def failure(*transforms: Any, timeout_s: float = 60) -> str:
 
 
 class Lab:
-    """Topics of a test's own on a broker, and what was sent to them. Message `n` of a queue has offset `n`."""
+    """The topics of a test on a broker, and what was sent to them. Message `n` of a queue has offset `n`."""
 
     def __init__(self, broker: LocalRocketMQ) -> None:
         self.broker = broker
@@ -295,7 +295,7 @@ class Lab:
         self.client.close()
 
     def topic(self, *counts: int, name: str | None = None, body_size: int = 0) -> tuple[MessageQueue, ...]:
-        """A topic with a queue per count, that many messages in each."""
+        """Creates a topic with a queue for each count, and that many messages in the queue."""
         name = name or f"read-{uuid.uuid4().hex[:12]}"
         self.broker.create_topic(name, queues=len(counts))
         queues = tuple(MessageQueue(name, self.broker.name, number) for number in range(len(counts)))
@@ -311,21 +311,21 @@ class Lab:
         body_size: int = 0,
         make: Callable[[int], dict[str, Any]] | None = None,
     ) -> None:
-        """Messages behind those that are there; returns when they can be read. `make`: further fields by offset."""
+        """Appends messages. Returns when they can be read. `make` returns further fields by offset."""
         sent = self.sent.setdefault(queue, {})
         begin, end = len(sent), len(sent) + count
         for offset in range(begin, end):
             sent[offset] = f"{queue.topic}/{queue.queue_id}/{offset}".encode().ljust(body_size, b".")
         send_all(self.broker.broker, queue, (Message(sent[n], **(make(n) if make else {})) for n in range(begin, end)))
-        # A broker acknowledges before it dispatches: only then a message is there for who asks where the end is.
+        # A broker acknowledges before it dispatches. A message counts for the end of the queue only after that.
         wait_until(lambda: self.client.max_offset(queue) >= end, f"{queue} to have {end} messages")
 
     def sent_to(self, *queues: MessageQueue) -> Sent:
-        """All that was sent to some queues."""
+        """Returns everything that was sent to some queues."""
         return {queue: self.sent.get(queue, {}) for queue in queues}
 
     def read(self, topic: Any, **arguments: Any) -> ReadFromRocketMQ:
-        """An endless read from the start, unless told otherwise."""
+        """Returns an unbounded read from the start, unless the arguments differ."""
         defaults: dict[str, Any] = {
             "name_server": self.broker.name_server,
             "start": StartFrom.earliest(),
@@ -334,7 +334,7 @@ class Lab:
         return ReadFromRocketMQ(topic, **defaults | arguments)
 
     def store_time(self, queue: MessageQueue, offset: int) -> int:
-        """When the broker stored a message, by its own clock, in Unix milliseconds."""
+        """Returns when the broker stored a message, by the broker's clock, in Unix milliseconds."""
         return records_of(read_to(self.client, queue, offset, offset + 1))[0].store_timestamp_ms
 
     def committed(self, group: str, *queues: MessageQueue) -> list[int | None]:

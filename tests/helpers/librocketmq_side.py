@@ -1,6 +1,6 @@
-"""What `test_librocketmq` does with the vendor's library, in a process of its own: if the library crashes, that ends.
+"""Runs tests' calls to the vendor's library in a separate process, so that a crash of the library only ends that one.
 
-The functions are called there by `Side.call`; they keep one producer.
+`Side.call` calls the functions there. They share one producer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Side:
-    """The process. It is killed at the end, whatever the library is about. `home`: where the library puts its log."""
+    """The process. It is killed at the end, whatever the library does. `home`: the folder for the library's log."""
 
     def __init__(self, home: Path) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -48,7 +48,7 @@ class Side:
             self._process.shutdown()
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the function gives or raises there."""
+        """Returns or raises what the function returns or raises there."""
         return self._process.submit(function, *arguments, **named).result(60)
 
 
@@ -65,7 +65,7 @@ def producer() -> Producer:
 
 
 def open_producer(options: ClientOptions) -> None:
-    """In place of the one before."""
+    """Replaces the producer."""
     global _producer
     close()
     _producer = LibrocketmqClientFactory(options).producer("librocketmq")
@@ -83,7 +83,7 @@ def send(message: Message, queue: MessageQueue | None = None, message_id: str | 
 
 
 def send_in_threads(messages: Sequence[Message], threads: int) -> list[SendResult]:
-    """At once, each by `send`."""
+    """Sends all messages at the same time, each with `send`."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(producer().send, messages))
 
@@ -91,7 +91,7 @@ def send_in_threads(messages: Sequence[Message], threads: int) -> list[SendResul
 def submit(
     batches: Iterable[tuple[list[Message], MessageQueue]], ordered: bool, ids: Sequence[str] | None = None
 ) -> list[SendResult]:
-    """All are on their way before the first result is asked for; then all are, and the first error is raised."""
+    """Submits all batches before it waits for the first result. Waits for all results, then raises the first error."""
     pending = [producer().submit(messages, queue, ordered=ordered, message_ids=ids) for messages, queue in batches]
     results, errors = [], []
     for one in pending:
@@ -105,7 +105,7 @@ def submit(
 
 
 def vendors_batch(name_server: str, topic: str, bodies: Sequence[str]) -> int:
-    """Sent by the vendor's own module as a batch; its status."""
+    """Sends a batch with the vendor's own module and returns its status."""
     from rocketmq.client import Message as TheirMessage  # type: ignore[import-not-found,import-untyped,unused-ignore]
     from rocketmq.client import Producer as TheirProducer
 
@@ -123,7 +123,7 @@ def vendors_batch(name_server: str, topic: str, bodies: Sequence[str]) -> int:
 
 
 def write(topic: str, name_server: str, messages: list[Message], options: WriteOptions) -> None:
-    """A pipeline that sends them; the ids are the bodies. What can be sent must be, and "too large" fails."""
+    """Runs a pipeline that sends messages with their bodies as ids. Only the one with an empty property must fail."""
     from apache_beam.testing.util import assert_that, equal_to
 
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:

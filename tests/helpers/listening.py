@@ -1,4 +1,4 @@
-"""Where a process listens."""
+"""The addresses on which a process listens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def listening(pid: int | None) -> set[str]:
-    """Addresses, in hexadecimal as Linux has them, on which a process accepts connections. Empty elsewhere."""
+    """Returns the addresses on which a process accepts connections, in Linux's hexadecimal form; elsewhere none."""
     folder = Path(f"/proc/{pid}")
     inodes = set()
     for file in folder.glob("fd/*"):
@@ -25,5 +25,5 @@ def listening(pid: int | None) -> set[str]:
 
 
 def is_loopback(address: str) -> bool:
-    """127.0.0.x, mapped to IPv6 or not, or ::1; 32 bits each, in the order of a little-endian machine."""
+    """Returns whether an address is 127.0.0.x, also mapped to IPv6, or ::1. Each 32 bits are in little-endian order."""
     return address.endswith("00007F", 2) or address == "00000000000000000000000001000000"

@@ -1,8 +1,8 @@
-"""The marker `shows(Mode, ...)`: what a test says that it runs on, and what it really started.
+"""The marker `shows(Mode, ...)`: the mode in which a test claims to run, checked against what it really started.
 
-README's table of what runners do names tests. A cell that says "yes" needs a test with the marker for its mode
-(`named_tests.problem`), and a test that carries it fails if it has started no pipeline in that mode, neither in the
-tests' own process nor in programs that it has started. Parameters may carry it, too.
+README's table of what runners do names tests. A cell that says "yes" needs a test that is marked for its mode
+(`named_tests.problem`). A marked test fails if it has started no pipeline in that mode, neither in its own process nor
+in programs that it has started. Parameters may also carry the marker.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SITE: Final = str(Path(watching.__file__).parent)
 
 
 def shown_by(marks: Iterable[pytest.Mark]) -> set[str]:
-    """The values of the modes that these marks name."""
+    """Returns the values of the modes that these marks name."""
     return {mode.value for mark in marks if mark.name == MARK for mode in mark.args}
 
 
 class Notes:
-    """What was started since the last test began."""
+    """Notes which modes were started since the last test began."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class Notes:
 
     @contextmanager
     def in_programs(self) -> Iterator[None]:
-        """Programs that are started meanwhile note it, too."""
+        """Makes programs that are started inside the context note their modes as well."""
         before = {name: os.environ.get(name) for name in (watching.VARIABLE, "PYTHONPATH")}
         os.environ[watching.VARIABLE] = str(self._path)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SITE, before["PYTHONPATH"]]))
@@ -55,7 +55,7 @@ class Notes:
 
 
 def unstarted(item: pytest.Item, notes: Notes) -> str | None:
-    """What a test claims in vain; None: nothing."""
+    """Returns what a test claims without showing it; None: nothing."""
     missing = shown_by(item.iter_markers(MARK)) - notes.started()
     if not missing:
         return None

@@ -1,4 +1,4 @@
-"""Tests that a page or a table names: whether they are there, and run."""
+"""Checks whether the tests that a page or a table names exist and run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def problem(test: str, may_fail: bool = False, mode: Mode | None = None) -> str | None:
-    """Why a test (`path::Class::name` or `path::name`) shows nothing; None: it is collected and has no way to skip.
+    """Returns why a test (`path::Class::name` or `path::name`) shows nothing; None: it is collected and cannot skip.
 
-    `mode`: that of what it is to show, which it must name in its marker `shows`, or in one of its parameters.
+    `mode`: the mode to show. The test must name it in its marker `shows` or in one of its parameters.
     """
     file, *names = test.split("::")
     if not (ROOT / file).is_file() or not Path(file).name.startswith("test_") or not names:
@@ -54,7 +54,7 @@ def problem(test: str, may_fail: bool = False, mode: Mode | None = None) -> str 
 
 
 def _of_parameters(marks: Iterable[pytest.Mark]) -> Iterator[pytest.Mark]:
-    """The marks of the values that a test is run with."""
+    """Yields the marks of the values with which a test is run."""
     for mark in marks:
         if mark.name == "parametrize":
             for value in mark.args[1]:

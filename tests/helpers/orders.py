@@ -1,4 +1,4 @@
-"""`windowed_orders.py` as a user starts it, its orders, and a ledger of what must become of them."""
+"""Starts `windowed_orders.py` as a user does, with its orders and a ledger of the totals that must result."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.helpers.raw_send import send_all
 QUEUES = 4
 WINDOW_MS = 10_000
 Totals = dict[tuple[str, int], list[tuple[int, int]]]
-"""Count and sum, of each copy, by key and start of the window."""
+"""The count and sum of each copy, by key and start of the window."""
 
 
 class Bench:
-    """Topics, orders, and what became of them."""
+    """Topics, orders, and the results."""
 
     def __init__(self, broker: LocalRocketMQ, folder: Path) -> None:
         name = uuid.uuid4().hex[:12]
@@ -39,7 +39,7 @@ class Bench:
         self.sent = 0
 
     def send(self, count: int, queues: int = QUEUES) -> None:
-        """Orders of 50 keys, 2 ms apart, in turn to all queues."""
+        """Sends orders of 50 keys, 2 ms apart, to all queues in turn."""
         messages: dict[int, list[Message]] = collections.defaultdict(list)
         for number in range(self.sent, self.sent + count):
             key, time_ms = f"k{number % 50}", self.begin_ms + 2 * number
@@ -58,25 +58,25 @@ class Bench:
         program: Sequence[str] = ("-m", "rmqio.pipelines.windowed_orders"),
         runner: str = "SparkRunner",
     ) -> Job:
-        """It goes on from where the one before it was."""
+        """Starts a job that continues where the previous one ended."""
         topics = [f"--source_topic={self.source}", f"--sink_topic={self.sink}", f"--consumer_group={self.group}"]
         command = [sys.executable, *program, f"--runner={runner}", "--streaming", *topics]
         command += [f"--name_server={self.broker.name_server}", f"--checkpoint_dir={self.folder / 'checkpoint'}"]
         command += ["--start=earliest", "--idle_timeout_ms=2000", "--lateness_ms=1000"]
-        command += ["--offset_commit_interval_ms=0", *more]  # tests tell by the group how far it has come
+        command += ["--offset_commit_interval_ms=0", *more]  # the tests read its progress from the group's offsets
         return Job(command, self.folder)
 
     def committed(self) -> int:
-        """How many orders the group's offsets say are read."""
+        """Returns how many orders have been read according to the group's offsets."""
         return sum(self.group_offsets().values())
 
     def group_offsets(self) -> dict[int, int]:
-        """By queue."""
+        """Returns the group's offsets by queue."""
         queues = self.client.queues(self.source)
         return {queue.queue_id: self.client.committed_offset(self.group, queue) or 0 for queue in queues}
 
     def checkpoint_offsets(self) -> dict[int, int]:
-        """By queue, as far as Spark has committed micro-batches."""
+        """Returns the offsets by queue of the micro-batches that Spark has committed."""
         folder = self.folder / "checkpoint"
         batch = max((int(each.name) for each in (folder / "commits").glob("[0-9]*")), default=None)
         if batch is None:
@@ -96,7 +96,7 @@ class Bench:
         return self.totals().keys() >= self.wanted.keys()
 
     def check(self) -> int:
-        """Every order in exactly one total, no copy of a total that differs; returns how many copies too many."""
+        """Asserts that every order is in exactly one total and copies agree. Returns the number of surplus copies."""
         found = self.totals()
         assert {at: set(copies) for at, copies in found.items()} == {at: {each} for at, each in self.wanted.items()}
         return sum(len(copies) - 1 for copies in found.values())

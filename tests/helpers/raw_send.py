@@ -1,4 +1,4 @@
-"""Sending by bare requests, for tests of the client that come below the producer."""
+"""Sends with bare requests, for tests of the client at a level below the producer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 def send_one(broker: str, queue: MessageQueue, body: bytes, *, properties: str = "") -> int:
-    """Send one message; its offset."""
+    """Sends one message and returns its offset."""
     connection = Connection(broker)
     try:
         command = requests.send("raw", queue, body, properties=properties, born_ms=int(time.time() * 1000))
@@ -26,7 +26,7 @@ def send_one(broker: str, queue: MessageQueue, body: bytes, *, properties: str =
 
 
 def send_all(broker: str, queue: MessageQueue, messages: Iterable[Message]) -> None:
-    """Send messages in batches, in order. Returns when they can be read, which is after they are acknowledged."""
+    """Sends messages in batches, in order. Returns when they can be read, which is after their acknowledgement."""
     connection = Connection(broker)
     end = 0
     try:
@@ -35,14 +35,14 @@ def send_all(broker: str, queue: MessageQueue, messages: Iterable[Message]) -> N
             end = requests.parse_send(connection.request(command, 10_000), "send")[2] + count
         deadline = time.monotonic() + 30
         while requests.parse_offset(connection.request(requests.get_max_offset(queue), 10_000), "end") < end:
-            assert time.monotonic() < deadline, f"{queue} has not got {end} messages"
+            assert time.monotonic() < deadline, f"{queue} does not have {end} messages"
             time.sleep(0.005)
     finally:
         connection.close()
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[bytes, int]]:
-    """Encoded, and how many messages each holds."""
+    """Yields encoded batches, and how many messages each one holds."""
     builder, count = BatchBuilder(max_messages=1000), 0
     for message in messages:
         message_id = f"{next(_numbers):032x}"
@@ -64,13 +64,13 @@ def read_to(
     message_filter: MessageFilter | None = None,
     timeout_s: float = 60.0,
 ) -> list[FetchedBatch]:
-    """All that a reader gives until it stands at `end`."""
+    """Returns everything that a reader reads until its position is `end`."""
     reader = client.open_reader(queue, begin, message_filter=message_filter or MessageFilter())
     parts: list[FetchedBatch] = []
     deadline = time.monotonic() + timeout_s
     try:
         while reader.position < end:
-            assert time.monotonic() < deadline, f"{reader!r} has not come to {end} in {timeout_s} s"
+            assert time.monotonic() < deadline, f"{reader!r} has not reached {end} within {timeout_s} s"
             part = reader.poll()
             if part is None:
                 client.wait([reader], 1000)

@@ -1,4 +1,4 @@
-"""A read as its runners run it, without them: what the transform wires for each, driven bundle by bundle."""
+"""A read as its runners run it, without runners: the transforms of each mode, driven bundle by bundle."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from rmqio.transforms.reading.watermark import QueueWatermarks
 from tests.helpers.reading import Finalizer
 
 DIRECT: Final = "direct"
-"""Endless, in Beam's in-process runner: one element that finds its queues."""
+"""Unbounded, in Beam's in-process runner: one element that finds its queues."""
 ENDS: Final = "ends"
-"""With an end: the Direct runner, Spark, Flink as a batch job and as a stream."""
+"""Bounded: the Direct runner, Spark, Flink as a batch job and as a stream."""
 STREAM: Final = "stream"
-"""Endless, on Flink: discovery, and a splittable DoFn for each queue."""
+"""Unbounded, on Flink: discovery, and a splittable DoFn for each queue."""
 PLANNED: Final = "planned"
-"""Spark with --streaming: the driver plans ranges, tasks read them."""
+"""Spark with --streaming: the driver plans ranges, and tasks read them."""
 ALL: Final = "all"
 """`ReadAllFromRocketMQ`, on any runner."""
 MODES: Final = (DIRECT, ENDS, STREAM, PLANNED, ALL)
@@ -46,14 +46,14 @@ REFUSED: Final = {
     "max_num_records": (ALL,),
     "topic": (ALL,),
 }
-"""The options that do nothing in some modes."""
+"""The options that have no effect in some modes."""
 NO_LIMITS: Final = SimpleNamespace(max_records=None, max_bytes=None)
 
 
 class Reading:
     """A read of topic `t` by group `g` in one of the modes. A bundle of `PLANNED` is a micro-batch.
 
-    The end of `ENDS` lies beyond what is there, so that it waits as the others do.
+    The end of `ENDS` is beyond the existing messages, so it waits like the other modes.
     """
 
     def __init__(self, mode: str, cluster: InMemoryCluster, options: dict[str, Any], **arguments: Any) -> None:
@@ -73,7 +73,7 @@ class Reading:
         self.discovery = self.transform._discovery(Subscription.of("t"))
         self.finalizer = Finalizer()
         self.watermarks: dict[str, int] = {}
-        """Of queues, in milliseconds, as far as they are told."""
+        """The watermarks of queues in milliseconds, as far as they are reported."""
         self._open()
 
     def _open(self) -> None:
@@ -97,7 +97,7 @@ class Reading:
 
     @property
     def starts(self) -> dict[MessageQueue, int]:
-        """Where each known queue is read on."""
+        """The offset at which each known queue continues."""
         if self.mode == PLANNED:
             return {queue_of(name): each["at"] for name, each in self.position["queues"].items()}
         if self.mode == DIRECT:
@@ -105,7 +105,7 @@ class Reading:
         return {descriptor.queue: left.start for descriptor, left in self._left.items()}
 
     def bundle(self) -> list[Record]:
-        """What a bundle reads, of all queues."""
+        """Returns the records that a bundle reads from all queues."""
         if self.mode == PLANNED:
             return self._micro_batch()
         elements: list[Any] = [b""] if self.mode == DIRECT else self._look()
@@ -116,13 +116,13 @@ class Reading:
         return found
 
     def commit(self) -> None:
-        """The runner has committed the bundle."""
+        """Acts as a runner that has committed the bundle."""
         if self.mode == PLANNED:
             self.planner.committed(self.position)
         self.finalizer.finalize()
 
     def _look(self) -> list[QueueDescriptor]:
-        """The queues that are known, after another look if the mode has one."""
+        """Returns the known queues, after another look if the mode makes one."""
         found: list[QueueDescriptor] = []
         if self.mode == STREAM and self.discovery.interval_ms:
             tracker = ThreadsafeRestrictionTracker(self._watch.create_tracker(self._known))

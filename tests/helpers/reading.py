@@ -1,4 +1,4 @@
-"""What the tests of the read share: topics with known messages, pipelines that end, and a DoFn driven by hand."""
+"""Shared by the tests of the read: topics with known messages, bounded pipelines, and a DoFn that is driven by hand."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from rmqio.transforms.shared import close_shared_clients, shared_client
 
 QUICK = ReadOptions(poll_timeout_ms=1)
 T0 = 1_700_000_000_000
-"""Message `n` of a queue is born at T0 + n seconds, and stored half a second later."""
+"""The Unix time of message 0: message `n` of a queue is born at T0 + n seconds and stored half a second later."""
 
 # ---- clusters and messages ------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
-    """A cluster of which everything has been closed in the end. Reads of it begin at T0, before all messages."""
+    """Yields a cluster and asserts that everything was closed. Reads of it begin at T0, before all messages."""
     with InMemoryCluster(**arguments) as made, read_begins_at(T0):
         yield made
         close_shared_clients()
@@ -60,18 +60,18 @@ def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
 
 @contextmanager
 def read_begins_at(unix_ms: int) -> Iterator[None]:
-    """Queues that are found later are late since then."""
+    """Starts reads at this time: queues that are found later count as late from then on."""
     with mock.patch("rmqio.transforms.reading.discovery.now_ms", return_value=unix_ms):
         yield
 
 
 def clocked_cluster(**arguments: Any) -> Any:
-    """A cluster whose waits take no time."""
+    """Yields a cluster whose waits take no time."""
     return clean_cluster(clock=ManualClock(), **arguments)
 
 
 def fill(cluster: InMemoryCluster, *counts: int, topic: str = "t", **fields: Any) -> tuple[MessageQueue, ...]:
-    """A topic with a queue per count; bodies are `topic/queue/offset`."""
+    """Fills a topic with a queue for each count. Bodies are `topic/queue/offset`."""
     queues = cluster.create_topic(topic, len(counts))
     for queue, count in zip(queues, counts, strict=True):
         append(cluster, queue, count, **fields)
@@ -113,7 +113,7 @@ def odd_fails(record: Record) -> bytes:
 
 
 def read(cluster: InMemoryCluster, topic: Any = "t", **arguments: Any) -> ReadFromRocketMQ:
-    """A bounded read of everything, unless told otherwise."""
+    """Returns a bounded read of everything, unless the arguments differ."""
     defaults: dict[str, Any] = {
         "start": StartFrom.earliest(),
         "stop": StopAt.latest(),
@@ -145,11 +145,11 @@ def counters(result: Any) -> dict[str, int]:
 
 
 class Stop(Exception):
-    """Ends an endless pipeline."""
+    """Ends an unbounded pipeline."""
 
 
 class Script:
-    """What a sink does after as many elements. Found by name: the sink is pickled, in one process."""
+    """What a sink does after so many elements. It is found by name, since the sink is pickled, within one process."""
 
     named: dict[str, Script] = {}  # noqa: RUF012 (a registry)
 
@@ -160,7 +160,7 @@ class Script:
 
 
 class ScriptedSink(beam.DoFn):
-    """Keeps the elements, does what the script of its name says, and raises `Stop` in the end."""
+    """Keeps the elements, runs the script with its name, and raises `Stop` at the end."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -179,7 +179,7 @@ class ScriptedSink(beam.DoFn):
 
 
 class Finalizer:
-    """Keeps what a bundle registers; `finalize` is the runner's commit."""
+    """Keeps the callbacks that a bundle registers. `finalize` acts as the runner's commit."""
 
     def __init__(self) -> None:
         self.callbacks: list[Any] = []
@@ -194,7 +194,7 @@ class Finalizer:
 
 
 def read_config(cluster: InMemoryCluster, **changes: Any) -> ReadConfig:
-    """An endless read from the start by group g, unless told otherwise."""
+    """Returns the configuration of an unbounded read from the start by group g, unless the changes differ."""
     fields: dict[str, Any] = {
         "factory": InMemoryClientFactory(cluster.name),
         "group": "g",
@@ -209,7 +209,7 @@ def read_config(cluster: InMemoryCluster, **changes: Any) -> ReadConfig:
 
 
 def elements_of(runs: Iterable[WindowedValue], deserializer: Any = body) -> list[Any]:
-    """What the step behind the read makes of its runs. Each run must be in order and stamped with its earliest."""
+    """Returns what the next step makes of the runs. Each run must be ordered and have its earliest timestamp."""
     fn = UnbatchFn(deserializer, batches=False, errors_to_output=False)
     elements: list[Any] = []
     for run in runs:
@@ -226,15 +226,15 @@ Fn = TypeVar("Fn", bound=ReadQueueFn)
 
 
 class Bundles(Generic[Fn]):
-    """A reading DoFn outside of a runner: its runs, its waits and what it registers."""
+    """Runs a reading DoFn without a runner, and keeps its runs, its waits and the callbacks that it registers."""
 
     def __init__(self, fn: Fn, config: ReadConfig) -> None:
         self.fn, self.config = fn, config
         self.finalizer = Finalizer()
         self.waits: list[tuple[int, int]] = []
-        """Of the last bundle: on how many queues, for how long."""
+        """The waits of the last bundle: for how many queues, and for how long."""
         self.runs: list[WindowedValue] = []
-        """Of the last bundle."""
+        """The runs of the last bundle."""
         self.fn.setup()
         client: Any = shared_client(config.factory)
         wait = client.wait
@@ -249,7 +249,7 @@ class Bundles(Generic[Fn]):
 
     @property
     def sizes(self) -> list[int]:
-        """How many records each run of the last bundle held."""
+        """The number of records in each run of the last bundle."""
         return [len(run.value.records) for run in self.runs]
 
     def _start_bundle(self) -> None:
@@ -258,7 +258,7 @@ class Bundles(Generic[Fn]):
         self.fn.start_bundle()
 
     def _open(self, restriction: Any) -> ThreadsafeRestrictionTracker:
-        """A tracker of what the restriction is after its coder."""
+        """Returns a tracker of the restriction after a round trip through its coder."""
         coder = self.fn.restriction_coder()
         return ThreadsafeRestrictionTracker(self.fn.create_tracker(coder.decode(coder.encode(restriction))))
 
@@ -275,7 +275,7 @@ class Bundles(Generic[Fn]):
 
 
 class QueueBundles(Bundles[ReadQueueFn]):
-    """Drives the DoFn over several queues as a worker does: in turn, with the residuals of the bundle before."""
+    """Drives the DoFn over several queues as a worker does: in turn, with the residuals of the previous bundle."""
 
     def __init__(self, cluster: InMemoryCluster, queues: Iterable[MessageQueue], **changes: Any) -> None:
         config = read_config(cluster, **changes)
@@ -287,7 +287,7 @@ class QueueBundles(Bundles[ReadQueueFn]):
         self.left = {queue: self.fn.initial_restriction(QueueDescriptor(queue)) for queue in queues}
 
     def bundle(self, *queues: MessageQueue) -> list[Any]:
-        """One bundle on some queues, or all; gives the elements in their order."""
+        """Runs one bundle over some queues, or over all. Returns the elements in order."""
         self._start_bundle()
         for queue in queues or tuple(self.left):
             tracker = self._open(self.left[queue])
@@ -298,7 +298,10 @@ class QueueBundles(Bundles[ReadQueueFn]):
         return elements_of(self.runs, self.config.deserializer)
 
     def begin(self, queue: MessageQueue) -> tuple[Iterator[WindowedValue], ThreadsafeRestrictionTracker]:
-        """A bundle on one queue that the caller runs step by step: its runs, and the runner's side of its tracker."""
+        """Begins a bundle over one queue, which the caller runs step by step.
+
+        Returns its runs and the runner's side of its tracker.
+        """
         self._start_bundle()
         tracker = self._open(self.left[queue])
         return self._process(QueueDescriptor(queue), tracker, self.estimators[queue]), tracker
@@ -308,7 +311,7 @@ class QueueBundles(Bundles[ReadQueueFn]):
 
 
 class SubscriptionBundles(Bundles[ReadSubscriptionFn]):
-    """Drives the DoFn that finds its queues itself, with the residual of the bundle before."""
+    """Drives the DoFn that finds its queues itself, with the residual of the previous bundle."""
 
     def __init__(
         self,
@@ -334,24 +337,24 @@ class SubscriptionBundles(Bundles[ReadSubscriptionFn]):
         self.left: Subscribed = self.fn.initial_restriction(b"")
 
     def begin(self) -> tuple[Iterator[WindowedValue], ThreadsafeRestrictionTracker]:
-        """A bundle that the caller runs step by step."""
+        """Begins a bundle that the caller runs step by step."""
         self._start_bundle()
         tracker = self._open(self.left)
         return self._process(b"", tracker, self.estimator), tracker
 
     def bundle(self) -> list[Any]:
-        """One bundle; gives the elements in their order."""
+        """Runs one bundle. Returns the elements in order."""
         outputs, tracker = self.begin()
         self.runs += outputs
         tracker.check_done()
         status = tracker.deferred_status()
-        assert status, "an endless read leaves something"
+        assert status, "an unbounded read must leave a residual"
         self.left = status[0]
         return elements_of(self.runs, self.config.deserializer)
 
     @property
     def starts(self) -> dict[MessageQueue, int]:
-        """Where each queue goes on."""
+        """The offset at which each queue continues."""
         return {queue: left.start for queue, left in self.left.ranges}
 
     @property

@@ -1,4 +1,4 @@
-"""A master and its replica, without sockets, with a manual clock."""
+"""A master and its replica, without sockets and with a manual clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME_SERVER, MASTER, REPLICA = "ns:9876", "master:1", "replica:1"
 
 
 class Pair:
-    """A name server, a master, and a replica that has the first `copied` messages of `size`."""
+    """A name server, a master, and a replica. The replica has the first `copied` of `size` messages."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
@@ -34,7 +34,7 @@ class Pair:
         self.down: set[str] = set()
         self.asked: Counter[tuple[str, int]] = Counter()
         self.pulls: list[tuple[str, int, int]] = []
-        """To whom, offset, flags."""
+        """The address, offset and flags of each pull."""
         self.knows_topic = True
         self.committed: str | None = "5"
         addresses = (NAME_SERVER, MASTER, REPLICA)
@@ -75,7 +75,7 @@ class Pair:
         end = min(offset + 32, size)
         code, next_offset = (0, end) if offset < size else (19, offset) if offset == size else (21, size)
         if code == 19 and flags & 2:
-            return []  # held
+            return []  # the broker holds the request
         ext = {
             "nextBeginOffset": str(next_offset),
             "minOffset": "0",

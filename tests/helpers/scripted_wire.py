@@ -1,4 +1,4 @@
-"""A cluster behind scripted transports: all that a client writes, and when, by a clock that only waiting moves."""
+"""A cluster behind scripted transports that records what a client writes, and when. Only waiting moves its clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME_SERVER, BROKER = "ns:9876", "a:10911"
 
 
 class Sent(NamedTuple):
-    """A request, whom it went to, and when (seconds of the clock)."""
+    """A request, its receiver, and its time in seconds of the clock."""
 
     address: str
     at: float
@@ -28,7 +28,7 @@ class Sent(NamedTuple):
 
 
 class ScriptedWire:
-    """One broker, `broker-a`, and as many name servers as are asked, over an `InMemoryCluster`.
+    """One broker, `broker-a`, and any number of name servers, over an `InMemoryCluster`.
 
     Args:
       options: of the clients.
@@ -49,7 +49,7 @@ class ScriptedWire:
         self.clock = ManualClock()
         self.cluster = InMemoryCluster(clock=self.clock)
         self.connects: list[tuple[str, int]] = []
-        """Address and timeout of each connection."""
+        """The address and timeout of each connection."""
         self.sent: list[Sent] = []
         settings = settings or BrokerSettings()
         self._silent, self._busy = frozenset(silent), frozenset(busy)
@@ -70,7 +70,7 @@ class ScriptedWire:
         return RemotingProducer(self.options, group, environment=self.environment)
 
     def topic(self, messages: int = 0, name: str = "t", queues: int = 1) -> MessageQueue:
-        """A topic; its first queue, which holds so many."""
+        """Creates a topic and returns its first queue, which holds `messages` messages."""
         first = self.cluster.create_topic(name, queues)[0]
         for number in range(messages):
             self.cluster.append(name, b"%d" % number)
@@ -80,7 +80,7 @@ class ScriptedWire:
         return [each.request for each in self.sent if each.request.code in codes]
 
     def at_once(self, *codes: RequestCode) -> int:
-        """How many of such requests were written before anybody had to wait."""
+        """Returns how many requests with these codes were written before the client first had to wait."""
         times = [each.at for each in self.sent if each.request.code in codes]
         return times.count(times[0])
 

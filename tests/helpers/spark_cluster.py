@@ -1,4 +1,4 @@
-"""A real Spark cluster for tests, and programs that run on it: a standalone master and two workers, on loopback."""
+"""A real Spark cluster for tests, and programs that run on it: a standalone master and two workers on loopback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def parent_of(pid: int) -> int:
-    """0: there is no such process any more."""
+    """Returns the parent of a process; 0: the process no longer exists."""
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -35,7 +35,7 @@ def parent_of(pid: int) -> int:
 
 
 def command_of(pid: int) -> bytes:
-    """Empty: there is no such process any more."""
+    """Returns the command line of a process. Empty: the process no longer exists."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -43,7 +43,7 @@ def command_of(pid: int) -> bytes:
 
 
 def below(pid: int) -> set[int]:
-    """The processes that a process has started, and so on."""
+    """Returns the processes that a process has started, directly or indirectly."""
     pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
     parents = {each: parent_of(each) for each in pids}
     found = {pid}
@@ -53,12 +53,12 @@ def below(pid: int) -> set[int]:
 
 
 def end_with_the_tests() -> None:
-    """Called in a new process: it ends also if the test run is killed. A worker that ends takes its executors along."""
+    """Makes a new process end if the test run is killed. If a worker ends, its executors end as well."""
     _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGTERM)
 
 
 def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
-    """Waits until it holds: for long, since the machine may be busy."""
+    """Waits until a condition holds. Waits long, since the machine may be busy."""
     for _ in range(4_000):
         if found := holds():
             return found
@@ -69,7 +69,7 @@ def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None =
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """The last ones first, each with all that it has started."""
+    """Ends the processes, the last ones first, each with all processes that it has started."""
     for process in reversed(processes):
         everything = below(process.pid)
         process.kill()
@@ -101,7 +101,7 @@ class Cluster:
     def start(self, main: str, name: str, host: str, *more: str) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK", "PYSPARK"))}
         environment |= {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "192m", "SPARK_HOME": str(SPARK)}
-        # a disk of its own, to lose
+        # its own disk, which it can lose
         environment["SPARK_LOCAL_DIRS"] = str(self.folder / f"{name}-disk")
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -116,17 +116,17 @@ class Cluster:
         return process
 
     def start_worker(self) -> None:
-        """One with memory for one executor. Returns when the master knows it."""
+        """Starts a worker with memory for one executor. Returns when the master knows it."""
         name = f"worker-{len(self.processes)}"
         limits = ("--cores", str(self._cores), "--memory", "700m", "--work-dir", str(self.folder / name))
-        # An address of its own, as a machine has: when a worker is gone, Spark writes off all that is at its address
+        # Uses a separate address, like a machine: if a worker is gone, Spark writes off everything at its address
         host = f"127.0.0.{1 + len(self.processes)}"
         process = self.start("org.apache.spark.deploy.worker.Worker", name, host, *limits, self.url)
         self.workers.append(process)
         eventually(lambda: "Successfully registered with master" in self.log(name), process)
 
     def lose(self, worker: subprocess.Popen[bytes]) -> set[int]:
-        """As if its machine had gone: the worker, its executor, their Pythons, and what they had on disk."""
+        """Kills a worker as if its machine were gone: its executor, their Python processes, and their data on disk."""
         lost = below(worker.pid)
         for pid in (worker.pid, *lost):
             with contextlib.suppress(ProcessLookupError):
@@ -143,7 +143,7 @@ class Cluster:
 
 
 class Program:
-    """A pipeline program that runs on the cluster; ended with the test."""
+    """A pipeline program that runs on the cluster. It ends with the test."""
 
     def __init__(self, cluster: Cluster, folder: Path, source: str, *flags: str, submit: bool = False) -> None:
         self.folder = folder
@@ -155,11 +155,11 @@ class Program:
             "spark.driver.memory": "600m",
             "spark.executor.memory": "500m",
             "spark.driver.host": "127.0.0.1",
-            # both executors, or none: how soon the second one comes says nothing of the runner
+            # both executors or none: how soon the second one joins says nothing about the runner
             "spark.cores.max": "2",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
-            "spark.locality.wait": "0s",  # else all runs where the first stage's one task ran
+            "spark.locality.wait": "0s",  # otherwise, everything runs where the first stage's only task ran
         }
         given = [f"{name}={value}" for name, value in settings.items()]
         if submit:
@@ -182,7 +182,7 @@ class Program:
         )
 
     def output(self) -> str:
-        """What it printed; fails if the program did."""
+        """Returns what the program printed. Fails if the program failed."""
         out, err = self.process.communicate()
         assert self.process.returncode == 0, f"{out}\n{err}"
         return out

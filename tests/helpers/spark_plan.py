@@ -1,6 +1,6 @@
 """Runs a pipeline through the Spark runner's translation and worker code in this process, without Spark.
 
-Shuffles are sorted lists. For tests of what a worker does; what Spark does is tested on Spark.
+Shuffles are sorted lists. This is for tests of what a worker does. What Spark does is tested on Spark.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class _Value:
 
 
 def plan_of(pipeline: beam.Pipeline, is_drain: bool = False) -> Plan:
-    """The plan of a pipeline that has been built and not run."""
+    """Returns the plan of a pipeline that has been built but not run."""
     environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
     proto = pipeline.to_runner_api(default_environment=environment)
     return translate(copy.deepcopy(proto), is_drain)
 
 
 def batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark would hand them over, a few at a time."""
+    """Yields rows as Spark would pass them, a few at a time."""
     for at in range(0, len(rows), 7):
         columns = zip(*rows[at : at + 7], strict=True)
         yield pa.RecordBatch.from_arrays(
@@ -49,7 +49,7 @@ def batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 
 
 class LocalRun:
-    """A plan, run; `reports` of all tasks, and `rows` that each stage wrote."""
+    """Runs a plan. `reports` are those of all tasks, and `rows` are what each stage wrote."""
 
     def __init__(self, pipeline: beam.Pipeline, buckets: int = 3) -> None:
         self.plan = plan_of(pipeline)
@@ -106,7 +106,7 @@ class LocalRun:
 
 
 def collect(pipeline: beam.Pipeline, pcollection: Any) -> list[Any]:
-    """What is in a PCollection, as (value, timestamp micros, window) sorted by their text, after running the plan."""
+    """Runs the plan. Returns a PCollection as (value, timestamp micros, window), sorted by their text."""
     _ = pcollection | "collect" >> beam.ParDo(_Collect())
     _FOUND.clear()
     LocalRun(pipeline)
@@ -114,7 +114,7 @@ def collect(pipeline: beam.Pipeline, pcollection: Any) -> list[Any]:
 
 
 def collect_in_process(pipeline: beam.Pipeline, pcollection: Any) -> list[Any]:
-    """The same on Beam's in-process runner."""
+    """Returns the same from Beam's in-process runner."""
     _ = pcollection | "collect" >> beam.ParDo(_Collect())
     _FOUND.clear()
     pipeline.run().wait_until_finish()
@@ -128,13 +128,13 @@ class _Collect(beam.DoFn):
     def process(
         self, element: Any, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
     ) -> None:
-        from tests.helpers import spark_plan  # the module, not a pickled copy of it
+        from tests.helpers import spark_plan  # the module itself, not a pickled copy of it
 
         spark_plan._FOUND.append((element, timestamp.micros, str(window)))
 
 
 def outcome(build: Callable[[Any], Any], elements: int) -> tuple[list[Any], dict[Any, Any]]:
-    """What comes out, and what Beam counted: elements of each PCollection and user counters of each step."""
+    """Returns the output and Beam's counts: the elements of each PCollection, and the user counters of each step."""
     pipeline = beam.Pipeline()
     found = build(pipeline | beam.Impulse() | beam.FlatMap(lambda _: range(elements)))
     _ = found | "collect" >> beam.ParDo(_Collect())

@@ -1,4 +1,4 @@
-"""A pipeline's levels over many micro-batches, in one process and without Spark: its own stages and its own state."""
+"""Runs the levels of a pipeline over many micro-batches in one process, without Spark: its own stages and state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Entries(dict[bytes, bytes]):
 
 
 class Stream:
-    """Micro-batches of a pipeline whose one source gives keys, values and seconds."""
+    """The micro-batches of a pipeline whose only source emits keys, values and seconds."""
 
     def __init__(self, transform: Any) -> None:
         pipeline = beam.Pipeline()
@@ -65,10 +65,11 @@ class Stream:
         learned: int | None = None,
         run: str | None = None,
     ) -> list[Any]:
-        """(value, microseconds, window) of what has come out, sorted; all times are in seconds.
+        """Returns the output as (value, microseconds, window), sorted. All times are in seconds.
 
-        Of the source's only part that counts: how far the clock has moved it, what holds while nothing comes of it, and
-        what the read has learned of it. `run`: which run has planned it, if that is another one.
+        The source has one part that counts. `watermark`: how far the clock has moved it. `silent`: what holds while
+        nothing comes from it. `learned`: what the read has learned about it. `run`: the run that planned the
+        micro-batch, if it is another one.
         """
         spark_plan._FOUND.clear()
         parts = {"a": None if watermark is None else watermark * SECOND, "b": MAX}
@@ -111,5 +112,5 @@ class Stream:
         return any(report.pending for report in self.reports)
 
     def kept(self) -> int:
-        """Entries, without what each bucket keeps of its watermarks and of the number of its keys."""
+        """Returns the number of entries, without each bucket's watermarks and its count of keys."""
         return sum(name != b"root" and name[:1] != b"k" for each in self.entries.values() for name in each)

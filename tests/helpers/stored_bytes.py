@@ -13,7 +13,7 @@ V2 = 0xDAA320AB
 
 @dataclass(frozen=True)
 class Stored:
-    """The fields of one stored message. None: computed, so that tests can set wrong sizes and sums on purpose."""
+    """The fields of one stored message. None: computed, so that tests can set wrong sizes and checksums on purpose."""
 
     body: bytes = b"hello"
     topic: bytes = b"orders"
@@ -72,12 +72,12 @@ class Stored:
 
 
 def encode_all(*messages: Stored) -> bytes:
-    """A pull's body."""
+    """Returns the body of a pull response."""
     return b"".join(message.encode() for message in messages)
 
 
 def encode_member(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:
-    """One member of a batch: size, magic 0, CRC 0, flag, body size, body, properties size, properties."""
+    """Returns one member of a batch: size, magic 0, CRC 0, flag, body size, body, properties size, properties."""
     return (
         struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, flag, len(body))
         + body

@@ -1,7 +1,8 @@
-"""mypy, strict, over the packages as they are installed, and over tests and benchmarks.
+"""Runs mypy, strict, over the packages as they are installed, and over tests and benchmarks.
 
 mypy does not find the folders that pyproject.toml maps into `rmqio` (runners, pipelines, schemas) through an editable
-install, so the wheel's layout is laid out in a temporary folder and checked there, with `tests` and `bench` beside it.
+install. This module therefore copies the wheel's layout to a temporary folder, with `tests` and `bench` beside it, and
+checks it there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether work ends, and leaves no threads or sockets behind."""
+"""Checks that work ends, and leaves no threads or sockets behind."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SETTLE_S = 10.0
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What the work gives or raises; fails with the stacks of all threads when it takes longer."""
+    """Returns or raises what the work does. Fails with the stacks of all threads if the work takes longer."""
     outcome: list[T] = []
     failure: list[BaseException] = []
 
     def run() -> None:
         try:
             outcome.append(work())
-        except BaseException as error:  # noqa: BLE001  # raised again by who waits
+        except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
             failure.append(error)
 
     thread = threading.Thread(target=run, name="rmqio-test-operation", daemon=True)
@@ -40,7 +40,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 @contextmanager
 def nothing_is_left() -> Iterator[None]:
-    """Afterwards there are no more threads, sockets and pipes in this process than before; not even garbage."""
+    """Asserts that this process has no more threads, sockets or pipes afterwards than before, not even as garbage."""
     threads, descriptors = set(threading.enumerate()), _descriptors()
     yield
     deadline = time.monotonic() + _SETTLE_S
@@ -54,7 +54,7 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def _descriptors() -> set[str]:
-    """Sockets and pipes of this process by their inode. Empty where there is no /proc."""
+    """Returns the sockets and pipes of this process by their inode. Empty if there is no /proc."""
     found = set()
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):

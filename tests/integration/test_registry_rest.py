@@ -18,7 +18,7 @@ from rmqio.serde.registry import (
     UnknownSchema,
 )
 from tests.helpers.apicurio import Apicurio
-from tests.unit.serde.test_registry_contract import CASES, ORDER, ORDER_2, PRICE
+from tests.helpers.registry_cases import CASES, ORDER, ORDER_2, PRICE
 
 pytestmark = pytest.mark.slow
 

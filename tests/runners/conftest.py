@@ -1,4 +1,4 @@
-"""Tests of runners share one Spark, which the first pipeline starts."""
+"""Tests of runners share one Spark session, which the first pipeline starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Spark takes seconds at the least: it is not for the daily tier."""
+    """Marks the tests that start Spark as slow: that takes several seconds, so they are not in the daily tier."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and not _WITHOUT_SPARK.match(item.path.relative_to(here).as_posix()):
@@ -27,7 +27,7 @@ _WITHOUT_SPARK: Final = re.compile(
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    """The Spark session that all tests of runners share; `SparkRunner` starts it."""
+    """Returns the Spark session that all tests of runners share. `SparkRunner` starts it."""
     import apache_beam as beam
     from pyspark.sql import SparkSession
 
@@ -35,6 +35,6 @@ def spark() -> SparkSession:
 
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])
-    # Not the active one: that is one of a thread, and another test may have left this one without.
+    # Not the active session: it belongs to a thread, and another test may have left this thread without one.
     session = SparkSession.builder.getOrCreate()
     return session

@@ -1,7 +1,7 @@
 """One of two brokers is away when a read begins, comes back, and hangs: on each runner, on real brokers.
 
-A group has read half of each queue. What it has read is not read again, whenever a queue is found; all the rest is,
-each message once. While one broker hangs the other's messages go on.
+A group has read half of each queue. The first half is not read again, no matter when a queue is found. The second half
+is read, each message once. While one broker hangs, the other broker's messages are still read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HALF = 50
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # A broker that hangs is a member of the cluster for two minutes: longer than any of these tests lets it
+    # A broker that hangs stays in the cluster for two minutes: longer than any of these tests lets it hang
     with Cluster(brokers=(STAYS, GOES), config=CONFIG) as cluster:
         yield cluster
 
@@ -49,7 +49,7 @@ def topic(cluster: Cluster) -> Iterator[Topic]:
 
 
 def follow(cluster: Cluster, topic: Topic, wait_until: Callable[[Callable[[], bool], str], object]) -> None:
-    """What a read without end must do, that has begun while one broker was away."""
+    """Asserts what an unbounded read must do if it has begun while one broker was away."""
 
     def until_copied(what: str, *brokers: str) -> None:
         wanted = set().union(*(topic.places(broker, HALF) for broker in brokers))
@@ -84,18 +84,18 @@ def test_a_read_without_end(cluster: Cluster, topic: Topic, mode: Mode, tmp_path
         if mode is not DIRECT:
             job.wait_until(lambda: committed(topic) == [topic.sent[queue] for queue in topic.queues], "all commits")
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
-    if mode is DIRECT:  # what could not be committed while the broker hung waits for the group's next commit
+    if mode is DIRECT:  # the group's next commit includes what could not be committed while the broker hung
         found = zip(committed(topic), topic.queues, strict=True)
         assert all(HALF <= (offset or 0) <= topic.sent[queue] for offset, queue in found)
 
 
 def committed(topic: Topic) -> list[int | None]:
-    """The group's offset of each queue."""
+    """Returns the group's offset of each queue."""
     return [topic.client.committed_offset(topic.group, queue) for queue in topic.queues]
 
 
 def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
-    """A read that ends fails by name of the broker; one without end reads the others, and that one when it answers."""
+    """A bounded read fails and names the broker. An unbounded read reads the others, and this one once it answers."""
     cluster.brokers[GOES].pause()
     flags = [*DIRECT.with_workers(1), "--start=group:latest"]
     with started(Job(topic.command([*flags, "--stop=latest"]), tmp_path)) as job:
@@ -112,7 +112,7 @@ def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_pa
 
 
 def test_batch_jobs_of_one_group_on_spark(cluster: Cluster, topic: Topic, spark: SparkSession) -> None:
-    """A job that ends reads what is there; the group's next one takes up the rest."""
+    """A bounded job reads what is available. The group's next job reads the rest."""
     lose(cluster)
     arguments = copying.arguments_of(topic.command(["--start=group:latest", "--stop=latest"])[3:])
     for expected in (topic.places(STAYS, HALF), topic.places(STAYS, HALF) | topic.places(GOES, HALF)):

@@ -1,7 +1,7 @@
-"""What `rmqio.runners.capabilities` says of DirectRunner and FlinkRunner, by the smallest pipelines that show it.
+"""Shows what `rmqio.runners.capabilities` says about DirectRunner and FlinkRunner, with minimal pipelines.
 
-The same pipelines run in all modes. What the table says of SparkRunner is shown by its own tests, and what it says of
-topics that go on by `test_live_windows`, and by the tests that kill drivers, jobs and TaskManagers.
+The same pipelines run in all modes. SparkRunner has its own tests for what the table says. `test_live_windows`, and the
+tests that kill drivers, jobs and TaskManagers, show what it says about live topics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.helpers.ledger import wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -63,7 +63,7 @@ def on(mode: str) -> beam.Pipeline:
 
 
 def note(path: Path, *what: object) -> None:
-    """A line in a file: what is in this process's memory others do not see."""
+    """Writes a line to a file, since other processes do not see this process's memory."""
     with path.open("a") as file:
         file.write(" ".join(map(str, what)) + "\n")
 
@@ -73,7 +73,7 @@ def noted(path: Path) -> list[str]:
 
 
 def timed(pipeline: Any, *times: int) -> Any:
-    """Pairs of one key whose timestamp is their number."""
+    """Returns pairs of one key whose timestamp is their number."""
     stamp = beam.Map(lambda n: window.TimestampedValue(("a", n), n)).with_output_types(Pairs)
     return pipeline | beam.Create(times) | "Stamp" >> stamp
 
@@ -93,7 +93,7 @@ class Counting(RestrictionProvider):
 
 
 class CountUp(beam.DoFn):
-    """The numbers below its element; defers itself behind each."""
+    """Emits the numbers below its element, and defers its residual after each number."""
 
     def process(self, element: int, numbers: Any = beam.DoFn.RestrictionParam(Counting())) -> Iterator[int]:  # noqa: B008
         number = numbers.current_restriction().start
@@ -130,7 +130,7 @@ class InOrder(beam.DoFn):
 
 
 class Alarm(beam.DoFn):
-    """Sets a timer of either time so much later, and notes when it has done so and when it fires, by the clock."""
+    """Sets a timer for `later_s` seconds later. Notes the clock when it sets the timer and when the timer fires."""
 
     EVENT = TimerSpec("event", TimeDomain.WATERMARK)
     CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
@@ -168,7 +168,7 @@ class ClockAlarm(Alarm):
         yield from self._fired(key)
 
 
-# ---- pipelines that end ---------------------------------------------------------------------------------------------
+# ---- bounded pipelines ---------------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -178,7 +178,7 @@ def test_a_splittable_dofn_that_defers_itself(mode: str) -> None:
         assert_that(numbers, equal_to([0, 0, 1, 1, 2]))
 
 
-# Of what ends, and asks for it, Flink makes a stream. Streams without end: below.
+# Flink runs a bounded pipeline that requests finalization as a stream. Unbounded pipelines: below.
 @pytest.mark.parametrize(
     "mode", [of_direct, pytest.param(BATCH, id="flink-streaming", marks=shows(Mode.FLINK_STREAMING))]
 )
@@ -268,7 +268,7 @@ def test_an_unbounded_source_that_ends() -> None:
         assert_that(keyed | beam.CombinePerKey(sum), equal_to([("a", 3)]))
 
 
-# ---- pipelines that do not end --------------------------------------------------------------------------------------
+# ---- unbounded pipelines -------------------------------------------------------------------------------------------
 
 
 @shows(Mode.FLINK_STREAMING)
@@ -293,7 +293,7 @@ def test_timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized(tm
 
 
 def waits(path: Path) -> list[float]:
-    """Seconds between the setting and the firing of each timer that has fired."""
+    """Returns the seconds between the setting and the firing of each timer that has fired."""
     found = [line.split() for line in noted(path)]
     begun = {key: float(at) for what, key, at in found if what == "set"}
     return [float(at) - begun[key] for what, key, at in found if what == "fired"]
@@ -307,7 +307,7 @@ def cluster() -> Iterator[InMemoryCluster]:
 
 
 class Plain(beam.DoFn):
-    """Notes what it gets, and ends the pipeline when it is told to."""
+    """Notes its elements, and ends the pipeline on request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -319,7 +319,7 @@ class Plain(beam.DoFn):
 
 
 def read_with(cluster: InMemoryCluster, branch: Callable[[Any], Any], folder: Path) -> tuple[list[str], list[str]]:
-    """What a plain branch and another one get of a read without end, while messages come one after the other."""
+    """Returns what a plain branch and another one get from an unbounded read, while messages arrive one by one."""
     factory = InMemoryClientFactory(cluster.name)
     p = beam.Pipeline(runner=FnApiRunner())
     records = p | "Read" >> ReadFromRocketMQ("source", start=StartFrom.earliest(), client_factory=factory)
@@ -331,7 +331,7 @@ def read_with(cluster: InMemoryCluster, branch: Callable[[Any], Any], folder: Pa
     def run() -> None:
         try:
             p.run()
-        except Exception as error:  # noqa: BLE001  looked at below
+        except Exception as error:  # noqa: BLE001  checked below
             ends.append(str(error))
 
     thread = threading.Thread(target=run, daemon=True)
@@ -423,4 +423,4 @@ def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
         assert result.state == PipelineState.RUNNING
         assert not waits(tmp_path / "notes")
     finally:
-        SERVERS.stop_all()  # to cancel it takes Flink a minute
+        SERVERS.stop_all()  # Flink takes a minute to cancel it

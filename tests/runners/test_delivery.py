@@ -1,7 +1,7 @@
 """The source's eight and the sink's five cases of Flink's connector test framework, on all runners.
 
-Each message has a number of its own; a ledger of (queue, offset, number) finds what is lost, doubled, out of order or
-skipped. What several cases look at is run once. docs/delivery-guarantees.md has a row for each.
+Each message has its own number. A ledger of (queue, offset, number) finds lost, duplicated, reordered and skipped
+messages. A run that several cases check is run once. docs/delivery-guarantees.md has a row for each case.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 500
 WORKERS = (2, 2, 4, 2)
-"""Of runs that go on from each other: the same, more, fewer."""
+"""The workers of runs that continue from each other: the same number, more, fewer."""
 SAVEPOINT, UP, DOWN = 1, 2, 3
 IDLE = 4
-"""Workers where there is one queue."""
+"""The number of workers if there is one queue."""
 ONE_WORKER = "the in-process runner has one worker, in the program itself"
 
 
 class Runs:
-    """What is run for several cases, once for each runner."""
+    """The runs that several cases share. Each is run once for each runner."""
 
     def __init__(self, broker: LocalRocketMQ, folder: Path) -> None:
         self._broker, self._folder = broker, folder
@@ -48,7 +48,7 @@ class Runs:
         return self._done[what, mode]
 
     def ended(self, mode: Mode, queues: int) -> Copies:
-        """A run to the end of what is there."""
+        """Returns a run to the end of what is available."""
         workers = IDLE if queues == 1 and mode is not DIRECT else WORKERS[0]
 
         def run() -> Copies:
@@ -60,7 +60,7 @@ class Runs:
         return found
 
     def restarted(self, mode: Mode) -> tuple[Copies, list[Round]]:
-        """Runs that go on from each other. The first of those that end by themselves is that of `ended`."""
+        """Returns runs that continue from each other. The first run of a bounded mode is the one of `ended`."""
 
         def run() -> tuple[Copies, list[Round]]:
             if mode.endless:
@@ -102,7 +102,7 @@ def test_source_several_queues(runs: Runs, mode: Mode) -> None:
 
 
 def test_source_idle_reader(runs: Runs, mode: Mode) -> None:
-    """More workers than queues: those that have nothing must not keep the job from its end. One queue has four."""
+    """There are more workers than queues. Idle workers must not keep the job from its end: four share one queue."""
     if mode is DIRECT:
         pytest.skip(ONE_WORKER)
     assert not runs.ended(mode, queues=1).findings()
@@ -126,7 +126,7 @@ def test_source_goes_on(runs: Runs, mode: Mode, number: int) -> None:
 
 
 def test_source_worker_killed(runs: Runs, mode: Mode) -> None:
-    """Set A, a worker killed, set B: nothing is lost, out of order or skipped. Copies may be there twice."""
+    """Set A, a killed worker, set B: nothing is lost, out of order or skipped. There may be duplicates."""
     if mode is DIRECT:
         pytest.skip(ONE_WORKER)
     copies = runs.copies(COUNT * 4, COUNT * 4)
@@ -149,7 +149,7 @@ def test_source_worker_killed(runs: Runs, mode: Mode) -> None:
 
 
 def assert_all_there_once(copies: Copies, but: int = 0) -> None:
-    """Each with the id of what it was made of, by which who reads them drops those that are there twice."""
+    """Asserts that each copy has the id of its original, so that readers can drop duplicates."""
     pairs = copies.pairs()
     assert len(pairs) == copies.sent - but
     assert len({original.message_id for _, original in pairs}) == len(pairs)

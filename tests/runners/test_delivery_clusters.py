@@ -13,7 +13,7 @@ from tests.helpers import flink_cluster, spark_cluster
 from tests.helpers.delivery import Mode, pool
 from tests.helpers.delivery import flink_cluster as on_flink
 from tests.helpers.delivery import spark_cluster as on_spark
-from tests.runners.test_delivery import (  # noqa: F401 - collected here, too, with the `mode` of this module
+from tests.runners.test_delivery import (  # noqa: F401 - also collected here, with this module's `mode`
     runs,
     test_sink_basic,
     test_sink_goes_on,
@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 CORES = 3
-"""Of each of the two: the case with most workers has 5."""
+"""The cores of each of the two workers: the case with the most workers has 5."""
 
 
 def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mode]:
@@ -61,5 +61,5 @@ def spark_streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mode]:
 
 @pytest.fixture(scope="module", params=[flink, spark, spark_streaming], ids=["Flink", "Spark", "Spark --streaming"])
 def mode(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mode]:
-    """One cluster at a time: pytest runs all tests of a module-wide parameter in a row."""
+    """Starts one cluster at a time: pytest runs all tests of a module-wide parameter in a row."""
     yield from request.param(tmp_path_factory)

@@ -1,4 +1,4 @@
-"""At least once between two rmqio ends becomes once: what a failed bundle has sent twice, the read drops."""
+"""At least once between two rmqio ends becomes once: the read drops what a failed bundle has sent twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Lab:
-    """Topics on the broker of the run, and reads and writes of them."""
+    """Topics on the broker of the test run, and reads and writes of them."""
 
     def __init__(self, broker: LocalRocketMQ) -> None:
         self.broker, self.name_server = broker, broker.name_server
@@ -48,7 +48,7 @@ class Lab:
         return name
 
     def send(self, topic: str, numbers: range) -> None:
-        """Each number has an id of its own, and goes to another queue than the last time."""
+        """Sends numbers. Each number has its own id, and goes to another queue than the last time."""
         self._turn += 1
         queues = self._producer.queues(topic)
         for half in (0, 1):
@@ -74,7 +74,7 @@ def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
 
 
 class FailOnce(beam.DoFn):
-    """Fails when it sees its first result, if no process has failed yet: what it sees is stored by then."""
+    """Fails when it sees its first result, unless a process has already failed. What it sees is stored by then."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -86,7 +86,7 @@ class FailOnce(beam.DoFn):
 
 
 def test_what_a_task_that_fails_has_sent_twice_comes_out_once(lab: Lab, tmp_path: Path) -> None:
-    """Spark runs the task again; the next job drops what that has left."""
+    """Spark runs the task again, and the next job drops its duplicates."""
     source, sink, target = lab.topic(), lab.topic(), lab.topic()
     lab.send(source, range(300))
     wait_until(lambda: len(lab.copied(source)) == 300, "all are there")

@@ -1,7 +1,7 @@
-"""What README says of reads and writes, on all runners: one pipeline, on a broker with access control and TLS.
+"""What README says about reads and writes, on all runners: one pipeline, on a broker with access control and TLS.
 
-Filters on the broker, dead letters of reads and writes, error handlers; where a runner reads without end, a queue that
-is added meanwhile. What each of them does in detail has tests of its own, with Beam's in-process runner.
+It has filters on the broker, dead letters of reads and writes, and error handlers. If a runner supports unbounded
+reads, a queue is added during the read. Other tests, with Beam's in-process runner, show each of these in detail.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.helpers.ledger import wait_until
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -87,7 +87,7 @@ def servers() -> Iterator[None]:
 
 
 class Topics:
-    """On the guarded broker, of one run."""
+    """The topics of one run on the guarded broker."""
 
     def __init__(self, guarded: Guarded) -> None:
         name = uuid.uuid4().hex[:10]
@@ -127,7 +127,7 @@ def numbered(element: Any, branch: str) -> Message:
     number = element["number"] if isinstance(element, dict) else json.loads(element.body)["number"]
     if number == END:
         raise RmqioError(END)
-    # What can never be sent is a letter of the write.
+    # What can never be sent becomes a dead letter of the write.
     return Message(f"{branch} {number}".encode(), topic=NOT_A_TOPIC if branch == "tags" and number == 0 else None)
 
 
@@ -164,7 +164,7 @@ def wanted(endless: bool) -> Counter[str]:
 
 @contextmanager
 def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[None]:
-    """An endless one. The in-process runner has no other end than a failure."""
+    """Runs an unbounded pipeline. The in-process runner can only end it with a failure."""
     if "DirectRunner" not in flags:
         result = pipeline.run()
         try:
@@ -177,7 +177,7 @@ def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[None]:
     def run() -> None:
         try:
             pipeline.run()
-        except Exception as error:  # noqa: BLE001  looked at below
+        except Exception as error:  # noqa: BLE001  checked below
             ends.append(str(error))
 
     thread = threading.Thread(target=run, daemon=True)

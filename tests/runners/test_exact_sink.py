@@ -1,4 +1,4 @@
-"""`province.py --exactly_once` loses nothing and writes nothing twice, whatever is killed; a Java consumer counts."""
+"""`province.py --exactly_once` loses nothing and writes nothing twice, whatever is killed. A Java consumer counts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_nothing_is_lost_or_there_twice_after_fifteen_kills(
 def test_on_a_flink_cluster(
     bench: Callable[[int], ExactBench], java: JavaClient, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The JobManager, a TaskManager, a Python worker and the broker, five times each."""
+    """Kills the JobManager, a TaskManager, a Python worker and the broker, five times each."""
     made = bench(MANY)
     with (
         contextlib.closing(Cluster(tmp_path_factory.mktemp("flink"))) as cluster,
@@ -112,7 +112,7 @@ def test_on_a_flink_cluster(
 def test_totals_that_were_sent_again_have_the_ids_of_the_first(
     mode: Mode, broker: LocalRocketMQ, tmp_path: Path
 ) -> None:
-    """`windowed_orders.py`, at least once: what `DropDuplicates` lets through is every total once."""
+    """`windowed_orders.py` is at least once: `DropDuplicates` lets every total through once."""
     bench = Bench(broker, tmp_path)
     bench.send(ORDERS)
     with killable(mode) as using, contextlib.closing(bench.client):
@@ -121,7 +121,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
         arguments = [flag for flag in flags if flag != "--streaming"]
         name = runner.removeprefix("--runner=")
         program: tuple[str, ...] = ("-m", "rmqio.pipelines.windowed_orders")
-        if name == "SparkRunner":  # between what is sent and its commit
+        if name == "SparkRunner":  # between the sends and their commit
             program = ("-m", "tests.helpers.killed_before_commit", "3")
         with started(bench.job(*arguments, runner=name, program=program)) as job:
             if name == "SparkRunner":
@@ -147,7 +147,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
 
 
 def assert_once(bench: Bench) -> None:
-    """Of the totals as a reader has them that drops copies."""
+    """Asserts that a reader that drops duplicates has every total once."""
     wanted = [(key, begin, *total) for (key, begin), total in bench.wanted.items()]
     with beam.Pipeline(FnApiRunner()) as pipeline:
         read = ReadFromRocketMQ(

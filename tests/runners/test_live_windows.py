@@ -1,7 +1,7 @@
-"""Sessions and sliding windows of a topic that goes on, with data out of order, late and too late, against a reference.
+"""Sessions and sliding windows of a live topic, with data out of order, late and too late, compared with a reference.
 
-The reference is computed from the messages alone. Which pane of a window an element comes in depends on how messages
-are cut into bundles; what all panes of a window must hold together, and which of them are on time or late, does not.
+The reference is computed from the messages alone. The pane in which an element arrives depends on how messages are cut
+into bundles. The total contents of a window's panes, and which panes are on time or late, do not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.helpers.raw_send import send_all
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -80,7 +80,7 @@ def keyed(record: Record) -> tuple[str, int]:
 
 
 def told(group: Any, kind: str, bounds: Any = beam.DoFn.WindowParam, pane: Any = beam.DoFn.PaneInfoParam) -> Message:
-    """A pane as JSON."""
+    """Returns a pane as JSON."""
     start, end = (int(at.micros) // 1_000_000 - BEGIN for at in (bounds.start, bounds.end))
     found = Pane(kind, group[0], start, end, sorted(group[1]), pane.index, pane.is_first, pane.is_last, pane.timing)
     return Message(json.dumps(found).encode())
@@ -160,7 +160,7 @@ REFERENCES = {"sessions": sessions_of, "sliding": sliding_of}
 
 
 class Topic:
-    """The source, of two queues."""
+    """The source, with two queues."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -170,7 +170,7 @@ class Topic:
         self._count = 0
 
     def send(self, *keys_and_seconds: tuple[str, int]) -> list[Sent]:
-        """In this order, in turn to both queues."""
+        """Sends messages in this order, to both queues in turn."""
         sent = [Sent(self._count + n, *each) for n, each in enumerate(keys_and_seconds)]
         self._count += len(sent)
         for number in (0, 1):
@@ -183,13 +183,13 @@ class Topic:
 
 
 def out_of_order(chance: random.Random, *bursts: tuple[str, int, int]) -> list[tuple[str, int]]:
-    """A message a second of each burst of a key, none of which comes after one that is more than four seconds newer."""
+    """Draws a message for each second of each key's burst. None comes after one that is over four seconds newer."""
     due = [(second + chance.random() * 4, key, second) for key, begin, end in bursts for second in range(begin, end)]
     return [(key, second) for _, key, second in sorted(due)]
 
 
 END = [("end", 200), ("end", 200)]
-"""For each queue: brings the watermark to 195."""
+"""One message for each queue: moves the watermark to 195."""
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
         in_time += topic.send(*out_of_order(chance, ("a", 110, 116), ("a", 128, 136), ("b", 120, 140)))
         in_time += topic.send(*END)
         wait_until(lambda: not untold(topic.panes(), in_time, ON_TIME), "all panes that are on time", timeout_s=60)
-        # Of windows that are forgotten: they come before those by whose panes we know that these have been dropped.
+        # These are for windows that are forgotten. The panes of the messages after them show that these were dropped.
         too_late = topic.send(("a", 10), ("a", 47), ("b", 20), ("c", 30))
         late = topic.send(("a", 124), ("a", 121), ("b", 131), ("b", 144), ("c", 150), ("c", 152))
         kinds = len(WINDOWS) * len(MODES)
@@ -238,13 +238,16 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
 
 
 def is_second_end(pane: Pane, flags: str) -> bool:
-    """Where the watermark goes past a window's end and its allowed lateness in one step, Beam's GroupByKey on Flink
-    ends it twice: when its timer for the end fires, and with an empty pane when that for the lateness fires."""
+    """Returns whether Beam's GroupByKey on Flink has ended a window a second time.
+
+    It does so if the watermark passes a window's end and its allowed lateness in one step: once when its timer for the
+    end fires, and once, with an empty pane, when its timer for the lateness fires.
+    """
     return "FlinkRunner" in flags and not pane.numbers and pane.place == 0
 
 
 def untold(panes: list[Pane], messages: list[Sent], timing: int) -> set[Any]:
-    """Windows without such a pane, but for that of the end itself."""
+    """Returns the windows without a pane of this timing, except the window of the end itself."""
     wanted = {
         (f"{shape}, {name}", *at)
         for shape, reference in REFERENCES.items()
@@ -262,7 +265,7 @@ def is_told(panes: list[Pane], messages: list[Sent], kinds: int) -> bool:
 def check(
     panes: list[Pane], in_time: list[Sent], late: list[Sent], before: Reference, after: Reference, mode: str
 ) -> None:
-    """The panes of one kind. `before`, `after`: the windows before late messages and with them."""
+    """Checks the panes of one kind. `before`, `after`: the windows before the late messages and with them."""
     seconds = {each.number: each.second for each in [*in_time, *late]}
     by_window = collections.defaultdict(list)
     for pane in panes:

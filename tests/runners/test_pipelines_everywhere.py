@@ -1,4 +1,4 @@
-"""The pipelines of this project give the same on all runners from the same input: what is in the sink is compared."""
+"""The pipelines of this project give the same results on all runners from the same input, by what is in the sink."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode
 
 
 class Case(NamedTuple):
-    """A pipeline, its input, and what of a message in the sink is its result."""
+    """A pipeline, its input, and the part of a message in the sink that is its result."""
 
     main: Callable[[list[str]], int]
     bodies: list[bytes]
     read: Callable[[Record], tuple[Any, Any]]
-    """What a result is of, and the result. Where there are several, the last one counts."""
+    """Returns what a result belongs to, and the result. If there are several results, the last one counts."""
     wanted: dict[Any, Any]
 
 
@@ -95,7 +95,7 @@ def words_case() -> Case:
 
 
 def avro_case() -> Case:
-    """Orders of both versions of their schema."""
+    """Returns the case of orders with both versions of their schema."""
     writers = [AvroSerializer(schemas.load("order", version), framing="single_object") for version in (1, 2)]
     bodies = []
     wanted: dict[Any, Any] = {}
@@ -127,7 +127,7 @@ class Filled(NamedTuple):
 
 @pytest.fixture(scope="module", params=CASES)
 def filled(request: pytest.FixtureRequest, lab: Lab) -> Filled:
-    """A pipeline, and a topic with its input, for all runners the same one."""
+    """A pipeline, and a topic with its input, which is the same for all runners."""
     case = CASES[request.param]()
     source = f"everywhere-{uuid.uuid4().hex[:12]}"
     lab.broker.create_topic(source, queues=QUEUES)
@@ -138,7 +138,7 @@ def filled(request: pytest.FixtureRequest, lab: Lab) -> Filled:
 
 
 def metrics(result: Any) -> dict[str, Any]:
-    """Ours, by name: sums of counters, gauges, and the distributions' count, sum and greatest."""
+    """Returns our metrics by name: sums of counters, gauges, and each distribution's count, sum and maximum."""
     found: dict[str, Any] = {}
     of_all = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("rmqio"))
     for counter in of_all["counters"]:
@@ -150,7 +150,7 @@ def metrics(result: Any) -> dict[str, Any]:
 
 
 def assert_metrics(found: dict[str, Any], filled: Filled, lab: Lab) -> None:
-    """The same names on all runners, and what they say is what the broker knows."""
+    """Asserts that the names are the same on all runners, and that the values agree with what the broker knows."""
     assert {name.partition(".")[0] for name in found} <= set(METRICS)
     ends = {f"{q.topic}.{q.broker}.{q.queue_id}": lab.client.max_offset(q) for q in lab.client.queues(filled.source)}
     assert found["records_read"] == sum(ends.values()) == COUNT
@@ -196,11 +196,11 @@ def test_the_sink_holds_the_same(
     results: list[tuple[Any, Any]] = []
 
     def are_there() -> bool:
-        """The broker shows a message to readers some time after it has acknowledged it."""
+        """Returns whether the results are visible: a broker shows a message some time after its acknowledgement."""
         results[:] = [filled.case.read(record) for record in read_topic(lab.client, sink)]
         return len(results) >= len(filled.case.wanted)
 
     wait_until(are_there, "as many results as there should be", timeout_s=30)
     assert dict(results) == filled.case.wanted
-    if filled.case.main is not word_count.main or "--streaming" not in runner:  # which writes totals on its way, too
+    if filled.case.main is not word_count.main or "--streaming" not in runner:  # it also writes intermediate totals
         assert len(results) == len(filled.case.wanted)

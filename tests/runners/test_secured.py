@@ -1,6 +1,6 @@
-"""Pipelines and PySpark with a broker that knows its users and speaks TLS; a search for the secret in all they show.
+"""Pipelines and PySpark with a broker that knows its users and speaks TLS; a search for the secret in all output.
 
-Sources of credentials hold none, so a secret could get out only by way of a process that has looked one up.
+Sources of credentials contain no secret, so it could only leak from a process that has looked it up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded
 
 @pytest.fixture
 def topics(guarded: Guarded) -> tuple[str, str]:
-    """One with 40 messages, and an empty one."""
+    """Returns a topic with 40 messages and an empty one."""
     name = uuid.uuid4().hex[:10]
     source, target = guarded.create_topic(f"source-{name}", queues=2), guarded.create_topic(f"target-{name}", queues=2)
     with closing(RemotingProducer(guarded.options(), "a_producer")) as producer:
@@ -50,7 +50,7 @@ def count(guarded: Guarded, topic: str) -> int:
 
 @pytest.fixture
 def logs() -> Iterator[None]:
-    """All that is logged meanwhile has no secret in it."""
+    """Asserts that nothing that is logged inside the context contains the secret."""
     text = io.StringIO()
     handler, root = logging.StreamHandler(text), logging.getLogger()
     level = root.level
@@ -101,7 +101,7 @@ def test_a_pipeline_with_credentials_and_tls(guarded: Guarded, topics: tuple[str
 
 
 def pages(spark: SparkSession) -> str:
-    """What Spark shows of its configuration and of the queries that it ran."""
+    """Returns what Spark shows about its configuration and the queries that it ran."""
     context = spark.sparkContext
     base = context.uiWebUrl
     assert base is not None

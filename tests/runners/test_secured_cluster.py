@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
     pytest.mark.cluster,
-    pytest.mark.timeout(900),  # several minutes where the machine is busy
+    pytest.mark.timeout(900),  # several minutes on a busy machine
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc"),
 ]
 
@@ -60,7 +60,7 @@ PROGRAM = """
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Its executors have the credentials in their environment, and log all that the library says."""
+    """Starts a cluster. Its executors have the credentials in their environment and log all that the library says."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ROCKETMQ_ACCESS_KEY", ACCESS_KEY)
         environment.setenv("ROCKETMQ_SECRET_KEY", SECRET)
@@ -73,7 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_no_log_and_no_page_has_the_secret_in_it(guarded: Guarded, cluster: Cluster, tmp_path: Path) -> None:
-    """One pipeline with credentials of the environment, and one with those of a file."""
+    """One pipeline takes its credentials from the environment, and another from a file."""
     name = uuid.uuid4().hex[:10]
     source, target = guarded.create_topic(f"source-{name}", queues=2), guarded.create_topic(f"target-{name}", queues=2)
     with closing(RemotingProducer(guarded.options(), "a_producer")) as producer:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.test_layers import ROOT, Import, imports_of, is_in, sources
+from tests.helpers.imports import ROOT, Import, imports_of, is_in, sources
 
 FENCES = (
     "rmqio.runners.spark.beam",

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PATHS = sorted(ROOT.glob("tests/**/*.py"))
 # By their last folders, too: pages name a file as `batch/test_runner.py`.
-FILES = {"/".join(path.parts[-count:]): path for path in PATHS for count in range(1, 6)}
+FILES = {"/".join(path.parts[-count:]): path for path in PATHS for count in range(1, 8)}
 NAMES = {name for path in PATHS for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
 
 

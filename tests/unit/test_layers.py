@@ -1,29 +1,18 @@
-"""Who may import whom (docs/architecture.md), kept by reading the imports of every file: also those inside functions
-and under TYPE_CHECKING.
-"""
+"""Who may import whom (docs/architecture.md): also inside functions and under TYPE_CHECKING."""
 
 from __future__ import annotations
 
-import ast
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-import rmqio
+from tests.helpers.imports import ROOT, Import, all_imports, imports_of, is_in, is_stdlib, sources
 
-ROOT = Path(__file__).resolve().parents[2]
-# Folders are installed under these names (pyproject.toml, package-dir).
-PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
-PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
 BASE = {
     f"rmqio.{name}"
     for name in (
         "addresses",
+        "argument_parser",
         "attempts",
         "command_line",
         "errors",
@@ -53,81 +42,6 @@ OUTSIDE_WORLD = {
 }
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
-
-
-@dataclass(frozen=True)
-class Import:
-    """One import statement's target, absolute."""
-
-    module: str
-    """Where it is written."""
-    target: str
-    where: str
-    is_lazy: bool
-    """Inside of a function."""
-
-    @property
-    def top(self) -> str:
-        return self.target.partition(".")[0]
-
-    def is_of(self, *packages: str) -> bool:
-        return any(self.target == package or self.target.startswith(f"{package}.") for package in packages)
-
-
-def imports_of(source: str, module: str, where: str, *, is_package: bool = False) -> list[Import]:
-    """Every import of a source. `from a import b` counts as `a.b` where `a` is ours, since `b` may be a module."""
-    found: list[Import] = []
-
-    def visit(node: ast.AST, is_lazy: bool) -> None:
-        is_lazy = is_lazy or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parts = module.split(".")
-            base = parts[: len(parts) - node.level + is_package] if node.level else []
-            origin = ".".join([*base, *([node.module] if node.module else [])])
-            targets = [f"{origin}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and _is_import_call(node):
-            targets = [node.args[0].value] if isinstance(node.args[0], ast.Constant) else []  # type: ignore[list-item]
-        else:
-            targets = []
-        found.extend(Import(module, target, f"{where}:{node.lineno}", is_lazy) for target in targets)  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(node):
-            visit(child, is_lazy)
-
-    visit(ast.parse(source), False)
-    return found
-
-
-def _is_import_call(node: ast.Call) -> bool:
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in ("import_module", "__import__") and bool(node.args)
-
-
-def sources() -> Iterator[tuple[str, Path]]:
-    """Module names as installed, and their files."""
-    for folder, package in PACKAGES.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield ".".join([package, *(part for part in parts if part != "__init__")]), path
-
-
-def all_imports() -> list[Import]:
-    return [
-        imported
-        for module, path in sources()
-        for imported in imports_of(
-            path.read_text(), module, str(path.relative_to(ROOT)), is_package=path.name == "__init__.py"
-        )
-    ]
-
-
-def is_stdlib(imported: Import) -> bool:
-    return imported.top in sys.stdlib_module_names
-
-
-def is_in(module: str, *packages: str) -> bool:
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def broken_rule(imported: Import) -> str | None:
@@ -189,9 +103,10 @@ def broken_rule(imported: Import) -> str | None:
         return "client, testing, librocketmq and the format for Spark know no Beam"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
         ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
-        if is_stdlib(imported) or ours or (imported.is_of("rmqio.serde.avro") and imported.is_lazy):
+        programs = ("rmqio.serde.avro", "rmqio.dead_letters", "rmqio.schemas", "rmqio.local")
+        if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
-        return "cli imports stdlib, base and client only (serde.avro in a function), so that help is there at once"
+        return "cli imports stdlib, base and client only (the rest in a function), so that help is there at once"
     if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.pyspark"):
         return "the format for Spark knows no Beam, not even through the transforms"
     if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.pyspark") and not imported.is_lazy:
@@ -302,71 +217,6 @@ def test_relative_imports_are_resolved_from_a_package_and_from_a_module() -> Non
     module = [i.target for i in imports_of(source, "rmqio.wire.frame", "x")]
     package = [i.target for i in imports_of(source, "rmqio.wire", "x", is_package=True)]
     assert module == package == ["rmqio.wire.a", "rmqio.wire.b.c", "rmqio.d.e"]
-
-
-# ---- the public face ------------------------------------------------------------------------------------------------
-
-
-def run(program: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout.strip()
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "rmqio",
-        "rmqio.wire.frame",
-        "rmqio.testing",
-        "rmqio.serde",
-        "rmqio.sending.accumulator",
-        "rmqio.dead_letters",
-        "rmqio.dead_letters.command",
-    ],
-)
-def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:
-    program = f"import sys, {module}; print(*sorted({{'apache_beam', 'pyspark', 'grpc'}} & set(sys.modules)))"
-    assert run(program) == ""
-
-
-def test_a_light_public_name_does_not_pull_in_beam_and_a_transform_does() -> None:
-    assert run("import sys, rmqio; rmqio.Message, rmqio.StartFrom; print('apache_beam' in sys.modules)") == "False"
-    assert run("import sys, rmqio; rmqio.ReadFromRocketMQ; print('apache_beam' in sys.modules)") == "True"
-
-
-FIXED_NAMES = [
-    "ReadFromRocketMQ", "ReadAllFromRocketMQ", "WriteToRocketMQ", "WriteToRocketMQResult", "StartFrom", "StopAt",
-    "Message", "Record", "MessageQueue", "ReadOptions", "WriteOptions",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FIXED_NAMES)
-def test_a_fixed_name_is_public_and_has_a_docstring(name: str) -> None:
-    assert name in rmqio.__all__
-    assert getattr(rmqio, name).__doc__
-
-
-def test_every_public_name_resolves_and_is_listed() -> None:
-    for name in rmqio.__all__:
-        assert getattr(rmqio, name) is not None
-    assert set(rmqio.__all__) <= set(dir(rmqio))
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'ReadFromKafka'"):
-        rmqio.ReadFromKafka  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("cls", "methods"),
-    [
-        ("StartFrom", "earliest latest timestamp group_offsets specific_offsets"),
-        ("StopAt", "latest timestamp offsets"),
-    ],
-)
-def test_strategies_have_their_fixed_names(cls: str, methods: str) -> None:
-    assert all(callable(getattr(getattr(rmqio, cls), name)) for name in methods.split())
 
 
 def test_every_folder_with_modules_is_packaged() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.unit.test_layers import sources
+from tests.helpers.imports import sources
 
 _MODULES = {"pickle", "cloudpickle", "pickler", "cloudpickle_pickler", "dill", "marshal", "shelve", "joblib"}
 _LOADS = {"load", "loads", "load_session", "Unpickler", "open"}

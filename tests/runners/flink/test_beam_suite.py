@@ -1,4 +1,4 @@
-"""Beam's own suite for its FlinkRunner, through ours; `make test-exhaustive`."""
+"""Beam's own suite for its FlinkRunner, run through our runner; `make test-exhaustive`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
     pytest.mark.timeout(120),
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -31,15 +31,15 @@ def servers() -> Iterator[None]:
 
 
 class TestOnFlink(flink_runner_test.FlinkRunnerTest):
-    """Beam's needs a jar that is given to it; what it skips for a reason that does not hold here is run."""
+    """Adapts Beam's suite, which needs the path of a jar. Runs tests that it skips for reasons that are void here."""
 
     @pytest.fixture(autouse=True)
     def parse_options(self) -> None:
-        """Of the command line, where there is a jar of a job server: ours is found."""
+        """Replaces the reading of a jar's path from the command line: our runner finds its jar itself."""
 
     def create_options(self) -> PipelineOptions:
-        # Some have a PCollection without end that ends, which Flink waits for only if it is told to. When sources have
-        # ended there are no more checkpoints, and nothing is finalized.
+        # Some tests have an unbounded PCollection that ends. Flink only waits for it if it must. After the sources have
+        # ended, there are no more checkpoints, and nothing is finalized.
         idle_ms = 30_000 if self.enable_commit else 1_000
         flags = ["--checkpointing_interval=1000"] if self.enable_commit else []
         return options(

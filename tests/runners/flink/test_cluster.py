@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[list[str]]:
-    """The flags with which a job uses the pool."""
+    """Yields the flags with which a job uses the pool."""
     pool = subprocess.Popen(
         [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"],
         stdout=subprocess.PIPE,
@@ -79,13 +79,13 @@ def orders(bench: KeptBench, cluster: Cluster, workers: list[str], *more: str) -
     return bench.job(*flags, runner="FlinkRunner")
 
 
-# However fast it is, something is on its way; and no queue may follow the clock before all has been sent.
+# However fast the job is, orders are in flight, and no queue may become idle before all orders have been sent.
 WAITS = "--idle_timeout_ms=600000"
 
 
 @pytest.mark.shows(Mode.FLINK_STREAMING)
 def test_a_lost_task_manager_changes_nothing(bench: KeptBench, cluster: Cluster, workers: list[str]) -> None:
-    """Neither in windows nor in user state, and timers of both kinds fire: each order is in one total of each."""
+    """Neither windows nor user state change, and timers of both kinds fire: each order is in one total of each."""
     with started(orders(bench, cluster, workers, "--parallelism=2", WAITS)) as job:
         bench.send(FIRST)
         job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
@@ -106,13 +106,13 @@ def test_a_lost_task_manager_changes_nothing(bench: KeptBench, cluster: Cluster,
     assert not [each for each in cluster.rest.jobs() if not each.has_ended], "Ctrl-C ends the job on the cluster"
 
 
-# From and to 1 Flink refuses it: it chains a step to a source only where both have one subtask, and a chain is another
-# operator than its parts.
+# Flink refuses a change from or to 1: it chains a step to a source only if both have one subtask, and a chain is
+# a different operator from its parts.
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)], ids=["scale up", "scale down"])
 def test_a_savepoint_is_resumed_with_another_parallelism(
     before: int, after: int, bench: KeptBench, cluster: Cluster, workers: list[str]
 ) -> None:
-    """Windows, user state and timers go to other subtasks with their keys."""
+    """Windows, user state and timers move to other subtasks with their keys."""
     with started(orders(bench, cluster, workers, f"--parallelism={before}", WAITS)) as job:
         bench.send(FIRST)
         job.wait_until(lambda: bench.committed() == bench.sent, "the first orders to be committed")
@@ -126,7 +126,7 @@ def test_a_savepoint_is_resumed_with_another_parallelism(
     assert time.time() < bench.rings_at_s, "timers that were set are still to fire"
     assert bench.committed() < bench.sent
     bench.want_what_is_kept()
-    # One that began anew would not see what was sent before.
+    # A job that started from the beginning would not see what was sent before.
     flags = (f"--parallelism={after}", f"--savepoint_path={savepoint}", "--start=latest")
     with started(orders(bench, cluster, workers, *flags)) as job:
         job.wait_until(bench.are_there, "all totals", timeout_s=300)

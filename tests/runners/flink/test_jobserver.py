@@ -1,4 +1,4 @@
-"""The real job server: Beam pipelines in batch and streaming on Flink, on the loopback interface, and nothing left."""
+"""The real job server: Beam pipelines in batch and streaming on Flink, on the loopback interface, without leftovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.listening import is_loopback, listening
 
 pytestmark = [
     pytest.mark.slow,
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -142,7 +142,7 @@ main()
 
 def test_an_unbounded_read_begins_though_checkpoints_come_before_it(server: JobServer, tmp_path: Path) -> None:
     out, log = tmp_path / "out", tmp_path / "log"
-    # In a process of its own: to cancel a job does not stop it in the embedded cluster, but that its worker goes does.
+    # Runs in its own process: the embedded cluster stops a job when its worker goes, but not when it is cancelled.
     command = [sys.executable, "-c", UNBOUNDED, str(out), *server.flags, "--streaming", "--checkpointing_interval=100"]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
@@ -165,7 +165,7 @@ def test_several_run_side_by_side_with_properties_of_flinks_and_nothing_is_left(
         pid, folder = other.pid, other.log.parent
         assert pid is not None
         assert other.endpoint != server.endpoint
-        assert len(processes_with(folder.name)) == 2  # it and its watchdog
+        assert len(processes_with(folder.name)) == 2  # the job server and its watchdog
         with beam.Pipeline(runner=PortableRunner(), options=options(other, "--streaming")) as pipeline:
             _ = (
                 pipeline
@@ -180,7 +180,7 @@ def test_several_run_side_by_side_with_properties_of_flinks_and_nothing_is_left(
     assert server.pid is not None
 
 
-# ---- what the system knows of processes -----------------------------------------------------------------------------
+# ---- what the operating system knows about processes ---------------------------------------------------------------
 
 
 def processes_with(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`--runner=FlinkRunner`: pipelines on the Flink inside of a job server, as a user runs them."""
+"""`--runner=FlinkRunner`: pipelines on the Flink inside a job server, as a user runs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.helpers.orders import Bench
 
 pytestmark = [
     pytest.mark.slow,
-    # Beam's worker in this process may still read when its job is over, and its thread then ends with this error.
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 
@@ -82,11 +82,11 @@ def test_a_stream_that_ends_ends() -> None:
 
 
 def test_a_job_server_is_used_again_and_so_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the options of the JVM that the environment gives it."""
+    """The server has the JVM options from the environment."""
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-XX:+UseSerialGC '-Dtest.name=a b'")
     SERVERS.stop_all()
     given = on_flink("--streaming")
-    given.view_as(FlinkOptions)  # known to Beam from here on, also where this test runs alone
+    given.view_as(FlinkOptions)  # makes the options known to Beam, even if this test runs alone
     known = given.get_all_options()
     before: list[Server] = []
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_batch_job_that_fails_begins_anew(tmp_path: Path) -> None:
 
 
 def endless(folder: Path, *flags: str) -> FlinkResult:
-    """Writes the number of each element to a file."""
+    """Starts a job that writes the number of each element to a file."""
     seen = folder / "seen"
 
     def note(_: object) -> None:
@@ -153,7 +153,7 @@ def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
     assert result.cancel() == "CANCELLED"
 
     def stands_still() -> bool:
-        """The worker finishes what it has been handed."""
+        """Returns whether nothing more is read: after the cancellation, the worker finishes what it has received."""
         size = (tmp_path / "seen").stat().st_size
         time.sleep(1)
         return (tmp_path / "seen").stat().st_size == size
@@ -243,7 +243,7 @@ COUNT = 10_000
 
 
 def restored(job: Job) -> int:
-    """From how many checkpoints Flink says that the job went on."""
+    """Returns from how many checkpoints Flink has restored the job, according to Flink."""
     found = re.search(r"Flink's REST endpoint is (\S+)", job.log.read_text())
     if found is None:
         return 0
@@ -253,7 +253,7 @@ def restored(job: Job) -> int:
             json.loads(urlopen(f"{found[1]}/jobs/{each}/checkpoints").read())["counts"]["restored"] for each in ids
         )
     except OSError:
-        return 0  # it does not answer yet
+        return 0  # Flink does not answer yet
 
 
 @pytest.mark.broker
@@ -284,21 +284,22 @@ def kept(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[KeptBench]:
 @pytest.mark.broker
 @pytest.mark.timeout(900)
 def test_a_killed_job_goes_on_from_its_last_checkpoint(kept: KeptBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its windows, its user state and its timers of both kinds: each order is in one total of each.
+    """It keeps its windows, user state and timers of both kinds: each order is in one total of each.
 
-    Also where another step reads what one with state reads, and Python gives Beam its sets in another order.
+    This also holds if another step reads the input of the step with state, and Python iterates over Beam's sets in
+    another order.
     """
     kept.send(1_000)
     flags = ("--checkpointing_interval=500", "--beside")
     monkeypatch.setenv("PYTHONHASHSEED", "1")
-    # On a busy machine the pauses between what is sent are long: no queue may follow the clock and close the windows.
+    # On a busy machine, the pauses between sends are long. No queue may become idle: that would close the windows.
     with started(kept.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
         job.wait_until(lambda: kept.committed() == kept.sent, "the first orders to be committed")
         kept.send_ringing(45)
         job.wait_until(lambda: kept.committed() == kept.sent, "those that are to ring to be committed")
 
         def goes_on() -> bool:
-            """Keeps orders on their way: the job reads faster than it could be killed amid a fixed number of them."""
+            """Keeps orders in flight: the job reads too fast to be killed in the middle of a fixed number of orders."""
             if kept.sent - kept.committed() < 0.2 * COUNT:
                 kept.send(500)
             return 0.2 * COUNT <= kept.committed() < kept.sent
@@ -307,12 +308,12 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(kept: KeptBench, monkeypa
         job.kill()
     assert time.time() < kept.rings_at_s, "timers that were set are still to fire"
     killed_at = kept.committed()
-    total = max(COUNT, 2 * killed_at)  # on a fast machine it has read more
+    total = max(COUNT, 2 * killed_at)  # on a fast machine, the job has read more
     assert 0.2 * total <= killed_at <= 0.8 * total, killed_at
     kept.send(total - kept.sent)
     kept.want_what_is_kept()
     monkeypatch.setenv("PYTHONHASHSEED", "2")
-    # One that began anew would not see what was sent before.
+    # A job that started from the beginning would not see what was sent before.
     with started(kept.job(*flags, "-v", "--start=latest", runner="FlinkRunner")) as job:
         job.wait_until(lambda: restored(job) == 1, "Flink to go on from a checkpoint")
         job.wait_until(kept.are_there, "all totals")

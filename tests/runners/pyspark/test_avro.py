@@ -1,4 +1,4 @@
-"""Typed columns of the format `rocketmq`: Avro bodies on a real broker, as batch and as stream."""
+"""Typed columns of the format `rocketmq`: Avro bodies on a real broker, in batch and in streaming."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SINCE_MIDNIGHT_MS = ((12 * 60 + 30) * 60 + 1) * 1000 + 5
 EXPECTED = ELEMENT | {
     "clock": SINCE_MIDNIGHT_MS,
     "clock_us": SINCE_MIDNIGHT_MS * 1000,
-    # collect() gives them in the driver's own zone, without saying so
+    # collect() silently returns them in the driver's time zone
     "at": NOON.replace(tzinfo=dt.UTC).astimezone().replace(tzinfo=None),
     "at_us": NOON.replace(tzinfo=dt.UTC).astimezone().replace(tzinfo=None),
     "uuid": "00000000-0000-0000-0000-000000000007",
@@ -238,7 +238,7 @@ def test_bad_options_and_schemas_fail_the_load(lab: Lab, reader: Callable[..., D
 def test_sparks_own_from_avro_reads_bare_bodies(
     lab: Lab, reader: Callable[..., DataFrameReader], spark: SparkSession
 ) -> None:
-    """The example in docs/pyspark.md."""
+    """Runs the example in docs/pyspark.md."""
     from pyspark.sql.avro.functions import from_avro
 
     (queue,) = lab.topic(0)
@@ -263,7 +263,7 @@ def test_a_stream_has_typed_columns_and_keeps_its_place(lab: Lab, spark: SparkSe
     serializer = AvroSerializer(ORDER, framing="single_object")
 
     def run() -> list[Row]:
-        """Until what is there has been read; all rows so far."""
+        """Runs the query until everything available is read. Returns all rows so far."""
         frame = spark.readStream.format("rocketmq").options(
             nameServer=lab.broker.name_server,
             subscribe=queues[0].topic,

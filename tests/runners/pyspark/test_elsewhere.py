@@ -1,4 +1,4 @@
-"""The format `rocketmq` is found by name in a program of its own, wherever that runs."""
+"""Spark finds the format `rocketmq` by name in a separate program, wherever that program runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print([bytes(row.body) for row in read.load().collect()])
 def test_the_format_is_found_in_a_program_that_runs_in_another_folder(lab: Lab, tmp_path: Path) -> None:
     (queue,) = lab.topic(3)
     (tmp_path / "program.py").write_text(_PROGRAM)
-    # As in an activated environment: Spark's workers are the `python3` of the path.
+    # As in an activated environment: Spark's workers run the `python3` on the path.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_PYTHON")}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     done = subprocess.run(

@@ -37,7 +37,7 @@ def read(spark: SparkSession, lab: Lab) -> Callable[..., DataFrame]:
 
 
 def offsets(frame: DataFrame) -> dict[int, list[int]]:
-    """Those read of each queue, sorted; a queue without any is not there."""
+    """Returns the sorted offsets that were read from each queue. A queue without any is absent."""
     found: dict[int, list[int]] = {}
     for row in frame.select("queueId", "queueOffset").collect():
         found.setdefault(row.queueId, []).append(row.queueOffset)
@@ -203,7 +203,7 @@ def test_it_can_be_used_from_sql(lab: Lab, spark: SparkSession, read: Callable[.
 
 
 class Stream:
-    """A query that keeps what it read, by micro-batch, in files beside its checkpoint."""
+    """A query that stores the rows that it reads, by micro-batch, in files beside its checkpoint."""
 
     def __init__(self, spark: SparkSession, lab: Lab, folder: Path) -> None:
         self._spark, self._lab, self._folder = spark, lab, folder
@@ -219,7 +219,7 @@ class Stream:
         return writer.start(str(self._folder / "out"))
 
     def run(self, topic: str, **options: Any) -> Any:
-        """Until what is there has been read; the query, ended."""
+        """Runs the query until everything available is read. Returns the ended query."""
         query = self.start(topic, available_now=True, **options)
         assert query.awaitTermination(120)
         return query
@@ -304,7 +304,7 @@ def test_a_stream_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_pat
         query = stream.start(queues[0].topic, startingOffsets="earliest")
         wait(lambda: stream.offsets() == everything(*queues, lab=lab), query)
         broker.kill()
-        time.sleep(8)  # longer than the planning's requests are tried again
+        time.sleep(8)  # longer than the planner retries its requests
         broker.restart()
         for queue in queues:
             lab.send(queue, 10)

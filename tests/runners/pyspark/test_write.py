@@ -45,7 +45,7 @@ def refusal(act: Callable[[], object]) -> str:
 
 
 def records(lab: Lab, topic: str, count: int) -> list[Record]:
-    """All of a topic, queue by queue in order, once as many are there."""
+    """Returns all records of a topic, queue by queue in order, as soon as there are `count`."""
     queues = lab.client.queues(topic)
     deadline = time.monotonic() + 60
     while sum(map(lab.client.max_offset, queues)) < count:
@@ -188,7 +188,7 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession) -> None:
         thread.start()
         size = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
-        try:  # here, since in another thread Spark knows formats of installed packages only
+        try:  # here, since in another thread Spark only knows the formats of installed packages
             write(slowly.mapInArrow(pause, slowly.schema), lab, topic=topic, maxBatchMessages=20)
         finally:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size or "10000")
@@ -214,7 +214,7 @@ def streams(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def copy(spark: SparkSession, lab: Lab, source: str, target: str, checkpoint: Path) -> StreamingQuery:
-    """A stream from one topic to another; the body gets a mark."""
+    """Starts a stream from one topic to another. It adds a mark to the body."""
     reading: dict[str, str | int] = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 60}
     frame = spark.readStream.format("rocketmq").options(nameServer=lab.broker.name_server, **reading).load()
     chosen = frame.selectExpr("concat('copy of ', cast(body AS string)) AS body", "cast(queueId AS string) shardingKey")
@@ -228,7 +228,7 @@ def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSe
     source, target = queues[0].topic, new_topic(lab, 3)
     query = copy(streams, lab, source, target, tmp_path)
     first = records(lab, target, 60)
-    query.stop()  # in the middle of something
+    query.stop()  # while it is working
     assert len(first) < 700
     for queue in queues:
         lab.send(queue, 50)
@@ -307,7 +307,7 @@ def test_pushed_filters_give_the_same_and_read_less(lab: Lab, pushing: SparkSess
     other = lab.topic(10)[0].topic
     for queue in queues:
         lab.send(queue, 60, make=lambda n: {"tags": ("red", "green")[n % 2]} if n % 3 else {})
-        time.sleep(2.1)  # beyond the margin of times
+        time.sleep(2.1)  # longer than the tolerance of times
     topic = queues[0].topic
     last = lab.store_time(queues[2], 0)
     moment = dt.datetime.fromtimestamp(last / 1000, dt.UTC)
@@ -328,7 +328,7 @@ def test_pushed_filters_give_the_same_and_read_less(lab: Lab, pushing: SparkSess
         ("tags IN ('red', 'blue') AND queueId = 2", 1, 20),
         ("tags IS NULL", 4, whole),
         (f"storeTimestamp >= timestamp '{moment.isoformat()}'", 1, 60),
-        ("queueId = 7", 1, 0),  # Spark runs a task all the same
+        ("queueId = 7", 1, 0),  # Spark runs a task anyway
     ):
         pushed, plain = read(where, pushFilters="true"), read(where)
         assert sorted(pushed.collect()) == sorted(plain.collect()), where
@@ -338,7 +338,7 @@ def test_pushed_filters_give_the_same_and_read_less(lab: Lab, pushing: SparkSess
 
 
 def rows_read(frame: DataFrame) -> int:
-    """How many rows the source gave to a frame that was collected once, before Spark's own filters."""
+    """Returns how many rows the source returned for a frame that was collected once, before Spark's own filters."""
     plan = frame._jdf.queryExecution().executedPlan()
     (scan,) = (leaf for leaf in _leaves(plan) if "BatchScan" in leaf.nodeName())
     return int(scan.metrics().get("numOutputRows").get().value())

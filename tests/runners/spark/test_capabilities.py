@@ -1,4 +1,4 @@
-"""docs/spark-runner.md and the tests agree: what the page says we can is shown by a test that runs, row by row."""
+"""docs/spark-runner.md and the tests agree: a test that runs shows each capability on the page, row by row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.named_tests import ROOT, problem
 
 PAGE: Final = ROOT / "docs" / "spark-runner.md"
 
-# Of Beam's matrix: website/www/site/data/capability_matrix.yaml in apache/beam at 06f56f5. The last group is ours.
+# From Beam's matrix: website/www/site/data/capability_matrix.yaml in apache/beam at 06f56f5. The last group is ours.
 ROWS: Final = {
     "What is being computed?": [
         "ParDo",
@@ -93,7 +93,7 @@ ROWS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table; `group` is the heading that it stands under."""
+    """A row of the table. `group` is the heading above it."""
 
     group: str
     name: str
@@ -103,7 +103,7 @@ class Row:
 
 
 def rows_of(page: str) -> list[Row]:
-    """The rows under "## Capabilities"."""
+    """Returns the rows below "## Capabilities"."""
     found = []
     for group, text in _sections(_section(page, "Capabilities"), "###"):
         for line in text.splitlines():
@@ -123,7 +123,7 @@ def _sections(text: str, level: str) -> Iterator[tuple[str, str]]:
 
 
 def disagreements(rows: list[Row], expected: dict[str, list[str]]) -> list[str]:
-    """What is wrong with a table: rows that it lacks or has twice, and claims that no test bears out."""
+    """Returns what is wrong with a table: missing or repeated rows, and claims that no test supports."""
     names = [(row.group, row.name) for row in rows]
     wanted = [(group, name) for group, all_names in expected.items() for name in all_names]
     found = [f"{each}: no row" for each in wanted if each not in names]
@@ -164,7 +164,7 @@ def test_what_beams_own_class_for_its_portable_runner_skips_is_said_as_it_is() -
 
 
 def _methods(file: str, name: str) -> dict[str, str]:
-    """The source of a test class's methods. It is not imported: that asks Docker whether it is there."""
+    """Returns the source of a test class's methods. Does not import the class, which would look for Docker."""
     path = Path(beam.__file__).parent / "runners" / "portability" / file
     classes = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.ClassDef)]
     (found,) = (each for each in classes if each.name == name)
@@ -172,7 +172,7 @@ def _methods(file: str, name: str) -> dict[str, str]:
 
 
 def validates_runner_lists(page: str) -> tuple[list[str], dict[str, str]]:
-    """The tests that the page says pass, and those that it says do not, with their reasons."""
+    """Returns the tests that pass according to the page, and those that do not, with their reasons."""
     lists = dict(_sections(_section(page, "Beam's tests marked `it_validatesrunner`"), "###"))
     passing = [
         f"{name}::{test}"
@@ -197,7 +197,7 @@ GOOD: Final = "`spark/batch/test_worker.py::test_nothing_is_left_on_disk`"
 
 
 def complaints(*lines: Iterable[str]) -> list[str]:
-    """What is wrong with a table of these rows, where rows a and b of one group are wanted."""
+    """Returns what is wrong with a table of these rows, if rows a and b of one group are required."""
     head = "## Capabilities\n\n### Group\n\n| | ours | portable | shown by |\n|---|---|---|---|\n"
     page = head + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n## More\n"
     return disagreements(rows_of(page), {"Group": ["a", "b"]})

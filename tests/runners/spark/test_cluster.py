@@ -1,4 +1,4 @@
-"""The Spark runner on a real cluster: a standalone master and two workers, each process with an address of its own."""
+"""The Spark runner on a real cluster: a standalone master and two workers, each process with its own address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.spark_cluster import Cluster, Program, below, eventually
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.cluster,
-    pytest.mark.timeout(900),  # several minutes where the machine is busy
+    pytest.mark.timeout(900),  # several minutes on a busy machine
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc"),
 ]
 
@@ -154,8 +154,8 @@ SLOW = """
         print("RIGHT")
 """
 
-# What is dealt here depends on the order in which values came out of the shuffle before: a task that is run again must
-# deal as it did at first, since a part of what it dealt then has been read already.
+# The dealing depends on the order in which values came out of the previous shuffle. A repeated task must deal as it
+# did the first time, since a part of its first output has already been read.
 DEALT = SLOW.replace(
     "found = grouped | beam.MapTuple(slowly)",
     "as_they_came = grouped | beam.MapTuple(lambda key, values: (list(values), key))\n            "
@@ -165,7 +165,7 @@ assert DEALT != SLOW
 
 
 def noted(folder: Path, what: str) -> dict[int, list[str]]:
-    """What the workers of a step wrote down, by process."""
+    """Returns what the workers of a step wrote down, by process."""
     return {int(each.name.split("-")[1]): each.read_text().split() for each in folder.glob(f"{what}-*")}
 
 
@@ -182,10 +182,10 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
     running = program(source)
 
     def victim() -> Any:
-        """A worker whose Python has handled groups, not all of its share.
+        """Returns a worker whose Python has handled some of its groups, but not all.
 
-        A task reads what lies beside it first. The other worker has the first partition, so that, when all is read
-        there, it comes in another order.
+        A task first reads what is stored beside it. The other worker has the first partition. If everything is then
+        read there, it therefore arrives in another order.
         """
         for worker in cluster.workers:
             mine = below(worker.pid)
@@ -210,7 +210,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
     handled = noted(tmp_path, "grouped")
     again = sorted(int(key) for pid, keys in handled.items() if pid not in mine for key in keys)
     assert set(again) >= {int(key) for keys in lost.values() for key in keys}, "what was lost was done again"
-    # Were what is made anew not the same, Spark would do all again that read any of it; older versions even would not
+    # If the repeated output differed, Spark would repeat everything that had read any of it; old versions would not
     assert again == list(range(20)), "and nothing else was"
     assert kept, "the lost worker had prepared data for others"
     elsewhere = {number for pid, numbers in noted(tmp_path, "first").items() if pid not in mine for number in numbers}
@@ -235,7 +235,7 @@ PACKAGES = """
 
 
 def project(folder: Path, name: str, files: dict[str, str]) -> Path:
-    """A project that setuptools can build."""
+    """Returns a project that setuptools can build."""
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -268,7 +268,7 @@ def test_packages_that_the_executors_have_not(program: Callable[..., Program], t
 
 
 def test_a_packed_environment(program: Callable[..., Program], tmp_path: Path) -> None:
-    # A real one is packed with all that it holds. This one refers to this Python's packages and adds one of its own.
+    # A real environment is packed with everything in it. This one refers to this Python's packages and adds one.
     folder = tmp_path / "env"
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -1,4 +1,4 @@
-"""User packages for the executors: what is built and what is refused, and how a worker takes them up. No Spark runs."""
+"""User packages for the executors: what is built, what is refused, and how a worker loads them. No Spark runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmqio.runners.spark.packaging import Packages, packages_for
 
 
 def wheel(folder: Path, name: str, source: str, *requires: str, version: str = "1.0") -> Path:
-    """A wheel with one module, as a build tool would have made it."""
+    """Returns a wheel with one module, as a build tool would have made it."""
     folder.mkdir(exist_ok=True)
     module = name.replace("-", "_")
     file = folder / f"{module}-{version}-py3-none-any.whl"
@@ -72,7 +72,7 @@ def test_a_requirements_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("requirement", ["no-such-distribution>=2", "apache-beam<1"])
 def test_a_dependency_that_is_nowhere_is_an_error_before_spark_starts(tmp_path: Path, requirement: str) -> None:
     file = wheel(tmp_path, "pack-one", "x = 1", requirement, "never-there; python_version < '3'")
-    with pytest.raises(LocalError, match=rf"need {requirement} \(for pack-one\), which this Python has not") as caught:
+    with pytest.raises(LocalError, match=rf"need {requirement} \(for pack-one\), which is neither") as caught:
         built(tmp_path / "work", f"--extra_package={file}")
     assert "never-there" not in str(caught.value)
 

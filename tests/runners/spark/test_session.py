@@ -1,4 +1,4 @@
-"""The Spark that a pipeline runs in, from its start to its end: programs of their own, each with a Spark of its own."""
+"""The Spark of a pipeline, from its start to its end: separate programs, each with its own Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = ["--spark_conf", "spark.driver.memory=600m"]
 
 
 def processes_of(session: int) -> dict[int, str]:
-    """Living processes of a session of the operating system, with their command lines."""
+    """Returns the living processes of an operating-system session, with their command lines."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -41,7 +41,7 @@ def processes_of(session: int) -> dict[int, str]:
 
 
 def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
-    """Waits until it holds: for long, since the machine may be busy. The test's own time limit ends it."""
+    """Waits until a condition holds. Waits long, since the machine may be busy: the test's own time limit ends it."""
     for _ in range(2_000):
         if found := holds():
             return found
@@ -52,7 +52,7 @@ def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None =
 
 
 class Programs:
-    """Starts programs in sessions of their own, and ends what is left of them."""
+    """Starts programs in their own sessions, and ends what is left of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Programs:
         file.write_text(textwrap.dedent(source))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
         with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
-            # files: a pipe would not end before the last process that has it
+            # files: a pipe would not end before the last process that has it open
             process = subprocess.Popen(
                 [*command, str(file), *flags],
                 stdout=out,
@@ -76,14 +76,14 @@ class Programs:
         return process
 
     def run(self, source: str, *flags: str, command: tuple[str, ...] = (sys.executable,)) -> tuple[Any, str]:
-        """What the program printed, as JSON, and its stderr."""
+        """Returns the program's output as JSON, and its stderr."""
         process = self.start(source, *flags, command=command)
         out, err = self.output(process)
         assert process.returncode == 0, err
         return json.loads(out), err
 
     def output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-        """What the program printed when it has ended."""
+        """Returns what the program printed, after it has ended."""
         process.wait()
         return (self.folder / "out").read_text(), (self.folder / "err").read_text()
 
@@ -171,7 +171,7 @@ LOCAL = """
         print(json.dumps(told))
 """
 
-# What a JVM and Beam themselves say; Spark's launcher asks for the module and no setting of it says not to
+# What a JVM and Beam print. Spark's launcher requests the module, and no setting prevents that
 NOT_OURS = (
     "WARNING: Using incubator modules: jdk.incubator.vector",
     "WARNING:root:apitools not found, and bigquery client libraries are not available",
@@ -185,7 +185,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
     out, err = programs.output(process)
     assert process.returncode == 0, err
     told = json.loads(out.partition("TOLD ")[2])
-    # whole texts of the worker, once each, and nothing of Java's or Spark's
+    # whole texts from the worker, each once, and nothing from Java or Spark
     lines = [line for line in f"{out.partition('TOLD ')[0]}{err}".splitlines() if not line.startswith(NOT_OURS)]
     warned = [line for line in lines if "WARNED-TEXT" in line]
     assert sorted(lines) == sorted(["PRINTED-TEXT", "WARNING:mine:LOGGED-TEXT", *warned])
@@ -194,14 +194,14 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
     assert told["master"] == "local[*,4]"
     assert told["application"] == "program.py"
     assert told["python"] == sys.executable
-    # nobody else's business: 127.0.0.1, the same in IPv6's notation, and ::1
+    # nobody else can reach it: 127.0.0.1, the same as an IPv6 address, and ::1
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert len(told["listening"]) >= 3, "the driver, its blocks and its UI"
     assert set(told["listening"]) <= loopback
     assert not [
         name for name in told["environment"] if name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS")
     ]
-    # of this project what a runner is made of: no client, no transform
+    # of this project, only the parts of a runner: no client, no transform
     ours = (
         "rmqio.runners",
         "rmqio.attempts",
@@ -210,7 +210,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
         "rmqio.model",
         "rmqio.interfaces",
     )
-    package = "rmqio.pyspark"  # which by itself is nothing: its names resolve on first use
+    package = "rmqio.pyspark"  # imports nothing by itself: its names resolve on first use
     assert not [name for name in told["imported"] if not name.startswith(ours) and name != package]
     assert left == {}, "what it started ends before it does"
 
@@ -228,7 +228,7 @@ def test_its_spark_serves_later_pipelines_and_says_what_it_cannot_change(program
     assert told["again"] is True
     assert told["memory"] == (
         "LocalError: --spark_conf spark.executor.memory=1g: Spark is running already and takes this setting at its "
-        "start only; it has None"
+        "start only; it has None. Set it where Spark is started"
     )
     assert told["moved"] == "LocalError: --spark_master_url=local[2]: Spark is running already, on local[*,4]"
     assert told["renamed"] == "LocalError: --spark_app_name=other: Spark is running already, as 'mine'"
@@ -345,7 +345,7 @@ def test_a_signal_ends_all_that_a_running_pipeline_has_started(programs: Program
     assert "java" in commands
     assert "rmqio.runners.spark.daemon" in commands
     if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does it
+        os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
     process.wait()

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from rmqio.cli.arguments import parse
 from rmqio.cli.connect import client_options
-from rmqio.cli.main import main, make_parser
-from rmqio.cli.values import Position, QueueName, parse_from, parse_queue, parse_to
+from rmqio.cli.main import main, make_parser, parse
+from rmqio.cli.values import QueueName, parse_from, parse_queue, parse_to
+from rmqio.command_line import Position
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.security import EnvironmentCredentials
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rmqio.cli import reading
-from rmqio.cli.arguments import parse
-from rmqio.cli.main import main, make_parser
+from rmqio.cli.main import main, make_parser, parse
 from rmqio.cli.messages import Item
 from rmqio.cli.produce import _lines_of
 from rmqio.errors import TopicNotExist

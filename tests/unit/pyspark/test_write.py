@@ -1,9 +1,8 @@
-"""Writing with the format `rocketmq`, called as Spark calls it, on a cluster in memory: options, columns, faults."""
+"""Writing with the format `rocketmq`, called as Spark calls it, on a cluster in memory: rows, and brokers that fail."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -16,132 +15,17 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from rmqio.client.selection import queue_for_key
-from rmqio.errors import LocalError, MessageIllegal, RmqioError, SystemBusy, TopicNotExist, TransportError
-from rmqio.interfaces import PendingSend
-from rmqio.model import Message, MessageQueue, Record, SendResult
+from rmqio.errors import MessageIllegal, RmqioError, SystemBusy, TransportError
+from rmqio.model import MessageQueue, Record
 from rmqio.pyspark import sink
-from rmqio.pyspark.messages import RowRefused, checked_columns
+from rmqio.pyspark.messages import RowRefused
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
-from rmqio.pyspark.write_options import WriteSettings, write_settings
-from rmqio.sending.retrying import RetryingProducer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire import accelerator
 from tests.helpers.implementations import BOTH
-
-NAME_SERVER = {"nameserver": "127.0.0.1:9876"}
-TEXT = StringType()
-TYPES: dict[str, DataType] = {
-    "string": TEXT,
-    "binary": BinaryType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "array<string>": ArrayType(TEXT),
-    "array<int>": ArrayType(IntegerType()),
-    "map<string,string>": MapType(TEXT, TEXT),
-    "map<string,int>": MapType(TEXT, IntegerType()),
-}
-
-
-def struct(text: str) -> StructType:
-    """As StructType.fromDDL, which needs Spark."""
-    fields = [field.split(" ") for field in text.split(", ")]
-    return StructType([StructField(name, TYPES[kind]) for name, kind in fields])
-
-
-def settings(streaming: bool = False, **options: Any) -> WriteSettings:
-    given = NAME_SERVER | {name.lower(): str(value) for name, value in options.items()}
-    return write_settings(given, streaming=streaming)
-
-
-# ---- options and columns --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"topik": "t"}, "there is no option 'topik' of the format rocketmq when writing; did you mean topic?"),
-        ({"subscribe": "t"}, "there is no option 'subscribe' of the format rocketmq when writing; the options are n"),
-        ({"checkpointLocation": "/c"}, "there is no option 'checkpointlocation'"),
-        ({"topic": "a b"}, "topic: topic name 'a b' is illegal"),
-        ({"producerGroup": "a b"}, "producerGroup: group name 'a b' is illegal"),
-        ({"nameServer": "nowhere"}, "nameServer: address 'nowhere' is not host:port"),
-        ({"maxBatchMessages": "0"}, "maxBatchMessages is '0'; it must be a whole number of at least 1"),
-        ({"maxBatchMessages": "5000"}, "max_batch_messages is 5000; at most 4096"),
-        ({"maxBatchBytes": "2000000"}, "max_batch_bytes is 2000000; at most 1048576"),
-        ({"maxInFlight": "many"}, "maxInFlight is 'many'"),
-        ({"maxRetries": "-1"}, "maxRetries is '-1'; it must be a whole number of at least 0"),
-        ({"createTopics": "yes"}, "createTopics is 'yes'; it must be one of false, true"),
-        ({"reservedProperties": "keep"}, "reservedProperties is 'keep'; it must be one of error, drop"),
-    ],
-)
-def test_a_bad_option_is_named(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(LocalError) as error:
-        settings(**options)
-    assert text in str(error.value)
-
-
-def test_all_options_reach_their_place() -> None:
-    found = settings(
-        streaming=True, topic="t", producerGroup="g", maxBatchMessages=2, maxBatchBytes=3, maxInFlight=4,
-        requestTimeoutMs=5, maxRetries=0, outageTimeoutMs=7000, namespace="n", compressOverBytes=9,
-        createTopics="TRUE", reservedProperties="drop", checkpointLocation="/c", queryName="q",
-    )  # fmt: skip
-    assert (found.topic, found.group, found.outage_timeout_s) == ("t", "g", 7)
-    assert found.drops_reserved
-    assert (found.options.max_batch_messages, found.options.max_batch_bytes, found.options.max_in_flight) == (2, 3, 4)
-    client = found.factory.options  # type: ignore[attr-defined]
-    assert (client.request_timeout_ms, client.max_retries, client.namespace) == (5, 0, "n")
-    assert (client.max_in_flight, client.compress_over_bytes, client.create_topics) == (4, 9, True)
-    assert pickle.loads(pickle.dumps(found)) == found
-    assert not settings(topic="t").drops_reserved
-
-
-@pytest.mark.parametrize(
-    ("schema", "topic", "text"),
-    [
-        (
-            "body string, boddy string",
-            "t",
-            "the column 'boddy' cannot be written; a message takes body, topic, tags, k",
-        ),
-        ("tags string", "t", "there is no column body"),
-        ("body string", None, "give the option topic, or a column topic"),
-        ("body bigint", "t", "the column body has the type bigint; it must be string or binary"),
-        ("body string, keys array<int>", "t", "the column keys has the type array<int>; it must be string or array"),
-        ("body string, properties map<string,int>", "t", "it must be map<string,string>"),
-        ("body string, delayTimeLevel string", "t", "it must be int or bigint"),
-    ],
-)
-def test_a_bad_column_is_named(schema: str, topic: str | None, text: str) -> None:
-    with pytest.raises(LocalError) as error:
-        checked_columns(struct(schema), topic)
-    assert text in str(error.value)
-
-
-def test_the_case_of_columns_does_not_matter() -> None:
-    assert checked_columns(struct("BODY string, shardingkey string"), "t") == ("body", "shardingKey")
-    with pytest.raises(LocalError, match="there are two columns body"):
-        checked_columns(struct("BODY string, body string"), "t")
-
-
-def test_a_topic_cannot_be_overwritten() -> None:
-    schema = struct("body string")
-    with pytest.raises(LocalError, match=r"only appended to: use mode\('append'\)"):
-        RocketMQWriter(settings(topic="t"), schema, overwrite=True)
-
+from tests.helpers.spark_writes import settings, struct
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -405,103 +289,3 @@ def test_the_driver_says_how_much_was_written(caplog: pytest.LogCaptureFixture) 
     assert second == "micro-batch 7: wrote 7 messages of 70 bytes in 3 sends"
     assert "7 messages" in third
     assert "micro-batch 8 failed" in fourth
-
-
-# ---- patience -------------------------------------------------------------------------------------------------------
-
-
-class Failing:
-    """A producer whose sends, and looks for queues, fail as told, and then do not."""
-
-    def __init__(self, *errors: RmqioError) -> None:
-        self.errors = list(errors)
-        self.tries = 0
-
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        self._fail()
-        return [MessageQueue(topic, "b", 0)]
-
-    def send(self, message: Message, queue: Any = None, *, message_id: str | None = None) -> SendResult:
-        self._fail()
-        return SendResult(MessageQueue("t", "b", 0), 0, message_id or "", "")
-
-    def send_batch(self, messages: Any, queue: Any = None, *, message_ids: Any = None) -> list[SendResult]:
-        return [self.send(message) for message in messages]
-
-    def submit(self, messages: Any, queue: Any, *, ordered: bool = False, message_ids: Any = None) -> PendingSend:
-        return _Pending(self)
-
-    def close(self) -> None:
-        raise AssertionError("it belongs to somebody else")
-
-    def _fail(self) -> None:
-        self.tries += 1
-        if self.errors:
-            raise self.errors.pop(0)
-
-
-class _Pending:
-    def __init__(self, producer: Failing) -> None:
-        self._producer = producer
-
-    def is_done(self) -> bool:
-        return True
-
-    def result(self) -> list[SendResult]:
-        return [self._producer.send(Message(b"x"))]
-
-
-def patient(producer: Failing, clock: ManualClock, *, awaits_topic: bool = False) -> RetryingProducer:
-    return RetryingProducer(
-        producer, outage_timeout_s=10, awaits_topic=lambda topic: awaits_topic, clock=clock.monotonic, sleep=clock.sleep
-    )
-
-
-NUMBERS = itertools.count()
-CALLS: dict[str, Callable[[RetryingProducer], object]] = {
-    "queues": lambda producer: producer.queues(f"t{next(NUMBERS)}"),
-    "send": lambda producer: producer.send(Message(b"x")),
-    "send_batch": lambda producer: producer.send_batch([Message(b"x")]),
-    "submit": lambda producer: producer.submit([Message(b"x")], MessageQueue("t", "b", 0)).result(),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_patience_lasts_as_long_as_it_is_told(name: str) -> None:
-    call, clock = CALLS[name], ManualClock()
-    producer = Failing(*[TransportError("gone")] * 9)
-    call(patient(producer, clock))
-    assert producer.tries == 10
-    endless = Failing(*[TransportError("gone")] * 99)
-    waiting = patient(endless, clock)
-    with pytest.raises(TransportError):
-        call(waiting)
-    assert endless.tries == 11
-    with pytest.raises(TransportError):
-        call(waiting)
-    assert endless.tries == 12, "what comes behind has no time of its own"
-    endless.errors.clear()
-    call(waiting)
-    endless.errors += [TransportError("gone")] * 5
-    call(waiting)
-
-
-@pytest.mark.parametrize("error", [LocalError("closed"), MessageIllegal(13, "illegal", "send")])
-def test_there_is_no_patience_with_what_stays(error: RmqioError) -> None:
-    producer = Failing(error)
-    with pytest.raises(type(error)):
-        patient(producer, ManualClock()).send(Message(b"x"))
-    assert producer.tries == 1
-
-
-def test_a_topic_is_awaited_where_it_may_be_away() -> None:
-    missing = TopicNotExist(17, "no route", "route")
-    with pytest.raises(TopicNotExist):
-        patient(Failing(missing), ManualClock()).queues("t")
-    producer = Failing(missing, missing)
-    waiting = patient(producer, ManualClock(), awaits_topic=True)
-    assert waiting.queues("t") == [MessageQueue("t", "b", 0)]
-    producer.errors.append(TransportError("gone"))
-    with pytest.raises(TransportError):
-        waiting.queues("t")  # who has a list goes on with that
-    waiting.close()

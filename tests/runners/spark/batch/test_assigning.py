@@ -1,4 +1,4 @@
-"""Elements are put into the windows that Beam puts them into."""
+"""The fused `WindowInto` assigns elements to the same windows as Beam does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.spark_plan import outcome
 
 
 class ByLength(window.NonMergingWindowFn):
-    """A user's own: windows that depend on the element, on its time and on the window that it was in."""
+    """A user's WindowFn. Its windows depend on the element, its timestamp and its previous window."""
 
     def assign(self, context: Any) -> list[Any]:
         end = int(context.window.end.micros) // 1_000_000 if hasattr(context.window, "start") else 0
@@ -157,7 +157,7 @@ def test_a_chain_with_windows_gives_and_counts_what_it_does_by_beam(
 
 
 def test_what_was_a_pane_is_none_in_new_windows() -> None:
-    """As Beam does it: a value that is put into windows has no pane yet."""
+    """As in Beam, a value that is assigned to windows has no pane yet."""
 
     def paned(element: int) -> WindowedValue:
         pane = PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)

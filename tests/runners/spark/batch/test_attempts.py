@@ -1,4 +1,4 @@
-"""What bundles are told on Spark: whether they may be a repeat, at each level of a stream and in a task of a batch."""
+"""What bundles know on Spark: whether they may be a repetition, at each level of a stream and in a batch task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLD: list[Attempt | None] = []
 
 
 class Note(beam.DoFn):
-    """Notes what its bundle is told."""
+    """Notes what its bundle knows."""
 
     def start_bundle(self) -> None:
         TOLD.append(attempts.current())

@@ -16,12 +16,12 @@ shows = pytest.mark.shows(Mode.SPARK)
 
 
 class TestOnSpark(fn_runner_test.FnApiRunnerTest):
-    """A class named FnApiRunnerTest or SparkRunnerTest would make upstream skip three tests more."""
+    """The name matters: Beam's suite skips three more tests in a class named FnApiRunnerTest or SparkRunnerTest."""
 
     def create_pipeline(self, is_drain: bool = False) -> beam.Pipeline:
         return beam.Pipeline(runner=SparkRunner(is_drain=is_drain))
 
-    # Of the capability table: functions of their own, since Beam's are those of other modes' suites, too.
+    # Tests for the capability table. They are separate functions, since Beam's own also belong to other modes' suites.
 
     @shows
     @pytest.mark.skipif(

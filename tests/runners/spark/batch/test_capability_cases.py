@@ -1,4 +1,4 @@
-"""Rows of the capability table (docs/spark-runner.md) that no other test shows, each small, on a real Spark."""
+"""Rows of the capability table (docs/spark-runner.md) that no other test shows. Each test is small, on a real Spark."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ TIMES = [3, 12, 1, 2, 11]  # not in order
 
 
 class WithPane(beam.DoFn):
-    """The values of a group, and which firing of its window it is."""
+    """Emits the values of a group with the index of the pane and its timing."""
 
     def process(self, element: Any, pane: Any = beam.DoFn.PaneInfoParam) -> Any:
         yield sorted(element[1]), pane.index, pane.timing
 
 
 def timed(pipeline: Any, times: Iterable[int] = TIMES) -> Any:
-    """Numbers at the second that they say, under one key."""
+    """Returns numbers under one key. Each number is also its timestamp in seconds."""
     stamp = beam.Map(lambda n: window.TimestampedValue(("k", n), n))
     return pipeline | beam.Create(times) | "Stamp" >> stamp
 
 
 def panes(pipeline: Any, **windowing: Any) -> Any:
-    """What a GroupByKey emits in windows of ten seconds: values, index of the pane and its timing."""
+    """Returns what a GroupByKey emits in windows of ten seconds: values, index of the pane, and its timing."""
     windows = beam.WindowInto(window.FixedWindows(10), **windowing)
     return timed(pipeline) | windows | beam.GroupByKey() | beam.ParDo(WithPane())
 
@@ -139,7 +139,7 @@ def test_nothing_is_late_in_bounded_data() -> None:
 
 
 class AtLeisure(beam.DoFn):
-    """Sets a processing-time timer an hour ahead, and one in event time."""
+    """Sets a processing-time timer for an hour later, and an event-time timer."""
 
     LATER = userstate.TimerSpec("later", userstate.TimeDomain.REAL_TIME)
     AT = userstate.TimerSpec("at", userstate.TimeDomain.WATERMARK)
@@ -164,7 +164,7 @@ def listed(pipeline: Any) -> Any:
 
 
 def unbounded(pipeline: Any) -> Any:
-    """The same from a source of which nobody knows that it ends."""
+    """Returns the same elements from a source that does not say that it ends."""
     ticks = pipeline | PeriodicImpulse(Timestamp(0), Timestamp(3), 1, apply_windowing=False)
     return ticks | "Key" >> beam.Map(lambda at: ("aba"[int(at)], 1)).with_output_types(tuple[str, int])
 
@@ -192,14 +192,14 @@ def test_a_flatten_of_nothing_is_empty() -> None:
 
 
 class Endless(OffsetRestrictionTracker):
-    """Says that it is unbounded, and ends."""
+    """A tracker that says that it is unbounded, although it ends."""
 
     def is_bounded(self) -> bool:
         return False
 
 
 class Ranges(beam.transforms.core.RestrictionProvider):
-    """The numbers below the element."""
+    """Provides the numbers below the element."""
 
     def __init__(self, tracker: type[OffsetRestrictionTracker]) -> None:
         self._tracker = tracker
@@ -215,7 +215,7 @@ class Ranges(beam.transforms.core.RestrictionProvider):
 
 
 def counting(tracker: type[OffsetRestrictionTracker], folder: Path) -> beam.DoFn:
-    """A splittable DoFn that checkpoints behind each number, looks it up in a side input and has it finalized."""
+    """Returns a splittable DoFn that checkpoints after each number, looks it up in a side input, and finalizes it."""
     restriction = beam.DoFn.RestrictionParam(Ranges(tracker))
 
     class Counts(beam.DoFn):
@@ -224,7 +224,7 @@ def counting(tracker: type[OffsetRestrictionTracker], folder: Path) -> beam.DoFn
             element: int,
             names: Any,
             finalizer: Any = beam.DoFn.BundleFinalizerParam,
-            numbers: Any = restriction,  # the last one: Beam counts it out when it places the others
+            numbers: Any = restriction,  # the last parameter, since Beam leaves it out when it assigns the others
         ) -> Any:
             number = numbers.current_restriction().start
             if numbers.try_claim(number):
@@ -236,7 +236,7 @@ def counting(tracker: type[OffsetRestrictionTracker], folder: Path) -> beam.DoFn
 
 
 def note(path: Path) -> None:
-    """Leaves a mark in a file."""
+    """Appends a mark to a file."""
     with path.open("a") as file:
         file.write("x")
 
@@ -256,7 +256,7 @@ def test_a_splittable_dofn_with_a_side_input_that_checkpoints_and_finalizes(
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A key for which Beam has a deterministic encoding of its own."""
+    """A key for which Beam has its own deterministic encoding."""
 
     name: str
 
@@ -273,7 +273,7 @@ def test_keys_of_special_types_survive_a_reshuffle(reader: str) -> None:
 
 
 class Summing(beam.DoFn):
-    """The sum so far of each key."""
+    """Emits the running sum of each key."""
 
     SUM = userstate.CombiningValueStateSpec("sum", sum)
 

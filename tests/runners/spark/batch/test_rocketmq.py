@@ -1,7 +1,8 @@
-"""Bounded reads of a real RocketMQ, and writes to it, on Spark: the integration tests of the transforms, run again.
+"""Bounded reads from a real RocketMQ and writes to it, on Spark: runs the integration tests of the transforms again.
 
-Left out: tests that end an endless pipeline or look into a running one (those need a streaming runner), and the one on
-the order of sharding keys, which holds within a bundle: on Spark, elements of one key come from several.
+Two kinds of tests are left out: those that end an unbounded pipeline or look into a running one, which need a streaming
+runner, and the test on the order of sharding keys. That order holds within a bundle, and on Spark, elements of one key
+come from several bundles.
 """
 
 from __future__ import annotations
@@ -75,11 +76,11 @@ client, topic = writes.client, writes.topic
 
 
 class FileSink(beam.DoFn):
-    """Writes what it is given, and when, to a file of its own, for the `Run` to read when the pipeline has ended."""
+    """Writes its elements with their times to its own file. The `Run` reads the file when the pipeline has ended."""
 
     folder = ""
     pause_s = 0.0
-    """Taken after each hundred elements."""
+    """The pause after each hundred elements."""
 
     def __init__(self, name: str) -> None:
         self._run = Path(self.folder, name)
@@ -102,7 +103,7 @@ class FileSink(beam.DoFn):
 
 
 def written(name: str) -> Iterator[tuple[float, Any]]:
-    """What the sinks of a run have written so far."""
+    """Yields what the sinks of a run have written so far."""
     for path in Path(FileSink.folder, name).iterdir():
         with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
             while True:
@@ -110,7 +111,7 @@ def written(name: str) -> Iterator[tuple[float, Any]]:
 
 
 class Run(ledger.Run):
-    """Reads what the sinks have written, in the order in which they wrote it."""
+    """Reads what the sinks have written, in the order of writing."""
 
     def run(self, transforms: Any) -> None:
         ended, self.has_ended = self.has_ended, type(self.has_ended)()
@@ -125,7 +126,7 @@ class Run(ledger.Run):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    """The first pipeline starts Spark, which is no part of what the tests wait for."""
+    """Runs a first pipeline, which starts Spark, so that the tests do not wait for that."""
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])
 
@@ -148,7 +149,7 @@ def test_queues_are_read_in_several_processes(lab: Lab) -> None:
 
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileSink, "pause_s", 0.1)  # so that much is left when the broker is known to be back
+    monkeypatch.setattr(FileSink, "pause_s", 0.1)  # so that much is left to read when the broker is back
     queues = lab.topic(*[6_000] * 4, body_size=100)
     group = ledger.new_group()
     faults = test_read_faults

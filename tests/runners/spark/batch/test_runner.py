@@ -1,4 +1,4 @@
-"""The Spark runner on a real Spark, in what Beam's own suite does not look at."""
+"""The Spark runner on a real Spark: what Beam's own suite does not test."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MIB = 1 << 20
 
 
 def pipeline(*flags: str) -> beam.Pipeline:
-    """A pipeline on the shared Spark."""
+    """Returns a pipeline on the shared Spark."""
     return beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(list(flags)))
 
 
 def counter(result: Any, name: str) -> int:
-    """The sum of a counter over all steps."""
+    """Returns the sum of a counter over all steps."""
     found = result.metrics().query(MetricsFilter().with_name(name))["counters"]
     return sum(each.committed for each in found)
 
@@ -79,7 +79,7 @@ def test_a_kept_stage_that_is_computed_again_is_not_counted_again() -> None:
     execution = p.result._execution
     (stage, turn), *_ = execution._settled
     (report, *_) = execution._settled[stage, turn].values()
-    execution._accumulator.add({(stage, turn, 99): report})  # as when a kept partition was lost, behind a union
+    execution._accumulator.add({(stage, turn, 99): report})  # as if a kept partition had been lost, before a union
     assert counter(p.result, "kept") == 10
 
 
@@ -94,7 +94,7 @@ def test_user_code_runs_in_workers_and_in_several_tasks() -> None:
 
 
 def test_workers_import_the_installed_pyspark() -> None:
-    """The copy in Spark's zip file is compiled by each process anew, see runners/spark/site."""
+    """Each process would compile the copy in Spark's zip file again: see runners/spark/site."""
 
     def where(_: Any) -> tuple[str, list[str]]:
         return pyspark.__file__, sys.path
@@ -111,7 +111,7 @@ def is_in_no_zip(found: Any) -> None:
 
 
 def test_a_worker_that_has_run_a_stage_runs_the_next_pipelines_too() -> None:
-    """Spark ends a worker that leaves some of its input unread, and a new one takes longer than a small pipeline."""
+    """Spark ends a worker that leaves input unread, and starting another takes longer than a small pipeline."""
 
     def workers() -> set[int]:
         with pipeline() as p:
@@ -125,12 +125,12 @@ def test_a_worker_that_has_run_a_stage_runs_the_next_pipelines_too() -> None:
     session = SparkSession.getActiveSession()
     assert session is not None
     at_once = session.sparkContext.defaultParallelism
-    # Spark also ends those that have had nothing to do for a minute, and that may be over at any moment
+    # Spark also ends workers that were idle for a minute, which may happen at any time
     assert any(used() <= at_once for _ in range(3))
 
 
 class Everything(beam.DoFn):
-    """Every kind of user state, for each key."""
+    """Uses every kind of user state, for each key."""
 
     BAG = userstate.BagStateSpec("bag", beam.coders.VarIntCoder())
     SET = userstate.SetStateSpec("set", beam.coders.VarIntCoder())
@@ -183,7 +183,7 @@ def test_state_of_every_kind() -> None:
 
 
 class LimitedMemory(beam.DoFn):
-    """Lets the worker have only so much more memory than it has when the stage begins."""
+    """Limits the worker's memory to what it has when the stage begins, plus `mib`."""
 
     def __init__(self, mib: int) -> None:
         self._mib = mib
@@ -223,7 +223,7 @@ def test_a_group_larger_than_the_workers_memory_can_be_read_twice() -> None:
             | beam.ParDo(Twice(limit))
         )
         assert_that(grouped, equal_to([(count * size, count)]))
-    # the limit is a real one: who wants all at once does not get it
+    # The limit is real: a function that needs all values at once fails
     p = pipeline()
     _ = (
         p
@@ -291,7 +291,7 @@ def test_a_failure_names_the_transform_and_shows_the_users_frames_only() -> None
 
 
 class Forgetful(beam.DoFn):
-    """Fails in teardown, too."""
+    """Also fails in teardown."""
 
     def process(self, element: Any) -> Any:
         raise ValueError("the first one")
@@ -308,7 +308,7 @@ def test_a_failing_teardown_does_not_hide_the_failure() -> None:
 
 
 class Lifecycle(beam.DoFn):
-    """Writes down what is called."""
+    """Records the calls of its methods."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -347,7 +347,7 @@ def test_a_finalizer_that_does_not_pickle_is_refused() -> None:
     class Locks(beam.DoFn):
         def process(self, element: Any, finalizer: Any = beam.DoFn.BundleFinalizerParam) -> Any:
             numbers = iter(range(element))
-            finalizer.register((n for n in numbers).__next__)  # no pickler takes a generator
+            finalizer.register((n for n in numbers).__next__)  # no pickler accepts a generator
             yield element
 
     p = pipeline()
@@ -385,7 +385,7 @@ def test_jobs_carry_the_names_of_transforms() -> None:
 
 
 def test_what_a_task_reads_of_a_shuffle_has_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a task that Spark runs again would deal otherwise what it makes of a group, whose values have an order."""
+    """Otherwise, a repeated task would deal out the results of a group differently, since its values have an order."""
     plans: list[str] = []
     compute = Execution._compute
 
@@ -405,14 +405,14 @@ def test_what_a_task_reads_of_a_shuffle_has_one_order(monkeypatch: pytest.Monkey
 
 
 class Primitive(beam.PTransform):
-    """As some of Beam's interactive runner: evaluated by the runners that know it."""
+    """A transform like some of Beam's interactive runner: only the runners that know it can evaluate it."""
 
     def expand(self, pcoll: Any) -> Any:
         return beam.pvalue.PCollection.from_(pcoll)
 
 
 class Itself(beam.PTransform):
-    """Holds no transform either, but there is nothing to run."""
+    """Also contains no transform, but there is nothing to run."""
 
     def expand(self, pcoll: Any) -> Any:
         return pcoll

@@ -1,7 +1,7 @@
-"""Beam's tests that are marked `it_validatesrunner`, outside its suite for portable runners, on Spark.
+"""Beam's tests that are marked `it_validatesrunner`, apart from its suite for portable runners, on Spark.
 
-They are found by their mark in the installed Beam, so a test that another version of Beam adds runs here, and the lists
-of docs/spark-runner.md have to be made to agree (spark/test_capabilities.py).
+They are found by their mark in the installed Beam. A test that another version of Beam adds therefore runs here, and
+the lists of docs/spark-runner.md must be changed to agree (spark/test_capabilities.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WHERE: Final = ("transforms/*_test.py", "metrics/*_test.py", "pipeline_test.py")
 
 UPSTREAM: Final = "skipped by Beam itself: TestStream not yet supported"
 DILL: Final = "needs dill 0.3.1.1, which Beam does not install"
-# As Beam's Java runners do (SideInputHandler.isReady); Python's local runner waits for the window's end
+# As in Beam's Java runners (SideInputHandler.isReady). Python's local runner waits for the end of the window
 FIRST_FIRING: Final = "wants an element to wait for the side window's end; here it waits for its first firing"
 
 NOT_ON_SPARK: Final = {
@@ -41,12 +41,12 @@ NOT_ON_SPARK: Final = {
     "PTransformTest::test_group_by_key_importable_special_types_1": DILL,
     "SideInputsTest::test_multi_triggered_gbk_side_input": FIRST_FIRING,
 }
-# It has a TestStream and leaves it to those who run it to ask for streaming
+# These have a TestStream and leave it to the caller to request streaming
 WITH_STREAMING: Final = {"DeduplicateTest::test_deduplication_in_different_windows"}
 
 
 def marked_tests() -> Iterator[tuple[type[unittest.TestCase], list[str]]]:
-    """Beam's classes that have marked tests, with the names of these."""
+    """Yields Beam's classes that have marked tests, with the names of these tests."""
     package = Path(beam.__file__).parent
     for path in sorted(path for pattern in WHERE for path in package.glob(pattern)):
         if MARK not in path.read_text():
@@ -66,7 +66,7 @@ def _is_marked(where: Any) -> bool:
 
 
 def _on_spark(name: str, test: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The test, which must have run a pipeline on Spark."""
+    """Returns the test with a check that it has run a pipeline on Spark."""
 
     @functools.wraps(test)
     def run(self: Any) -> None:
@@ -81,7 +81,7 @@ def _on_spark(name: str, test: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _subclass(base: type[unittest.TestCase], marked: list[str]) -> type[unittest.TestCase]:
-    """The class with its marked tests only."""
+    """Returns the class with its marked tests only."""
     members: dict[str, Any] = dict.fromkeys(unittest.defaultTestLoader.getTestCaseNames(base))
     for name in marked:
         members[name] = _on_spark(f"{base.__name__}::{name}", getattr(base, name))
@@ -93,13 +93,13 @@ for _class, _names in marked_tests():
     assert _class.__name__ not in MARKED, "two classes of one name: one would hide the other"
     MARKED[_class.__name__] = _names
     globals()[_class.__name__] = _subclass(_class, _names)
-del _class, _names  # pytest collects what it finds here, by any name
+del _class, _names  # pytest collects whatever it finds here, under any name
 
 
 @pytest.fixture(autouse=True)
 def _pipelines_run_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_pipeline.TestPipeline, "pytest_test_pipeline_options", f"--runner={SPARK_RUNNER}")
-    # of tests that give TestPipeline options of their own
+    # for tests that pass TestPipeline their own options
     monkeypatch.setattr(StandardOptions, "DEFAULT_RUNNER", SPARK_RUNNER)
     run_pipeline = mock.create_autospec(SparkRunner.run_pipeline, side_effect=SparkRunner.run_pipeline)
     monkeypatch.setattr(SparkRunner, "run_pipeline", run_pipeline)

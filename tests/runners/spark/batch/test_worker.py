@@ -1,4 +1,4 @@
-"""What a Spark worker does with a stage, in this process: compared with Beam's in-process runner."""
+"""What a Spark worker does with a stage, in this process, compared with Beam's in-process runner."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WINDOWINGS: dict[str, dict[str, Any]] = {
 
 
 def both(build: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-    """The result of a pipeline in worker code, and on Beam's in-process runner."""
+    """Returns the result of a pipeline from the worker's code and from Beam's in-process runner."""
     ours, reference = beam.Pipeline(), beam.Pipeline(runner=FnApiRunner())
     return collect(ours, build(ours)), collect_in_process(reference, build(reference))
 
@@ -70,13 +70,13 @@ def test_grouping_in_every_kind_of_window(name: str) -> None:
 
     ours, reference = both(build)
     if grouping_of(beam.transforms.core.Windowing(**_windowing(name))) is Grouping.TRIGGERED:
-        # which elements make up a pane depends on the order in which they come: the panes' sizes must agree. A window
-        # that never reaches its count loses its one element on the in-process runner.
+        # The elements of a pane depend on the order of arrival, so only the sizes of the panes must agree. On the
+        # in-process runner, a window that never reaches its count loses its only element.
         ours, reference = (
             sorted((e[0], len(e[1]), w) for e, _, w in found if len(e[1]) > 1) for found in (ours, reference)
         )
     if name == "never":
-        # Beam's in-process runner puts this group at the beginning of time, the model says the end of its window
+        # Beam's in-process runner puts this group at the beginning of time. The model requires the end of its window
         ours, reference = ([(e, w) for e, _, w in found] for found in (ours, reference))
     assert ours == reference
 
@@ -224,7 +224,7 @@ def test_two_elements_are_dealt_to_two_partitions() -> None:
 
 
 class Timed(beam.DoFn):
-    """Counts its elements in state and says when its timers fire."""
+    """Counts its elements in state, and emits the times at which its timers fire."""
 
     COUNT = userstate.CombiningValueStateSpec("count", sum)
     AT_END = userstate.TimerSpec("end", userstate.TimeDomain.WATERMARK)

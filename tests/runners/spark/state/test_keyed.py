@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow]
 
 
 class Told(beam.DoFn):
-    """Does with its state and timers what the elements say."""
+    """Uses its state and timers as the elements say."""
 
     BAG = userstate.BagStateSpec("bag", VarIntCoder())
     LIST = userstate.OrderedListStateSpec("list", VarIntCoder())
@@ -68,7 +68,7 @@ class Told(beam.DoFn):
         bag: Any = beam.DoFn.StateParam(BAG),
         event: Any = beam.DoFn.TimerParam(EVENT),
     ) -> Iterator[Any]:
-        number = len(list(bag.read()))  # which timer of the key this is
+        number = len(list(bag.read()))  # the number of this timer among those of the key
         bag.add(0)
         if tag == "clears b":
             event.clear(dynamic_timer_tag="b")
@@ -166,7 +166,7 @@ def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_
 
 
 def test_a_timer_behind_its_window_fires_however_micro_batches_are_cut() -> None:
-    """And what its window keeps is there until then, and no longer."""
+    """What its window keeps stays until then, and no longer."""
     for steps in ([5, 20, 100], [5, 100]):
         stream = told(window.FixedWindows(10))
         stream.values([("a", ["add", 1], 3), ("a", ["set", 60, "t"], 3)], 0)

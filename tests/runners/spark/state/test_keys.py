@@ -1,4 +1,4 @@
-"""State by key and the index of keys by time, over many micro-batches: against a dict and a list."""
+"""State by key and the index of keys by time, over many micro-batches, compared with a dict and a list."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_stages_have_their_own_times() -> None:
 
 
 class Noted(Times):
-    """Times that remember what was noted."""
+    """Records the notes."""
 
     def __init__(self) -> None:
         super().__init__(Store(Entries()), 1)
@@ -225,7 +225,7 @@ class Noted(Times):
         self.found.append((domain, micros))
 
 
-# what the key wants, one after the other: in event time, by the clock, and its hold; what of it is noted
+# successive wishes of the key (in event time, in processing time, and its hold), and what is noted for them
 UPDATES = [
     ([(100, NEVER, NEVER)] * 2, [(EVENT, 100)]),
     ([(NEVER, 100, NEVER)] * 2, [(PROCESSING, 100)]),

@@ -1,4 +1,4 @@
-"""The levels of a pipeline without end: the same in every process, and refused where a checkpoint is another one's."""
+"""The levels of an unbounded pipeline are the same in every process; another pipeline's checkpoint is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shape(build: Any) -> list[str]:
 
 
 class Several(beam.PTransform):
-    """Groups that are alike but for their names."""
+    """Groups that differ only in their names."""
 
     def expand(self, pcoll: Any) -> Any:
         for name in "DBCA":

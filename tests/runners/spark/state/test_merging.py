@@ -1,4 +1,4 @@
-"""Accumulators that wait in state are merged there: the same comes out, and state does not grow. Without Spark."""
+"""Accumulators that wait in state are merged there: results do not change, and state does not grow. Without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WINDOWS: dict[str, Any] = {
 
 
 class Values(beam.CombineFn):
-    """All values, sorted: an accumulator that loses or doubles something shows."""
+    """Returns all values, sorted, so that an accumulator that loses or duplicates values is noticed."""
 
     def create_accumulator(self) -> list[Any]:
         return []
@@ -61,7 +61,7 @@ def combined(windowing: dict[str, Any], combine: Any) -> Stream:
 
 
 def run(name: str, batches: list[list[tuple[str, int]]], at_least: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What comes out of each micro-batch, two seconds after the other, and at the end."""
+    """Returns the output of each micro-batch, at intervals of two seconds, and the output at the end."""
     for module in (triggered, windows):
         monkeypatch.setattr(module, "AT_LEAST", at_least)
     stream = combined(WINDOWS[name], Values())

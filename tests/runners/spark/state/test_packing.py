@@ -1,4 +1,4 @@
-"""Many keys in one value, and the entries of a bucket: what the streaming runner's state is made of."""
+"""Many keys in one value, and the entries of a bucket: the building blocks of the streaming runner's state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_parts_hold_the_pairs_of_their_place_in_order(rows: list[tuple[int, byte
 
 
 class Counted(dict[bytes, bytes]):
-    """Entries in memory; `calls` tells what was asked of them."""
+    """Entries in memory. `calls` records the calls."""
 
     def __init__(self) -> None:
         super().__init__()

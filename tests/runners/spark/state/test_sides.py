@@ -20,7 +20,7 @@ Pair = tuple[str, Any]
 
 @beam.ptransform_fn
 def looking_up(pairs: Any, side_windows: Any, main_windows: Any, view: Any) -> Any:
-    """Elements with the key "side" are the side input of the others."""
+    """Makes the elements with the key "side" the side input of the others."""
     side = pairs | "Side" >> beam.Filter(lambda kv: kv[0] == "side") | "Value" >> beam.Values() | "SW" >> side_windows
     main = pairs | "Main" >> beam.Filter(lambda kv: kv[0] != "side") | "MW" >> main_windows
     return main | "Look up" >> beam.Map(_with, view(side))
@@ -37,7 +37,7 @@ def each_takes_the_place_of_the_last() -> Any:
 
 
 def segments(stream: Stream) -> int:
-    """How many pieces of side inputs each bucket keeps."""
+    """Returns how many pieces of side inputs each bucket keeps."""
     (count,) = {sum(name[:1] == b"j" for name in stream.entries[1, bucket]) for bucket in BUCKETS}
     return count
 

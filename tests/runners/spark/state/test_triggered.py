@@ -1,4 +1,4 @@
-"""Panes over many micro-batches: against Beam's trigger driver, whose state stays in memory as Python objects."""
+"""Panes over many micro-batches, compared with Beam's trigger driver, whose state stays in memory as Python objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Pane = tuple[str, Any, list[bytes], int, Any]  # key, window, values, microsecon
 
 
 class Batches:
-    """Micro-batches of one GroupByKey, each with a new store over the same entries."""
+    """The micro-batches of one GroupByKey. Each one has a new store over the same entries."""
 
     def __init__(self, windowing: Windowing) -> None:
         self.windowing = windowing
@@ -75,7 +75,7 @@ class Batches:
         self.output = WindowedValueCoder(values, self.window_coder).get_impl()
 
     def rows(self, elements: list[Element]) -> Iterator[tuple[bytes, bytes]]:
-        """As `WindowElementsWrite` writes them: by window, with the runs of each key."""
+        """Yields rows as `WindowElementsWrite` writes them: by window, with the runs of each key."""
         impl = WindowedValueCoder(BytesCoder(), self.window_coder).get_impl()
         found: dict[bytes, dict[bytes, Any]] = {}
         for key, element in assigned(elements, self.windowing.windowfn):
@@ -88,7 +88,7 @@ class Batches:
             yield name, pack(pa.array(list(keys), pa.binary()), pa.array(runs, pa.binary()))
 
     def kept(self) -> list[bytes]:
-        """Names of entries, without the one that counts keys."""
+        """Returns the names of the entries, without the one that counts keys."""
         return [name for name in self.entries if name[:1] != b"k"]
 
     def run(self, elements: list[Element], watermark: int, clock: int = 0) -> list[Pane]:
@@ -107,12 +107,12 @@ class Batches:
 
 
 def pane_of(key: str, pane: WindowedValue) -> Pane:
-    # a pane's values have no order, and Beam's elements have milliseconds
+    # the values of a pane have no order, and Beam's elements have milliseconds
     return key, pane.windows[0], sorted(pane.value), int(pane.timestamp.micros) // 1000 * 1000, pane.pane_info
 
 
 class InMemory:
-    """The same with Beam's driver and its own state."""
+    """Does the same with Beam's driver and its own state."""
 
     def __init__(self, windowing: Windowing) -> None:
         self.windowing = windowing
@@ -234,7 +234,7 @@ def test_panes_are_those_of_a_driver_whose_state_never_leaves_memory(
 
 
 def holds(state: Any, windowing: Any, watermark: int) -> Iterator[int]:
-    """What the windows of a key that are not over hold the output watermark back to."""
+    """Yields the times at which a key's windows that are not over hold the output watermark."""
     for of, ids in state.global_state.get("window_ids", {}).items():
         if of.max_timestamp().micros + windowing.allowed_lateness.micros >= watermark:
             for each in ids:
@@ -253,7 +253,7 @@ def test_discarding_panes_hold_each_element_once(name: str, batches: list[tuple[
         watermark = max(watermark, end)
         for pane in runs.run(elements, watermark):
             found += pane[2]
-    windows = 2 if name == "default with lateness" else 1  # that an element is in
+    windows = 2 if name == "default with lateness" else 1  # the number of windows of an element
     assert len(found) + runs.late == windows * given
     assert all(found.count(value) <= windows for value in found)
 
@@ -381,7 +381,7 @@ def test_firings_without_end_in_the_global_window_leave_no_entries_behind() -> N
     runs = Batches(windowing_of(window.GlobalWindows(), Repeatedly(AfterCount(2))))
     sizes = []
     for number in range(60):
-        # every second one fires, so that each time something waits from one micro-batch to the next
+        # every second one fires, so that some element always waits from one micro-batch to the next
         assert len(runs.run([("a", b"%d" % number, number)], number)) == number % 2
         sizes.append((len(runs.entries), sum(map(len, runs.entries.values()))))
     assert max(sizes[40:]) <= max(sizes[:20]), "no more after sixty than after twenty"
@@ -417,7 +417,7 @@ class Text(Coder):
 
 
 class Labelled(window.FixedWindows):
-    """Windows whose coder writes a length where they are nested, as that of a user's own windows may."""
+    """Windows whose coder writes a length if it is nested, as the coder of a user's own windows may do."""
 
     def get_window_coder(self) -> Any:
         return Text()

@@ -1,4 +1,4 @@
-"""What waits for the end of its window, over many micro-batches: against a dict of lists."""
+"""Elements that wait for the end of their window, over many micro-batches, compared with a dict of lists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Entries(dict[bytes, bytes]):
 
 
 def written(elements: list[Element], windowing: Windowing) -> list[tuple[bytes, bytes]]:
-    """The rows that the stage before the GroupByKey writes."""
+    """Returns the rows that the stage before the GroupByKey writes."""
     rows: list[tuple[bytes, bytes]] = []
     counters = CounterFactory()
     factory = SimpleNamespace(counter_factory=counters, state_sampler=StateSampler("", counters))
@@ -63,7 +63,7 @@ def context(time: Timestamp) -> Any:
 
 
 class Batches:
-    """Micro-batches of one GroupByKey, each with a new store over the same entries."""
+    """The micro-batches of one GroupByKey. Each one has a new store over the same entries."""
 
     def __init__(self, windowing: Windowing, stage: int = 4, entries: Entries | None = None) -> None:
         self.windowing = windowing
@@ -174,7 +174,7 @@ def test_a_segment_is_not_read_before_its_window_fires() -> None:
 
 
 def test_an_element_in_no_window_leaves_nothing_to_the_next_micro_batch() -> None:
-    """Its key had a number already, and no element to go with."""
+    """Its key already has a number, but no element."""
     grouped = (
         beam.WindowInto(window.SlidingWindows(2, 5)) | beam.GroupByKey() | beam.MapTuple(lambda k, v: (k, sorted(v)))
     )

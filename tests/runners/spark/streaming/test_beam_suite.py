@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 class TestOnSparkStreaming(fn_runner_test.FnApiRunnerTest):
-    """A class named FnApiRunnerTest or SparkRunnerTest would make upstream skip three tests more."""
+    """The name matters: Beam's suite skips three more tests in a class named FnApiRunnerTest or SparkRunnerTest."""
 
     def create_pipeline(self, is_drain: bool = False) -> beam.Pipeline:
         return beam.Pipeline(runner=SparkRunner(is_drain=is_drain), options=PipelineOptions(["--streaming"]))

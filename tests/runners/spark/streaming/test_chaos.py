@@ -1,6 +1,6 @@
-"""The chaos script on Spark with `--streaming` for one minute, its seed by chance: a failure tells it.
+"""Runs the chaos script on Spark with `--streaming` for one minute. Its seed is random, and a failure prints it.
 
-`make chaos ARGS="--runner spark"`, and `--runner flink`, do it for ten.
+`make chaos ARGS="--runner spark"` and `--runner flink` run it for ten minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A micro-batch that was cut short, since a broker gave nothing, and is run again: it reads what it had read."""
+"""A micro-batch that was cut short because a broker returned nothing, and that is repeated, reads the same again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_micro_batch_that_was_cut_short_reads_the_same_when_it_is_run_again(tmp_path: Path) -> None:
-    """Killed behind the shuffle: what is sent there again must come of the same."""
+    """It is killed after the shuffle. What is sent again there must have the same input."""
     flags = ["--runner=SparkRunner", "--streaming", "--spark_master_url=local[1]", "--spark_buckets=1"]
     program = [sys.executable, "-m", "tests.helpers.cut_short", str(tmp_path), *flags]
     command = [*program, f"--checkpoint_dir={tmp_path / 'checkpoint'}"]

@@ -1,6 +1,6 @@
-"""Half a million orders through windows, with all that can be killed killed in the middle: none lost, none twice.
+"""Half a million orders through windows, while everything that can be killed is killed: none is lost or counted twice.
 
-`make test-exhaustive` runs it, with a broker of its own.
+`make test-exhaustive` runs it, with its own broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.helpers.orders import QUEUES, Bench
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
 COUNT = 500_000
-LATER = 50_000  # sent when the fifth queue is there
+LATER = 50_000  # sent when the fifth queue exists
 AT_A_TIME = "--max_records_per_trigger=10000"
 
 
@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def run_until(job: Job, bench: Bench, count: float) -> None:
-    """Until so many orders are committed. Meanwhile the group's offsets must not run ahead."""
+    """Waits until `count` orders are committed. Until then, the group's offsets must not run ahead."""
 
     def are_committed() -> bool:
         assert_never_ahead(bench)
@@ -43,14 +43,14 @@ def run_until(job: Job, bench: Bench, count: float) -> None:
 
 
 def assert_never_ahead(bench: Bench) -> None:
-    """The group's offsets are not ahead of what Spark has committed since."""
+    """Asserts that the group's offsets are not ahead of what Spark has committed since."""
     of_group = bench.group_offsets()
     known = bench.checkpoint_offsets()
     assert all(offset <= known.get(queue, 0) for queue, offset in of_group.items())
 
 
 def assert_in_the_middle(bench: Bench, before: int, left: int) -> None:
-    """Of what was left when it started, between 20 and 80 % was done when it was killed."""
+    """Asserts that 20 to 80 % of the orders that were left at the start were done when it was killed."""
     done = (bench.committed() - before) / left
     assert 0.2 <= done <= 0.8, done
 

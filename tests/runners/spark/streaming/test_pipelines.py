@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow]
 
 
 class ToFile(beam.DoFn):
-    """Writes each element as JSON to a file of the bundle's own."""
+    """Writes each element as JSON to the bundle's own file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -62,7 +62,7 @@ def streaming(*arguments: str) -> beam.Pipeline:
 
 
 def timed(pipeline: Any, values: Iterable[tuple[str, int]]) -> Any:
-    """Pairs whose timestamp is their number."""
+    """Returns pairs whose timestamp is their number."""
     return (
         pipeline
         | beam.Create(list(values), reshuffle=False)
@@ -75,7 +75,7 @@ def windowed_list(kv: Any, bounds: Any = beam.DoFn.WindowParam) -> Any:
 
 
 class Totals(beam.DoFn):
-    """Sums a key's numbers in state until the end of their window, and tells them all."""
+    """Sums a key's numbers in state until the end of their window, and then emits all of them."""
 
     NUMBERS = BagStateSpec("numbers", VarIntCoder())
     COUNT = CombiningValueStateSpec("count", sum)
@@ -176,7 +176,7 @@ def test_a_failure_is_told_once_with_its_transform(caplog: pytest.LogCaptureFixt
 
 
 class Wrong(beam.DoFn):
-    """What it keeps does not suit its coder, which shows when the bundle is over."""
+    """Its state does not fit its coder, which is noticed when the bundle is over."""
 
     KEPT = ReadModifyWriteStateSpec("kept", beam.coders.VarIntCoder())
 
@@ -213,7 +213,7 @@ def test_the_figures_of_micro_batches_are_in_spark_s_own_progress() -> None:
     result = p.run()
     assert result.wait_until_finish() == "DONE"
     observed = [each["observedMetrics"]["rmqio"] for each in result.query.recentProgress]
-    observed = [each for each in observed if each["rows"] is not None]  # what has ended says nothing more
+    observed = [each for each in observed if each["rows"] is not None]  # a query that has ended reports nothing more
     assert sum(each["rows"] for each in observed) == 1, "the impulse"
     assert observed[-1]["watermark_us"] >= int(MAX_TIMESTAMP.micros)
     assert {each["late"] for each in observed} == {0}
@@ -280,7 +280,7 @@ def test_finalizers_run_when_spark_has_committed_the_last_micro_batch_too(tmp_pa
 
 
 def test_another_number_of_buckets_than_that_of_the_state_is_refused(tmp_path: Path) -> None:
-    """Keys are dealt to buckets by the number of these: in another one a key would not find its state."""
+    """Keys are dealt to buckets by the number of buckets, so in another bucket a key would not find its state."""
 
     def run(*flags: str) -> None:
         p = streaming(f"--checkpoint_dir={tmp_path}", *flags)

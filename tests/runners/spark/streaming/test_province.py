@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COUNT = 1_000
 MANY = 30_000
-"""Enough for a micro-batch that takes a while."""
+"""Enough messages for a micro-batch that takes a while."""
 BAD = [b"junk", b"\xff", b'{"id": 1}', b'{"id": 2, "address": "nowhere"}']
 bench = test_province.bench
 
@@ -42,7 +42,7 @@ def committed(bench: Bench) -> int:
 
 
 def assert_all_written_once(bench: Bench, count: int, bad: int = 0) -> None:
-    """Each address has its province, each bad message its letter, and nothing is there twice."""
+    """Asserts that each address has its province, each bad message has its letter, and nothing is there twice."""
     source, sink, letters = (list(read_topic(bench.client, at)) for at in (bench.source, bench.sink, bench.letters))
     tally = compare(source, sink, letters)
     assert str(tally) == f"read {count + bad}, wrote {count + bad}, lost 0, duplicated 0"
@@ -93,7 +93,7 @@ def test_an_endless_run_ends_on_sigterm_and_a_later_one_takes_what_came_since(be
 
 
 def test_ctrl_c_lets_the_running_micro_batch_finish(bench: Bench, tmp_path: Path) -> None:
-    """What the group has committed is what was written, whatever the micro-batch held of the queues."""
+    """What the group has committed is what was written, whatever part of the queues was in the micro-batch."""
     bench.load([*bodies(0, MANY), *BAD])
     with started(province(bench, tmp_path)) as job:
         job.wait_until(lambda: bench.size(bench.sink) > 0, "the first provinces")

@@ -1,4 +1,4 @@
-"""Windows and user state on Spark and a real RocketMQ, killed, stopped and drained: every order in one total."""
+"""Windows and user state on Spark and a real RocketMQ: killed, stopped and drained, every order is in one total."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FIRST, COUNT = 1_000, 10_000
 GOES_ON = "--start=latest"
-"""For runs that go on: one that began anew would not see what was sent before."""
+"""For runs that continue: a run that started from the beginning would not see what was sent before."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept: KeptBench) -> None:
-    """Neither of windows nor of user state, and timers of both kinds fire: each order is in one total of each."""
+    """Neither windows nor user state change, and timers of both kinds fire: each order is in one total of each."""
     kept.send(FIRST)
     slow = ("--ordered", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
     with started(kept.job(*slow, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
@@ -61,7 +61,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     assert kept.committed() == COUNT
     assert job.output.read_text().startswith("keeping.py: ")
     lines = [line for line in job.log.read_text().splitlines() if line.strip()]
-    # Java says this of an option with which Spark starts it; nothing can keep it from that
+    # Java prints this because of an option that Spark sets; it cannot be suppressed
     assert lines in ([], ["WARNING: Using incubator modules: jdk.incubator.vector"]), "nothing else of Spark's own"
     assert not kept.are_there(), "windows that are not over have no totals"
 
@@ -81,7 +81,7 @@ def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -
     ) as job:
         job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
         assert not bench.are_there(), "what is left to drain: the last windows are not over"
-        os.killpg(job.process.pid, signal.SIGTERM)  # Spark's processes, too, as `timeout` and systemd do
+        os.killpg(job.process.pid, signal.SIGTERM)  # also Spark's processes, as `timeout` and systemd do
         assert job.process.wait(60) == 130, job.log.read_text()
     assert bench.check() == 0
     lines = [_PROGRESS.match(line) for line in job.log.read_text().splitlines() if line.startswith("micro-batch")]

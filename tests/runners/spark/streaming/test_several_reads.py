@@ -1,4 +1,4 @@
-"""Several reads and writes in one query on Spark, how much a micro-batch takes, and a second Ctrl-C."""
+"""Several reads and writes in one query on Spark, the size of a micro-batch, and a second Ctrl-C."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TOLD_LATE_S = 0.2
 
 
 class Topics:
-    """Topics of a test, and what is in them."""
+    """The topics of a test, and their contents."""
 
     def __init__(self, broker: LocalRocketMQ) -> None:
         self.broker = broker
@@ -78,7 +78,7 @@ def topics(rocketmq: LocalRocketMQ) -> Iterator[Topics]:
 
 
 def second_of(record: Record) -> int:
-    """Bodies are numbers, which are seconds of event time."""
+    """Returns the event time. Bodies are numbers, which are seconds of event time."""
     return int(record.body) * 1000
 
 
@@ -87,7 +87,7 @@ def told(total: tuple[str, int], window: Any = beam.DoFn.WindowParam) -> Message
 
 
 def progress_of(result: Any) -> list[dict[str, Any]]:
-    """Spark's own of each micro-batch that has read something."""
+    """Returns Spark's own progress of each micro-batch that has read something."""
     found: list[dict[str, Any]] = [each for each in result.query.recentProgress if each["observedMetrics"]]
     return [each for each in found if each["observedMetrics"]["rmqio"]["rows"]]
 
@@ -135,8 +135,11 @@ def test_two_reads_meet_in_sliding_windows_and_go_to_two_sinks(topics: Topics) -
 
 
 def next_trigger(began: datetime.datetime) -> datetime.datetime:
-    """When Spark may begin the next micro-batch: at the next whole multiple of the interval since 1970, not an interval
-    after this one (its ProcessingTimeExecutor). The time told of a micro-batch is a little after its trigger."""
+    """Returns when Spark may begin the next micro-batch.
+
+    This is the next whole multiple of the interval since 1970, not an interval after this micro-batch (Spark's
+    ProcessingTimeExecutor). The time that Spark reports for a micro-batch is a little later than its trigger.
+    """
     trigger_ms = (began.timestamp() - TOLD_LATE_S) * 1000
     return datetime.datetime.fromtimestamp((trigger_ms // INTERVAL_MS + 1) * INTERVAL_MS / 1000, datetime.UTC)
 
@@ -178,7 +181,7 @@ def test_a_query_that_waits_for_its_next_micro_batch_stops_without_waiting_for_i
 
 
 def test_a_checkpoint_of_a_start_that_came_to_nothing_binds_nobody(topics: Topics, tmp_path: Path) -> None:
-    """Nothing was planned, so there is no state that another pipeline could take for its own."""
+    """Nothing was planned, so there is no state that another pipeline could mistake for its own."""
     flags = ["--streaming", f"--checkpoint_dir={tmp_path}"]
     pipeline = beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(flags))
     _ = pipeline | topics.read("none-such") | beam.Map(str)

@@ -1,4 +1,4 @@
-"""The source of a streaming query, asked as Spark asks it."""
+"""The source of a streaming query, called as Spark calls it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_stream_that_has_begun_is_drained_by_a_micro_batch_that_ends_its_sourc
     reader = PlannedReader(pickle.dumps(given))
     begun = reader.latestOffset(reader.initialOffset(), None)
     given.signals.drain()
-    time.sleep(_TICK_S)  # the clock alone is not worth a micro-batch sooner
+    time.sleep(_TICK_S)  # the clock alone does not cause a micro-batch sooner
     drained = reader.latestOffset(begun, None)
     assert drained["drained"]
     assert drained["to"] == begun["to"]
@@ -47,7 +47,7 @@ def test_a_stream_that_has_begun_is_drained_by_a_micro_batch_that_ends_its_sourc
 
 
 def test_offsets_are_read_again_as_they_were_written() -> None:
-    """Spark keeps them in checkpoints, which outlive a version of the program."""
+    """Spark stores them in checkpoints, which outlive a version of the program."""
     first = PlannedOffset()
     assert first.to_json() == {"number": 0, "to": {}}
     assert PlannedOffset.from_json(first.to_json()) == first

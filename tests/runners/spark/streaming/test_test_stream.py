@@ -1,6 +1,6 @@
-"""Beam's own tests that stand on TestStream, and its transcripts of triggers, on Structured Streaming.
+"""Beam's own tests that use TestStream, and its transcripts of triggers, on Structured Streaming.
 
-`make test-exhaustive` runs all of them; `make test` those of DAILY.
+`make test-exhaustive` runs all of them. `make test` runs those in DAILY.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ with warnings.catch_warnings():
 from rmqio.runners.options import SPARK_RUNNER
 from rmqio.runners.spark import SparkRunner
 
-# Workers import trigger_test, which leaves its file open; what they warn of, the driver warns of
-# A test of Beam's uses hamcrest by a name that this deprecates
+# Workers import trigger_test, which leaves its file open, and the driver repeats the warnings of workers.
+# One of Beam's tests uses hamcrest under a name that this deprecates
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
@@ -80,7 +80,7 @@ NOT_OURS: Final = {
 
 
 def with_test_streams() -> Iterator[tuple[type[unittest.TestCase], list[str]]]:
-    """Classes of the installed Beam, with the names of their tests that make a TestStream."""
+    """Yields classes of the installed Beam, with the names of their tests that make a TestStream."""
     package = Path(beam.__file__).parent
     yield trigger_test.TestStreamTranscriptTest, _names(trigger_test.TestStreamTranscriptTest)
     for path in (*sorted((package / "transforms").glob("*_test.py")), package / "testing" / "test_stream_test.py"):
@@ -99,7 +99,7 @@ def _names(base: type[unittest.TestCase]) -> list[str]:
 
 
 def _copy(test: Any) -> Any:
-    """Marks are this class's own: the original is also collected elsewhere."""
+    """Returns a copy whose marks belong to this class only: the original is also collected elsewhere."""
 
     @functools.wraps(test)
     def run(self: Any) -> None:
@@ -109,7 +109,7 @@ def _copy(test: Any) -> Any:
 
 
 def _of_ours(base: type[unittest.TestCase], wanted: list[str]) -> type[unittest.TestCase]:
-    """The class with the wanted tests only; those that are not ours say why."""
+    """Returns the class with the wanted tests only. Tests that are not for us say why."""
     members: dict[str, Any] = dict.fromkeys(_names(base))
     for name in wanted:
         label = f"{base.__name__}::{name}"
@@ -123,7 +123,7 @@ def _of_ours(base: type[unittest.TestCase], wanted: list[str]) -> type[unittest.
 
 
 class Recorded(list[Any]):
-    """What workers have put down in a file, where these tests look for what was put into a list."""
+    """What workers have written to a file, for tests that look at a list."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -143,7 +143,7 @@ class Recorded(list[Any]):
 
 
 class Record(beam.DoFn):
-    """Puts elements down."""
+    """Writes elements to the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -166,14 +166,14 @@ def _record(_: Any) -> Record:
 
 for _class, _wanted in with_test_streams():
     globals()[_class.__name__] = _of_ours(_class, _wanted)
-del _class, _wanted  # pytest collects what it finds here, by any name
+del _class, _wanted  # pytest collects whatever it finds here, under any name
 
 
 @pytest.fixture(autouse=True)
 def _pipelines_stream_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     options = f"--runner={SPARK_RUNNER} --streaming"
     monkeypatch.setattr(test_pipeline.TestPipeline, "pytest_test_pipeline_options", options)
-    # of tests that give TestPipeline options of their own
+    # for tests that pass TestPipeline their own options
     monkeypatch.setattr(StandardOptions, "DEFAULT_RUNNER", SPARK_RUNNER)
     run = SparkRunner.run_pipeline
 

@@ -1,4 +1,4 @@
-"""`word_count.py` on Spark and a real RocketMQ: totals that go on over stops and restarts, and never fall."""
+"""`word_count.py` on Spark and a real RocketMQ: totals continue over stops and restarts, and never decrease."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tests.helpers.raw_send import send_all
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENCE_S = 240
-"""For what takes seconds where nothing else runs."""
+"""For things that take seconds if nothing else runs."""
 QUEUES = 3
 EVERY_MS = 2_000
 
 
 class Bench:
-    """Topics, sentences, and what became of them."""
+    """Topics, sentences, and the results."""
 
     def __init__(self, broker: LocalRocketMQ, folder: Path) -> None:
         name = uuid.uuid4().hex[:12]
@@ -54,7 +54,7 @@ class Bench:
         self.send_bodies(*(sentence.encode() for sentence in sentences))
 
     def send_bodies(self, *bodies: bytes) -> None:
-        """In turn to all queues."""
+        """Sends bodies to all queues in turn."""
         for queue_id in range(QUEUES):
             messages = [Message(body) for body in bodies[(queue_id - self.sent) % QUEUES :: QUEUES]]
             send_all(self.broker.broker, MessageQueue(self.source, self.broker.name, queue_id), messages)
@@ -73,7 +73,7 @@ class Bench:
         return sum(self.client.committed_offset(self.group, each) or 0 for each in self.client.queues(self.source))
 
     def totals(self) -> dict[str, list[int]]:
-        """The counts of each word in the order of its queue. Each total is in the queue of its word."""
+        """Returns the counts of each word in the order of its queue. All totals of a word are in one queue."""
         found: dict[str, list[int]] = collections.defaultdict(list)
         queues: dict[str, set[int]] = collections.defaultdict(set)
         for record in read_topic(self.client, self.sink):
@@ -86,11 +86,11 @@ class Bench:
         return found
 
     def are_right(self) -> bool:
-        """Whether the last total of each word is the right one."""
+        """Returns whether the last total of each word is the right one."""
         return {word: counts[-1] for word, counts in self.totals().items()} == self.wanted
 
     def check(self) -> None:
-        """No total is followed by a smaller one."""
+        """Asserts that no total is followed by a smaller one."""
         assert self.are_right()
         fallen = {
             word: counts
@@ -108,7 +108,7 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
 
 
 def some(number: int) -> str:
-    """A sentence with common words, rare ones and one of its own."""
+    """Returns a sentence with common words, rare words, and a unique word."""
     return f"The number {number} isn't {number % 7}, the remainder is 余{number % 23}"
 
 
@@ -118,7 +118,7 @@ def test_totals_go_on_over_stops_and_restarts(bench: Bench) -> None:
     with started(bench.job()) as job:
         job.wait_until(bench.are_right, "the first totals")
         began, before = time.monotonic(), len(bench.totals()["the"])
-        for number in range(500, 560):  # one after the other, so that several micro-batches have the common words
+        for number in range(500, 560):  # one after the other, so that several micro-batches contain the common words
             bench.send(some(number))
             time.sleep(0.1)
         bench.send_bodies(b"caf\xe9")

@@ -1,142 +1,33 @@
-"""The rules of schema resolution as tables, and as a property against fastavro itself.
-
-The property needs bytes of each branch and symbol, whichever fastavro's writer would choose: the test encodes itself.
-"""
+"""The rules of schema resolution as tables: what is read, and what is said of what is not."""
 
 from __future__ import annotations
 
 import copy
-import io
-import struct
-from collections.abc import Callable
-from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from fastavro import schemaless_reader
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.compatibility import Incompatibility, Level, check, find_incompatibilities
+from rmqio.serde.avro.compatibility import Incompatibility, find_incompatibilities
+from tests.helpers.avro_definitions import (
+    ADDRESS,
+    MICROS,
+    MILLIS,
+    NODE,
+    PRIMITIVES,
+    A,
+    B,
+    array,
+    choice,
+    decimal,
+    field,
+    fixed,
+    logical,
+    mapping,
+    record,
+)
+from tests.helpers.avro_resolution import differences, failures
 
-NO_DEFAULT = object()
-
-
-def field(name: str, kind: Any, default: Any = NO_DEFAULT, **attributes: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, **attributes, **({} if default is NO_DEFAULT else {"default": default})}
-
-
-def record(name: str, *fields: dict[str, Any], **attributes: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields), **attributes}
-
-
-def choice(name: str, *symbols: str, **attributes: Any) -> dict[str, Any]:
-    return {"type": "enum", "name": name, "symbols": list(symbols), **attributes}
-
-
-def fixed(name: str, size: int, **attributes: Any) -> dict[str, Any]:
-    return {"type": "fixed", "name": name, "size": size, **attributes}
-
-
-def logical(logical_type: str, kind: str, **attributes: Any) -> dict[str, Any]:
-    return {"type": kind, "logicalType": logical_type, **attributes}
-
-
-def array(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def mapping(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values}
-
-
-def differences(reader: Any, writer: Any) -> list[str]:
-    return [f"{path}: {reason}" for path, reason in find_incompatibilities(reader, writer)]
-
-
-# ---- encoding, to ask fastavro --------------------------------------------------------------------------------------
-
-
-def number(value: int) -> bytes:
-    value <<= 1  # zigzag, of numbers that are not negative
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
-
-
-def text(value: str) -> bytes:
-    return number(len(value.encode())) + value.encode()
-
-
-SIMPLE = {
-    "null": b"",
-    "boolean": b"\x01",
-    "int": number(3),
-    "long": number(2**40),
-    "float": struct.pack("<f", 1.5),
-    "double": struct.pack("<d", 1.5),
-    "string": text("blå"),
-    "bytes": text("blå"),  # UTF-8, so that it can be read as text
-}
-
-
-def unqualified(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def covering(schema: Any, names: dict[str, Any] | None = None, depth: int = 0) -> list[bytes]:
-    """Values of a schema in Avro's binary form, so that every symbol and every branch is in one at least."""
-    names = {} if names is None else names
-    if isinstance(schema, list):
-        branches = [*enumerate(schema)]
-        if depth > 6:  # recursive: the way out is null
-            branches = [(index, branch) for index, branch in branches if branch == "null"] or branches
-        return [number(index) + value for index, branch in branches for value in covering(branch, names, depth + 1)]
-    if isinstance(schema, str):
-        return [SIMPLE[schema]] if schema in SIMPLE else covering(names[unqualified(schema)], names, depth + 1)
-    kind = schema["type"]
-    if "name" in schema:
-        names[unqualified(schema["name"])] = schema
-    if kind == "enum":
-        return [number(index) for index in range(len(schema["symbols"]))]
-    if kind == "fixed":
-        return [b"\x01" * schema["size"]]
-    if kind in ("array", "map"):
-        inner = [] if depth > 6 else covering(schema["items" if kind == "array" else "values"], names, depth + 1)
-        if not inner:
-            return [number(0)]
-        key = b"" if kind == "array" else text("k")
-        return [number(len(inner)) + b"".join(key + value for value in inner) + number(0)]
-    if kind in ("record", "error"):
-        columns = [covering(one["type"], names, depth + 1) for one in schema["fields"]]
-        return [
-            b"".join(column[row % len(column)] for column in columns)
-            for row in range(max(map(len, columns), default=1))
-        ]
-    return [text("12345678-1234-5678-1234-567812345678")] if schema.get("logicalType") == "uuid" else [SIMPLE[kind]]
-
-
-def read(reader: Any, writer: Any, body: bytes) -> Any:
-    return schemaless_reader(io.BytesIO(body), copy.deepcopy(writer), copy.deepcopy(reader))
-
-
-def failures(reader: Any, writer: Any) -> list[Exception]:
-    """What fastavro raises over all covering values."""
-    raised = []
-    for body in covering(writer):
-        try:
-            read(reader, writer, body)
-        except Exception as error:  # noqa: BLE001 - fastavro's come from all over
-            raised.append(error)
-    return raised
-
-
-# ---- the rules ------------------------------------------------------------------------------------------------------
-
-PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
 PROMOTED = {
     *[("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")],
     *[("float", "double"), ("string", "bytes"), ("bytes", "string")],
@@ -153,14 +44,10 @@ def test_a_primitive_is_read_as_itself_and_where_it_is_promoted(reader: str, wri
     assert (failures(reader, writer) == []) is is_readable
 
 
-A, B = field("a", "int"), field("b", "string")
 STATE, FEWER = choice("State", "NEW", "PAID"), choice("State", "NEW")
-ADDRESS = record("Address", field("zip", "int"))
-NODE = record("Node", field("value", "int"), field("next", ["null", "Node"]))
 TREE = record("Tree", field("value", "int"), field("children", array("Tree")))
 PLACED = record("p.R", field("e", choice("E", "X")), field("again", "E"), field("full", "p.E"))
 BARE = record("R", field("e", choice("E", "X")), field("again", "E"), field("full", "E"))
-
 READABLE = {
     "fields in another order": (record("R", B, A), record("R", A, B)),
     "a field less": (record("R", A), record("R", A, B)),
@@ -216,7 +103,6 @@ def test_what_the_rules_allow_is_read(case: str) -> None:
 
 DEEP = record("R", field("rows", array(mapping(record("Cell", field("value", ["null", "int", STATE]))))))
 DEEP_READER = record("R", field("rows", array(mapping(record("Cell", field("value", ["null", "long", FEWER]))))))
-
 UNREADABLE = {
     "a new field without a default": (
         record("R", A, B),
@@ -362,14 +248,6 @@ def test_a_default_of_another_type_is_told(kind: Any, default: Any, misfit: str)
 # ---- logical types --------------------------------------------------------------------------------------------------
 
 
-def decimal(precision: int, scale: int | None, kind: str = "bytes", **attributes: Any) -> dict[str, Any]:
-    extra = {} if scale is None else {"scale": scale}
-    return logical("decimal", kind, precision=precision, **extra, **attributes)
-
-
-MILLIS, MICROS = logical("timestamp-millis", "long"), logical("timestamp-micros", "long")
-
-
 @pytest.mark.parametrize(
     ("reader", "writer", "expected"),
     [
@@ -412,64 +290,6 @@ def test_logical_types(reader: Any, writer: Any, expected: str | None) -> None:
     assert found == ([] if expected is None else [Incompatibility("R.f", expected)])
 
 
-# ---- where fastavro does otherwise ----------------------------------------------------------------------------------
-
-
-def sent(writer: Any, reader: Any) -> Callable[[], Any]:
-    return lambda: read(reader, writer, covering(writer)[0])
-
-
-@pytest.mark.parametrize(
-    ("reader", "writer", "error"),
-    [
-        (  # the writer defines, the reader's union names
-            record("R", field("new", ADDRESS, {"zip": 1}), field("a", ["null", "Address"])),
-            record("R", field("a", ADDRESS)),
-            "string indices must be integers",
-        ),
-        (  # the writer names, the reader's union defines
-            record("R", field("b", ["null", ADDRESS])),
-            record("R", field("a", ADDRESS), field("b", "Address")),
-            "unhashable type",
-        ),
-        ([record("p.E", A), choice("q.E", "X")], choice("E", "X"), "symbols"),
-    ],
-)
-def test_fastavro_fails_where_the_rules_allow(reader: Any, writer: Any, error: str) -> None:
-    assert differences(reader, writer) == []
-    with pytest.raises((TypeError, KeyError), match=error):
-        sent(writer, reader)()
-
-
-def test_fastavro_reads_a_fixed_as_an_enum_of_that_name() -> None:
-    reader, writer = choice("E", "X"), fixed("E", 1)
-    assert differences(reader, writer) == ["E: the reader has enum E, the writer fixed E"]
-    assert sent(writer, reader)() == b"\x01"
-
-
-def test_fastavro_takes_an_alias_for_any_namespace() -> None:
-    reader, writer = record("p.R", A, aliases=["S"]), record("q.S", A)
-    assert differences(reader, writer) == ["R: the reader has record p.R, the writer record q.S"]
-    assert sent(writer, reader)() == {"a": 3}
-
-
-def test_fastavro_converts_by_the_writers_logical_type() -> None:
-    assert sent(logical("date", "int"), "long")() == date(1970, 1, 4)
-    assert sent("long", MILLIS)() == 2**40
-    assert sent(logical("timestamp-micros", "long"), MILLIS)() == datetime.fromtimestamp(2**40 // 10**6, UTC).replace(
-        microsecond=2**40 % 10**6
-    )
-
-
-def test_fastavro_does_not_convert_a_default_and_gives_each_record_the_same_object() -> None:
-    reader = record("R", field("b", decimal(4, 2), "\u0001"), field("c", array("int"), []))
-    first, second = (schemaless_reader(io.BytesIO(number(1)), record("R", A), reader) for _ in range(2))
-    assert first == second == {"b": "\u0001", "c": []}
-    assert isinstance(first, dict)
-    assert isinstance(second, dict)
-    assert first["c"] is second["c"]
-
-
 # ---- what is no schema ----------------------------------------------------------------------------------------------
 
 
@@ -505,178 +325,3 @@ def test_schemas_are_left_as_they_were() -> None:
     before = copy.deepcopy((reader, writer))
     find_incompatibilities(reader, writer)
     assert (reader, writer) == before
-
-
-# ---- levels ---------------------------------------------------------------------------------------------------------
-
-V1 = record("R", A)
-V2 = record("R", A, field("b", "int", 0))
-V3 = record("R", A, field("b", "int"))  # reads V2 but not V1
-MISSING = "the writer has no such field, and the reader no default for it"
-
-
-@pytest.mark.parametrize(
-    ("level", "new", "before", "expected"),
-    [
-        (Level.NONE, "int", ["string"], []),
-        (Level.BACKWARD, V3, [], []),
-        (Level.BACKWARD, V3, [V1, V2], []),
-        (Level.BACKWARD_TRANSITIVE, V3, [V1, V2], ["v3 cannot read v1: R.b"]),
-        (Level.BACKWARD, V1, [V3], []),
-        (Level.FORWARD, V1, [V3, V2], []),
-        (Level.FORWARD_TRANSITIVE, V1, [V3, V2], ["v1 cannot read v3: R.b"]),
-        (Level.FORWARD, V1, [V3], ["v1 cannot read v2: R.b"]),
-        (Level.FORWARD, V3, [V1], []),
-        (Level.FULL, V1, [V3], ["v1 cannot read v2: R.b"]),
-        (Level.FULL, V3, [V1], ["v2 cannot read v1: R.b"]),
-        (Level.FULL, V3, [V1, V2], []),
-        (Level.FULL_TRANSITIVE, V3, [V1, V2], ["v3 cannot read v1: R.b"]),
-        (Level.FULL_TRANSITIVE, V2, [V1, V1], []),
-    ],
-)
-def test_a_level_says_who_must_read_whom(level: Level, new: Any, before: list[Any], expected: list[str]) -> None:
-    assert check(new, before, level) == [Incompatibility(path, MISSING) for path in expected]
-
-
-def test_versions_may_have_their_own_numbers() -> None:
-    found = check(V3, [V1, V2], Level.BACKWARD_TRANSITIVE, versions=[4, 7, 9])
-    assert [path for path, _ in found] == ["v9 cannot read v4: R.b"]
-    with pytest.raises(LocalError, match="2 numbers for 3 schemas"):
-        check(V3, [V1, V2], Level.BACKWARD, versions=[1, 2])
-
-
-def test_levels_are_confluents_words_in_either_case() -> None:
-    assert Level("FULL_TRANSITIVE") is Level("full_transitive") is Level.FULL_TRANSITIVE
-    with pytest.raises(ValueError, match="SIDEWAYS"):
-        Level("SIDEWAYS")
-
-
-# ---- the property ---------------------------------------------------------------------------------------------------
-
-DEFAULTS = {
-    "null": None,
-    "boolean": True,
-    "int": 1,
-    "long": 1,
-    "float": 1.0,
-    "double": 1.0,
-    "bytes": "x",
-    "string": "x",
-}
-
-
-@st.composite
-def schemas(draw: st.DrawFn) -> dict[str, Any]:
-    """A record whose named types have different names; it may contain itself."""
-    count = 0
-
-    def make(depth: int) -> Any:
-        nonlocal count
-        kinds = ["primitive", "primitive", "enum", "fixed"]
-        kind = draw(st.sampled_from([*kinds, "array", "map", "union", "record"] if depth < 3 else kinds))
-        count += 1
-        if kind == "primitive":
-            return draw(st.sampled_from(PRIMITIVES))
-        if kind == "enum":
-            return choice(f"E{count}", *draw(st.lists(st.sampled_from("XYZ"), min_size=1, unique=True)))
-        if kind == "fixed":
-            return fixed(f"F{count}", draw(st.integers(1, 3)))
-        if kind == "array":
-            return array(make(depth + 1))
-        if kind == "map":
-            return mapping(make(depth + 1))
-        if kind == "union":
-            simple: list[Any] = draw(st.lists(st.sampled_from(PRIMITIVES), min_size=1, max_size=3, unique=True))
-            return [*simple, choice(f"E{count}", "X", "Y")] if draw(st.booleans()) else simple
-        return record(f"R{count}", *(field(name, make(depth + 1)) for name in "ab"))
-
-    fields = [field(name, make(1)) for name in "abc"]
-    if draw(st.booleans()):
-        fields.append(field("self", ["null", "Root"]))
-    return record("Root", *fields)
-
-
-def nodes_of(schema: Any, put: Callable[[Any], None]) -> list[tuple[Any, Callable[[Any], None]]]:
-    """Every type in a schema, and how to put another in its place."""
-
-    def setter(holder: Any, key: Any) -> Callable[[Any], None]:
-        return lambda value: holder.__setitem__(key, value)
-
-    found = [(schema, put)]
-    if isinstance(schema, list):
-        for index, branch in enumerate(schema):
-            if isinstance(branch, dict):
-                found += nodes_of(branch, setter(schema, index))
-    elif isinstance(schema, dict):
-        for key in ("items", "values"):
-            if key in schema:
-                found += nodes_of(schema[key], setter(schema, key))
-        for one in schema.get("fields", []):
-            if "default" in one:
-                continue  # it would have to fit: fastavro checks some when it parses and none when it reads
-            found += nodes_of(one["type"], setter(one, "type"))
-    return found
-
-
-@st.composite
-def mutations(draw: st.DrawFn, schema: dict[str, Any]) -> dict[str, Any]:
-    """What may become of a schema: up to three changes that evolution brings, good and bad."""
-    holder = {"root": copy.deepcopy(schema)}
-    for step in range(draw(st.integers(1, 3))):
-        nodes = nodes_of(holder["root"], lambda value: holder.__setitem__("root", value))
-        node, put = draw(st.sampled_from(nodes))
-        if isinstance(node, list):
-            changed = draw(st.permutations(node))
-            put(changed[:-1] if len(node) > 2 and draw(st.booleans()) else changed)
-        elif isinstance(node, str):
-            other = draw(st.sampled_from(PRIMITIVES))
-            # A reference made optional is one of the pinned differences, and so is left out.
-            if node in PRIMITIVES:
-                put(draw(st.sampled_from([other, ["null", node] if node != "null" else other, array(node)])))
-        elif node["type"] == "enum":
-            symbols = draw(st.lists(st.sampled_from("XYZ"), min_size=1, unique=True))
-            node["symbols"] = symbols
-            node.pop("default", None)
-            if draw(st.booleans()):
-                node["default"] = symbols[0]
-        elif node["type"] == "fixed":
-            node["size"] = draw(st.integers(1, 3))
-        elif node["type"] == "record":
-            change_record(draw, node, step)
-        if isinstance(node, dict) and "name" in node and node["name"] != "Root" and draw(st.integers(0, 3)) == 0:
-            old, node["name"] = node["name"], f"Renamed{step}{node['name']}"
-            if draw(st.booleans()):
-                node["aliases"] = [*node.get("aliases", []), old]
-            else:
-                node.pop("aliases", None)
-    types = [node for node, _ in nodes_of(holder["root"], lambda value: None) if isinstance(node, dict)]
-    # An alias of another namespace is one of the pinned differences.
-    if not any("aliases" in node for node in types) and draw(st.booleans()):
-        holder["root"]["namespace"] = "moved"
-    return holder["root"]
-
-
-def change_record(draw: st.DrawFn, node: dict[str, Any], step: int) -> None:
-    fields = node["fields"]
-    change = draw(st.sampled_from(["add", "add with default", "remove", "rename", "rename with alias", "reorder"]))
-    if change.startswith("add"):
-        kind = draw(st.sampled_from(PRIMITIVES))
-        fields.append(field(f"new{step}", kind, DEFAULTS[kind] if "default" in change else NO_DEFAULT))
-    elif change == "remove" and fields:
-        fields.pop(draw(st.integers(0, len(fields) - 1)))
-    elif change.startswith("rename") and fields:
-        one = draw(st.sampled_from(fields))
-        old, one["name"] = one["name"], f"renamed{step}"
-        if "alias" in change:
-            one["aliases"] = [*one.get("aliases", []), old]
-    else:
-        node["fields"] = draw(st.permutations(fields))
-
-
-@settings(max_examples=400)
-@given(st.data())
-def test_nothing_is_found_exactly_where_fastavro_reads_every_value(data: st.DataObject) -> None:
-    writer = data.draw(schemas())
-    reader = data.draw(mutations(writer))
-    found, raised = find_incompatibilities(reader, writer), failures(reader, writer)
-    assert bool(found) == bool(raised), (found, raised)

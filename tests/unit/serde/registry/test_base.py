@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -94,3 +97,12 @@ def test_errors_say_whether_to_try_again(error: type[SchemaRegistryError], is_re
     assert issubclass(error, RmqioError)
     copy = pickle.loads(pickle.dumps(error("why")))
     assert (type(copy), str(copy)) == (error, "why")
+
+
+def test_fastavro_is_not_needed_to_import_it() -> None:
+    program = (
+        "import sys; sys.modules['fastavro'] = None; from rmqio.serde.registry import *;"
+        "registry = MemoryRegistry(); registry.register('a', '\"int\"'); registry.by_fingerprint(bytes(8))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert re.search(r"need fastavro: pip install 'rmqio\[avro\]'", ended.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -14,13 +13,7 @@ from apache_beam.transforms.display import DisplayData
 from rmqio import MessageQueue, QueueDescriptor, ReadFromRocketMQ, ReadOptions, StartFrom, StopAt
 from rmqio.errors import LocalError
 from rmqio.testing import InMemoryCluster
-from tests.helpers.reading import clean_cluster, read, read_all
-
-
-@pytest.fixture
-def cluster() -> Iterator[InMemoryCluster]:
-    with clean_cluster() as made:
-        yield made
+from tests.helpers.reading import read, read_all
 
 
 @pytest.mark.parametrize(

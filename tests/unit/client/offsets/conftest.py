@@ -1,0 +1,18 @@
+"""A client that looks at queues of two brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.testing import FakeBroker
+from tests.helpers.looking import A, B, Setup
+
+
+@pytest.fixture
+def setup() -> Iterator[Setup]:
+    with FakeBroker(brokers=(A, B)) as broker:
+        setup = Setup(broker)
+        yield setup
+        setup.client.close()

@@ -1,0 +1,18 @@
+"""A broker that takes the ends of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmqio.testing import FakeBroker, faults
+from tests.helpers.transactions import END
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(brokers=("broker-a", "broker-b")) as fake:
+        fake.cluster.create_topic("topic", 1, ("broker-a",))
+        fake.on(END, faults.answer(0), times=None)
+        yield fake
