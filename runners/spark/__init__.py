@@ -1,13 +1,13 @@
-"""A Beam runner that PySpark executes.
+"""SparkRunner: runs Beam pipelines on Spark through PySpark.
 
-Public names resolve on first use (PEP 562): a worker imports modules of this package, and neither Beam on the way there
-nor the runner at all.
+Public names resolve on first use (PEP 562). Workers import modules of this package. That must not import Beam on the
+way there, nor the runner at all.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqio.runners.spark.errors import PipelineFailed
@@ -18,7 +18,7 @@ _HOMES = {"PipelineFailed": "errors", "SparkResult": "runner", "SparkRunner": "r
 __all__ = ["PipelineFailed", "SparkResult", "SparkRunner"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rmqio.runners.spark' has no attribute {name!r}")
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     except (ImportError, AttributeError):
         importlib.import_module("rmqio.runners.spark.beam.versions").check()  # an untested Beam may lack a name
         raise
-    value = getattr(module, name)
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

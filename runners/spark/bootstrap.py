@@ -1,8 +1,8 @@
-"""What a worker process does before it runs a stage of a pipeline: user code becomes importable and unpicklable.
+"""Prepares a worker process for the stages of a pipeline: makes user code importable, so that it can be unpickled.
 
-Spark's workers are other processes than the driver, with another `__main__`. A DoFn travels by value, but its elements
-do not: pickle writes `__main__.Point`, and the worker must have one. So the classes that the program's main module
-defines travel, too, and the coders and schemas that it registered.
+Spark's workers are not the driver's process, and their `__main__` is another module. DoFns are pickled by value, but
+elements are not: pickle writes `__main__.Point`, and the worker must have such a class. Therefore the classes that the
+program's main module defines are sent to the workers as well, with the coders and schemas that it registered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, WorkerOptions
 from pyspark import SparkFiles
@@ -29,28 +28,28 @@ from rmqio.runners.spark.options import is_given
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """What the workers of one pipeline begin with."""
+    """The settings with which the workers of one pipeline start."""
 
     packages: str | None = None  # the folder among Spark's files that holds shipped packages
-    classes: bytes | None = None  # of the main module, pickled by value
-    registries: bytes | None = None  # Beam's, of coders and schemas
-    must_load: bool = False  # --save_main_session: what does not load is an error
+    classes: bytes | None = None  # the classes of the main module, pickled by value
+    registries: bytes | None = None  # Beam's registries of coders and schemas, pickled
+    must_load: bool = False  # --save_main_session: an object that does not load is an error
     plugins: tuple[str, ...] = ()
     log_level: int = logging.WARNING
     log_levels: Mapping[str, int] = field(default_factory=dict)
 
 
 def bootstrap_for(options: PipelineOptions, packages: str | None) -> Bootstrap:
-    """What the workers of a pipeline need to know of this process.
+    """Returns what the workers of a pipeline need from this process.
 
     Raises:
-      LocalError: a log level is none, or `--save_main_session` was given and something does not pickle.
+      LocalError: a log level is unknown, or `--save_main_session` was given and an object cannot be pickled.
     """
     setup = options.view_as(SetupOptions)
     worker = options.view_as(WorkerOptions)
-    # Beam's pipeline sets the option to False where nothing was said
+    # Beam's pipeline sets the option to False if the user gave neither flag
     wanted = True if setup.save_main_session else False if is_given(options, "no_save_main_session") else None
-    overrides: Mapping[str, Any] = worker.sdk_harness_log_level_overrides or {}
+    overrides: Mapping[str, str | int] = worker.sdk_harness_log_level_overrides or {}
     return Bootstrap(
         packages,
         _main_classes(must=wanted is True) if wanted is not False else None,
@@ -62,12 +61,12 @@ def bootstrap_for(options: PipelineOptions, packages: str | None) -> Bootstrap:
     )
 
 
-def _level(flag: str, level: Any) -> int:
+def _level(flag: str, level: str | int) -> int:
     if str(level).isdecimal():
         return int(level)
     found = logging.getLevelNamesMapping().get(str(level))
     if found is None:
-        raise LocalError(f"{flag}: {level!r} is no level of Python's logging, such as INFO or 20")
+        raise LocalError(f"{flag}: {level!r} is not a log level. Use a level of Python's logging, such as INFO or 20")
     return found
 
 
@@ -82,15 +81,18 @@ def _main_classes(must: bool) -> bytes | None:
         return bytes(pickler.dumps(classes))
     except Exception as error:
         if must:
-            raise LocalError(f"--save_main_session: a class of the main module does not pickle: {error}") from error
-    # Each for itself then: one that the elements need may be among those that do
+            raise LocalError(
+                f"--save_main_session: a class of the main module cannot be pickled: {error}. Move the class into a "
+                "module that the workers can import"
+            ) from error
+    # Then each class by itself: the classes that the elements need may be among those that can be pickled
     return bytes(pickler.dumps({name: each for name, each in classes.items() if _pickles(each)}))
 
 
 def _pickles(each: type) -> bool:
     try:
         pickler.dumps(each)
-    except Exception:  # noqa: BLE001  whatever a user's class raises
+    except Exception:  # noqa: BLE001  a user's class may raise any error
         return False
     return True
 
@@ -102,18 +104,21 @@ def _registries(must: bool) -> bytes | None:
             pickler.dump_session(str(file))
         except Exception as error:
             if must:
-                raise LocalError(f"--save_main_session: Beam's registries do not pickle: {error}") from error
+                raise LocalError(
+                    f"--save_main_session: Beam's registries of coders and schemas cannot be pickled: {error}. Define "
+                    "what the program registers in a module that the workers can import"
+                ) from error
             return None
         return file.read_bytes()
 
 
 # ---- in the worker ---------------------------------------------------------------------------------------------------
 
-_current = Bootstrap()  # a worker process serves several pipelines, one after the other
+_current = Bootstrap()  # a worker process may serve several pipelines, one after the other
 
 
 def begin(bootstrap: Bootstrap) -> None:
-    """Makes this worker process one of the pipeline's; does nothing if it is one."""
+    """Prepares this worker process for the pipeline. Does nothing if it is already prepared."""
     global _current
     if bootstrap == _current:
         return
@@ -138,12 +143,12 @@ def _load(must: bool, load: Callable[[bytes], None], pickled: bytes | None) -> N
         except Exception as error:
             if must:
                 raise
-            # Nobody may need it. Who does is told by the error of what is missing.
-            LOGGER.info("the driver's main module is not here: %s: %s", type(error).__name__, error)
+            # The pipeline may not need it. If it does, the error about the missing class says so.
+            LOGGER.info("the driver's main module did not load in this worker: %s: %s", type(error).__name__, error)
 
 
 def _load_classes(pickled: bytes) -> None:
-    # A module of its own: Spark's daemon runs in the real one, whose names the user's must not replace
+    # A new module: Spark's daemon runs in the real one, and the user's names must not replace the names there
     main = types.ModuleType("__main__")
     vars(main).update(pickler.loads(pickled))
     sys.modules["__main__"] = main
@@ -157,7 +162,7 @@ def _load_registries(pickled: bytes) -> None:
 
 
 def _forget_packages(packages: str | None) -> None:
-    """An earlier pipeline's packages must not stand in for another version of them."""
+    """Unloads the packages of an earlier pipeline: this one may have other versions of them."""
     if packages is None:
         return
     folder = SparkFiles.get(packages)
@@ -168,7 +173,7 @@ def _forget_packages(packages: str | None) -> None:
 
 
 def _log(before: Bootstrap, bootstrap: Bootstrap) -> None:
-    logging.basicConfig()  # to stderr, which Spark brings to where an executor logs
+    logging.basicConfig()  # to stderr, which Spark forwards to the executor's log
     logging.getLogger().setLevel(bootstrap.log_level)
     for name in before.log_levels:
         logging.getLogger(name).setLevel(logging.NOTSET)

@@ -1,7 +1,7 @@
 """PySpark's worker daemon with Beam imported before it forks, so that a new worker starts in milliseconds.
 
-Set as `spark.python.daemon.module` for sessions that the runner starts. Importing Beam takes seconds, and Spark starts
-workers whenever more tasks run than before.
+Sessions that the runner starts set it as `spark.python.daemon.module`. Importing Beam takes seconds, and Spark starts
+new workers whenever more tasks run than before.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import gc
 import logging
 import sys
 
-with contextlib.redirect_stdout(sys.stderr):  # stdout is the daemon's line to Spark
-    logging.disable(logging.WARNING)  # Beam warns of modules that it would use if they were there
-    import apache_beam  # all of it, as a DoFn's module asks for it
+with contextlib.redirect_stdout(sys.stderr):  # the daemon talks to Spark through stdout
+    logging.disable(logging.WARNING)  # Beam warns about optional modules that are not installed
+    import apache_beam  # the whole package, since the modules of DoFns import it
 
     import rmqio.runners.spark.worker.task
 
@@ -25,12 +25,13 @@ from rmqio.pyspark.chatter import told
 
 if __name__ == "__main__":
     del apache_beam, rmqio
-    # PySpark's workers collect garbage after each task. With Beam loaded that takes 0.1 s, most of a small task's time;
-    # what is loaded here is there to stay, and frozen it is not looked at, and its memory stays shared.
+    # PySpark's workers collect garbage after each task. With Beam loaded, this takes 0.1 s, most of a small task's
+    # time. The objects that are loaded here are permanent. The collector skips frozen objects, so their memory also
+    # stays shared.
     gc.collect()
     gc.freeze()
-    # A task keeps what it combines by key: looking again and again at that, for cycles that it has not, took a fifth of
-    # its time with 100,000 keys.
+    # A task keeps the accumulators that it combines by key. They have no cycles, but with 100,000 keys the repeated
+    # search for cycles took a fifth of the task's time.
     gc.set_threshold(50_000, 20, 20)
     daemon.traceback.print_exc = told  # type: ignore[attr-defined]
     daemon.manager()

@@ -1,32 +1,35 @@
-"""Errors of the Spark runner: what failed in user code, without the frames of those who called it."""
+"""Errors of the Spark runner: they show what failed in user code, without the frames of its callers."""
 
 from __future__ import annotations
 
 import re
 import traceback
+from pathlib import Path
 from typing import Final
 
 _MARK: Final = "rmqio-task-failure"
 _FOUND: Final = re.compile(rf"{_MARK}<(.*?)>{_MARK}", re.DOTALL)
 _JAVA_FRAME: Final = re.compile(r"\s+(at [\w.$<>/]+\(|\.\.\. \d+ more)|Driver stacktrace:|\s*$")
 _OF_A_QUERY: Final = "=== Streaming Query ==="
-"""Begins what Spark adds to a query's failure: its numbers, its offsets and its plan."""
+"""The start of what Spark appends to the failure of a query: its ids, offsets and plan."""
 _LINES: Final = 30
 _WHERE: Final = re.compile(r"\s*\[while running '(.*)'\]\s*$", re.DOTALL)
-# Beam's calls of a DoFn, and ours of Beam
-_CALLERS: Final = re.compile(r"(^|/)(apache_beam/(runners/(common|worker/)|transforms/core\.py)|runners/spark/)")
+# The code in Beam that calls a DoFn, and our code that calls Beam
+_CALLERS: Final = re.compile(
+    rf"(^|/)apache_beam/(runners/(common|worker/)|transforms/core\.py)|^{re.escape(str(Path(__file__).parent))}/"
+)
 
 
-# As Python joins tracebacks
+# The text with which Python joins tracebacks
 _CAUSE: Final = "\nThe above exception was the direct cause of the following exception:\n"
 _CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n"
 
 
 class TaskFailure(Exception):
-    """Raised in a worker; its text carries the user's traceback through Spark's to the driver, between marks.
+    """Raised in a worker. Its text carries the user's traceback to the driver, between marks, inside Spark's own.
 
-    `where` names the transform, or those of which it is one, if the error does not: what is raised when a bundle is
-    over, as state is encoded, has no name in it.
+    `where` names the transform, or the transforms among which it is, if the error does not name it. Errors that are
+    raised after a bundle, while state is encoded, contain no name.
     """
 
     def __init__(self, error: BaseException, where: str = "") -> None:
@@ -34,19 +37,19 @@ class TaskFailure(Exception):
 
 
 class PipelineFailed(RuntimeError):
-    """A pipeline failed in user code. The message names the transform and holds the traceback of the worker."""
+    """A pipeline failed. If user code failed, the message names the transform and has the worker's traceback."""
 
 
 def failure_in(text: str) -> str | None:
-    """What `described` said, in what Spark says about a failed job; None: the failure was not in user code."""
+    """Returns the text of `described` from Spark's message about a failed job; None if user code did not fail."""
     found = _FOUND.search(text)
     return found[1].strip() if found else None
 
 
 def without_java_frames(error: BaseException, running: str = "") -> BaseException:
-    """A failure of Spark's own, such as a lost executor, with what it says and without where in Spark it says so.
+    """Returns a failure of Spark itself, such as a lost executor, with its message but without the frames of the JVM.
 
-    `running` names the transforms of the job that failed: which of them it was, Spark does not know.
+    `running` names the transforms of the failed job. Spark does not know which of them failed.
     """
     text = str(error).partition(_OF_A_QUERY)[0]
     lines = [line for line in text.splitlines() if not _JAVA_FRAME.match(line)]
@@ -57,9 +60,9 @@ def without_java_frames(error: BaseException, running: str = "") -> BaseExceptio
 
 
 def described(error: BaseException, otherwise: str = "") -> str:
-    """The transform's name and the error, then the traceback from the user's first frame on.
+    """Returns the transform's name and the error, then the traceback from the first frame of user code on.
 
-    `otherwise` is where it was if the error does not say so.
+    `otherwise` names the transform if the error does not.
     """
     where = next((found[1] for each in _chain(error) if (found := _WHERE.search(str(each)))), otherwise)
     text = _WHERE.sub("", "".join(traceback.format_exception_only(error))).strip()
@@ -69,7 +72,7 @@ def described(error: BaseException, otherwise: str = "") -> str:
         frames = traceback.extract_tb(each.__traceback__)
         theirs = [frame for frame in frames if not _CALLERS.search(frame.filename)]
         if not theirs and each is not error:
-            continue  # Beam's own re-raising
+            continue  # Beam raised the error again
         trace = "".join(traceback.format_list(theirs or frames))
         end = _WHERE.sub("", "".join(traceback.format_exception_only(each))).strip()
         part = f"Traceback (most recent call last):\n{trace}{end}"
@@ -79,7 +82,7 @@ def described(error: BaseException, otherwise: str = "") -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error, what it was raised from, and so on."""
+    """Returns the error, the error that it was raised from, and so on."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in found:

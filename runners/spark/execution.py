@@ -1,4 +1,4 @@
-"""A plan on Spark: stages become DataFrames, lazily; jobs run where Beam needs a result before it can go on."""
+"""Runs a plan on Spark. Stages become lazy DataFrames. Jobs run where Beam needs a result before it can continue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
@@ -21,6 +21,11 @@ from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
 
+if TYPE_CHECKING:
+    from pyspark import Accumulator, Broadcast
+
+    from rmqio.runners.spark.bootstrap import Bootstrap
+
 _ORDER: Final = {
     Form.PLAIN: ("value",),
     Form.DEALT: ("value",),
@@ -30,16 +35,16 @@ _ORDER: Final = {
 
 
 class Execution:
-    """Runs one plan. `run` returns when all of it has been done; `reports` grow as stages end."""
+    """Runs one plan. `run` returns when the whole plan is done. `reports` grow as stages end."""
 
     def __init__(
         self,
         session: SparkSession,
         plan: Plan,
         buckets: int,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         side_input_limit: int,
-        bootstrap: Any = None,
+        bootstrap: Bootstrap | None = None,
     ) -> None:
         self._session = session
         self._context = session.sparkContext
@@ -50,22 +55,22 @@ class Execution:
         self._bootstrap = bootstrap
         self._progress: Callable[[str], None] = _silent
         self._accumulator = self._context.accumulator({}, ReportsParam())
-        self._frames: dict[int, DataFrame] = {}  # by id of the stage
+        self._frames: dict[int, DataFrame] = {}  # by id() of the stage
         self._reads: dict[int, tuple[Input, list[tuple[Stage, Output]]]] = {}
         self._side_reads: dict[str, list[tuple[Stage, Output]]] = {}
-        self._broadcasts: dict[str, Any] = {}
-        self._held: list[DataFrame] = []  # what is kept until the end
+        self._broadcasts: dict[str, Broadcast[SideInputData]] = {}
+        self._held: list[DataFrame] = []  # kept until the end
         self._settled: dict[tuple[int, int], dict[TaskKey, TaskReport]] = {}  # by stage and turn
         self._pending: list[str] = []  # names of stages that the next job runs
         self.running = ""
-        """The transforms of the newest job."""
+        """The transforms of the latest job."""
 
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
-        """Reports of the tasks that have finished, one for each partition of a stage.
+        """The reports of the finished tasks, one for each partition of a stage.
 
-        Kept rows that are lost with an executor are computed again inside another job, where partitions have other
-        numbers: a stage whose rows are kept is done, and what it reports later is not counted.
+        If an executor is lost, its kept rows are computed again inside another job, where partitions have other
+        numbers. A stage whose rows are kept is therefore done: its later reports are not counted.
         """
         found = {key: report for key, report in self._accumulator.value.items() if key[:2] not in self._settled}
         for settled in list(self._settled.values()):
@@ -73,7 +78,7 @@ class Execution:
         return found
 
     def run(self, progress: Callable[[str], None]) -> None:
-        """Runs the whole plan, blocking. `progress` is told the transforms of each job."""
+        """Runs the whole plan and returns when it is done. Calls `progress` with the transforms of each job."""
         self._progress = progress
         stages = [node for node in self._plan.nodes if isinstance(node, Stage)]
         self._connect(stages)
@@ -95,7 +100,7 @@ class Execution:
                 broadcast.destroy()
 
     def _connect(self, stages: Iterable[Stage]) -> None:
-        """Tells each stage what to write, from what its readers read."""
+        """Determines what each stage writes from what its readers read."""
         writes = Writes(self._plan, self._buckets)
         for stage in stages:
             read, pcollection, form = stage_input(self._plan, stage)
@@ -118,12 +123,16 @@ class Execution:
             return self._rounds(task, broadcasts, source)
         return self._mapped(task, broadcasts, source, 0)
 
-    def _mapped(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame, turn: int) -> DataFrame:
+    def _mapped(
+        self, task: StageTask, broadcasts: Mapping[str, Broadcast[SideInputData]], source: DataFrame, turn: int
+    ) -> DataFrame:
         self._pending.append(task.name)
         return source.mapInArrow(_function(task, broadcasts, self._accumulator, turn), ROW_DDL)
 
-    def _rounds(self, task: StageTask, broadcasts: Mapping[str, Any], source: DataFrame) -> DataFrame:
-        """A stage with bundle finalizers: its output is kept first, then they run, then what it deferred goes on."""
+    def _rounds(
+        self, task: StageTask, broadcasts: Mapping[str, Broadcast[SideInputData]], source: DataFrame
+    ) -> DataFrame:
+        """Runs a stage with bundle finalizers: keeps its output, runs the finalizers, then processes its residuals."""
         rounds: list[DataFrame] = []
         turn = 0
         while True:
@@ -144,13 +153,13 @@ class Execution:
         return _union(rounds)
 
     def _rows(self, sources: list[tuple[Stage, Output]], form: Form) -> DataFrame:
-        """The rows of a PCollection, where its reader needs them and in the order that it needs."""
+        """Returns the rows of a PCollection, in the partitions and in the order that its reader needs."""
         frames = [self._written(*source) for source in sources if source[1].form is Form.PLAIN]
         shuffled = [self._written(*source) for source in sources if source[1].form is not Form.PLAIN]
         if shuffled:
             frame = _union(shuffled).repartitionById(self._buckets, "bucket")
-            # Rows come out of a shuffle in any order. Sorted to the last byte, so that a task which Spark runs again
-            # sees the same and writes the same: of what it wrote first a part may have been read already.
+            # A shuffle returns rows in any order. They are sorted by all of their bytes, so that a task that Spark runs
+            # again reads and writes the same rows: some of its first output may already have been read.
             frames.append(frame.sortWithinPartitions(*_ORDER[form]))
         return _union(frames) if frames else self._session.createDataFrame([], ROW_DDL)
 
@@ -159,7 +168,7 @@ class Execution:
         return frame.where(f"channel = {output.channel}") if len(stage.writes) > 1 or stage.finalizes else frame
 
     def _broadcast(self, side: str, name: str) -> None:
-        """Computes a side input and brings it to the executors. `name` says whose it is."""
+        """Computes a side input and broadcasts it to the executors. `name` is the name of its reader."""
         if side in self._broadcasts:
             return
         frames = [self._written(*source).select("value") for source in self._side_reads[side]]
@@ -169,13 +178,13 @@ class Execution:
         if size > self._side_input_limit:
             raise ValueError(
                 f"{name}: a side input has {size / 2**20:.0f} MiB; --spark_side_input_limit_mb allows "
-                f"{self._side_input_limit >> 20} MiB, since it goes to every worker. Join with CoGroupByKey "
+                f"{self._side_input_limit >> 20} MiB, because every worker gets a copy. Join with CoGroupByKey "
                 "instead, or raise the limit"
             )
         self._broadcasts[side] = self._context.broadcast(SideInputData(values.to_pylist()))
 
     def _side_of(self, stage: Stage) -> tuple[str, str] | None:
-        """A side input that only this stage writes, and the name of its reader."""
+        """Returns a side input that only this stage writes, and the name of its reader."""
         for reader in self._plan.nodes:
             for _, _, side, _ in reader.side_inputs if isinstance(reader, Stage) else ():
                 if [id(writer) for writer, _ in self._side_reads[side]] == [id(stage)]:
@@ -183,10 +192,10 @@ class Execution:
         return None
 
     def _hold(self, frame: DataFrame, turn: tuple[int, int], side: tuple[str, str] | None = None) -> None:
-        """Computes the rows of a stage, at one of its turns, once for all readers.
+        """Computes the rows of one turn of a stage, once for all readers.
 
-        At once, since readers in one job could each begin to compute them, on different executors. A side input takes
-        a job of its own in any case, which then serves as the one that computes.
+        Computes them immediately: otherwise several readers in one job could each compute them, on different executors.
+        A side input needs its own job anyway, so that job computes the rows.
         """
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._held.append(frame)
@@ -201,7 +210,7 @@ class Execution:
         frame.write.format("noop").mode("overwrite").save()
 
     def _describe(self, purpose: str = "") -> None:
-        """Names the next job, in Spark's UI and in the progress line, after the stages that it runs."""
+        """Names the next job after the stages that it runs, in Spark's UI and in the progress line."""
         name = " > ".join(dict.fromkeys(self._pending))
         self._pending.clear()
         name = f"{name} ({purpose})" if name and purpose else name or purpose
@@ -210,13 +219,18 @@ class Execution:
         self._context.setJobDescription(name)
 
 
-def _function(task: StageTask, broadcasts: Mapping[str, Any], accumulator: Any, turn: int) -> Any:
+def _function(
+    task: StageTask,
+    broadcasts: Mapping[str, Broadcast[SideInputData]],
+    accumulator: Accumulator[dict[TaskKey, TaskReport]],
+    turn: int,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         key = (task.stage_id, turn, context.partitionId() if context else 0)
         return run_stage(task, broadcasts, lambda report: accumulator.add({key: report}), batches)
 
-    stage.__name__ = task.name  # how Spark's UI calls the node of the plan
+    stage.__name__ = task.name  # Spark's UI shows this as the name of the plan's node
     return stage
 
 

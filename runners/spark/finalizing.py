@@ -1,4 +1,4 @@
-"""Bundle finalizers: workers send them to the driver with their reports, and it runs them when Spark has committed."""
+"""Runs bundle finalizers. Workers send them with their reports, and the driver runs them after Spark's commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmqio.runners.spark.model import TaskReport
 
 
 def finalize(report: TaskReport) -> None:
-    """Runs the callbacks of one task's bundles. An error is logged: in Beam a failing callback fails no pipeline."""
+    """Runs the callbacks of one task's bundles. Only logs errors, since in Beam a failed callback fails no pipeline."""
     for pickled in report.finalizers:
         try:
             pickler.loads(pickled)()

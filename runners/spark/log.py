@@ -1,4 +1,4 @@
-"""Where the runner logs."""
+"""The logger of the Spark runner."""
 
 from __future__ import annotations
 

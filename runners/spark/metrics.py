@@ -1,9 +1,9 @@
-"""Metrics of many bundles and tasks, added up."""
+"""Combines the metrics of many bundles and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Hashable, Iterable
+from typing import Final
 
 from apache_beam import coders
 
@@ -12,12 +12,12 @@ from rmqio.runners.spark.beam.private import BoundedTrieData, metrics_pb2, monit
 _STRINGS: Final = coders.IterableCoder(coders.StrUtf8Coder())
 
 
-def consolidate(infos: Iterable[Any]) -> list[Any]:
-    """One MonitoringInfo for each metric and step.
+def consolidate(infos: Iterable[metrics_pb2.MonitoringInfo]) -> list[metrics_pb2.MonitoringInfo]:
+    """Returns one MonitoringInfo for each metric and step.
 
-    Beam's own consolidation leaves string sets and bounded tries as they come, of which the last would win.
+    Beam's own consolidation does not combine string sets and bounded tries, so the last one would win.
     """
-    found: dict[Any, Any] = {}
+    found: dict[Hashable, metrics_pb2.MonitoringInfo] = {}
     for info in monitoring_infos.consolidate(infos):
         key = monitoring_infos.to_key(info)
         known = found.get(key)
@@ -25,7 +25,7 @@ def consolidate(infos: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def _joined(known: Any, info: Any) -> Any:
+def _joined(known: metrics_pb2.MonitoringInfo, info: metrics_pb2.MonitoringInfo) -> metrics_pb2.MonitoringInfo:
     if monitoring_infos.is_string_set(info):
         strings = set(_STRINGS.decode(known.payload)) | set(_STRINGS.decode(info.payload))
         payload = _STRINGS.encode(sorted(strings))

@@ -1,4 +1,4 @@
-"""The user's packages on their way to the executors: built here by pip, shipped by Spark, imported from a folder."""
+"""Brings the user's packages to the executors: pip builds them here, Spark ships them, workers import from a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from packaging.requirements import InvalidRequirement, Requirement
@@ -23,16 +23,16 @@ from rmqio.runners.spark.beam.private import Stager
 
 _PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 _HOW: Final = ("--no-deps", "--no-compile")
-# Differ with each installation of the same package
+# These files differ between installations of the same package
 _INCIDENTAL: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 _SETUP_FILES: Final = ("setup.py", "pyproject.toml")
 
 
 class Packages:
-    """What `--setup_file`, `--extra_package` and `--requirements_file` name, installed into a folder of its own.
+    """The packages of `--setup_file`, `--extra_package` and `--requirements_file`, installed into their own folder.
 
-    It goes to the executors as an archive, which Spark unpacks there: a folder, not a zip on the path, so that packages
-    find the files beside their modules.
+    Spark ships the folder as an archive and unpacks it on the executors. The path gets a folder and not a zip file, so
+    that packages find the files beside their modules.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,19 +40,19 @@ class Packages:
         self.name = f"rmqio-packages-{_digest(folder)[:16]}"
 
     def ship(self, context: SparkContext) -> str:
-        """Gives them to every executor, also of those to come. Returns the name of the folder among Spark's files."""
+        """Ships the packages to all present and future executors. Returns the folder's name among Spark's files."""
         if self.name not in {each.rpartition("#")[2] for each in context.listArchives}:
-            # Executors fetch it whenever they come up, so it stays for as long as this process
+            # Executors fetch the archive when they start, so it must live as long as this process
             archive = shutil.make_archive(str(_kept() / self.name), "zip", self.folder)
             context.addArchive(f"{Path(archive).as_uri()}#{self.name}")
         return self.name
 
 
 def packages_for(options: PipelineOptions, folder: Path) -> Packages | None:
-    """Builds and installs into a folder what the executors are to import besides their own; None: nothing.
+    """Builds the packages to ship and installs them into a folder. Returns None if there are none.
 
     Raises:
-      LocalError: a file is missing or does not build, or a dependency is neither here nor among the packages.
+      LocalError: a file is missing or cannot be built, or a dependency is neither installed here nor shipped.
     """
     setup = options.view_as(SetupOptions)
     requirements: str | None = setup.requirements_file
@@ -65,32 +65,32 @@ def packages_for(options: PipelineOptions, folder: Path) -> Packages | None:
     _install(target, [*(("-r", requirements) if requirements else ()), *map(str, staged)])
     if missing := sorted(_missing(target)):
         raise LocalError(
-            f"packages for the executors need {', '.join(missing)}, which this Python has not either: install it here "
-            "and in the Python of the executors, or ship it, too, by --extra_package or --requirements_file"
+            f"packages for the executors need {', '.join(missing)}, which is neither among them nor installed here. "
+            "Install it here and in the Python of the executors, or ship it with --extra_package or --requirements_file"
         )
     return Packages(target)
 
 
-def _staged(setup: Any, folder: Path) -> list[Path]:
-    """Source distributions and wheels, by Beam's own rules for these flags."""
+def _staged(setup: SetupOptions, folder: Path) -> list[Path]:
+    """Returns source distributions and wheels, according to Beam's own rules for these flags."""
     folder.mkdir()
     wanted = PipelineOptions([]).view_as(SetupOptions)
     wanted.extra_packages = setup.extra_packages
     if setup.setup_file:
         if os.path.basename(setup.setup_file) not in _SETUP_FILES:
             raise LocalError(f"--setup_file {setup.setup_file}: it must be a setup.py or a pyproject.toml")
-        wanted.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder
+        wanted.setup_file = os.path.abspath(setup.setup_file)  # Beam changes the working directory to its folder
     try:
         resources = Stager.create_job_resources(wanted, str(folder), log_submission_env_dependencies=False)
         staged = [(Path(source), name) for source, name, _ in Stager.extract_staging_tuple_iter(resources)]
     except Exception as error:
-        raise LocalError(f"--setup_file or --extra_package: {error}") from error
+        raise LocalError(f"--setup_file or --extra_package: Beam cannot build the packages: {error}") from error
     return [source for source, name in staged if name != "extra_packages.txt"]
 
 
 def _install(target: Path, what: Sequence[str]) -> None:
     command = [sys.executable, *_PIP, *_HOW, "--target", str(target)]
-    # With the build tools that are here if they do, so that a source distribution needs no network; else with its own
+    # First with the installed build tools, so that a source distribution needs no network; then with its own tools
     attempts = [[*command, "--no-build-isolation", *what], [*command, *what]]
     for attempt in attempts:
         done = subprocess.run(attempt, capture_output=True, text=True, check=False)
@@ -101,9 +101,9 @@ def _install(target: Path, what: Sequence[str]) -> None:
 
 
 def _missing(target: Path) -> Iterator[str]:
-    """Requirements of the installed packages that neither they nor this Python's own packages meet.
+    """Yields the requirements of the packages that neither they nor the packages of this Python meet.
 
-    Dependencies are not followed: what depends on Beam must not bring another Beam.
+    Dependencies are not installed: a package that depends on Beam must not bring another Beam.
     """
     shipped = list(importlib.metadata.distributions(path=[str(target)]))
     versions = {canonicalize_name(each.metadata["Name"]): each.version for each in shipped}
@@ -128,7 +128,7 @@ def _version_here(name: str) -> str | None:
 
 
 def _digest(folder: Path) -> str:
-    """The same for the same files, so that a pipeline that runs again ships nothing again."""
+    """Returns the same digest for the same files, so that a pipeline that runs again ships nothing again."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name not in _INCIDENTAL:

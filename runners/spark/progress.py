@@ -1,4 +1,4 @@
-"""A line that says what a running pipeline does: the transforms of the current job, and how many tasks have ended."""
+"""A progress line for a running pipeline: the transforms of the current job, and how many of its tasks have ended."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 _EVERY_S: Final = 0.5
 _WIDTH: Final = 100
 
 
 class Progress:
-    """Rewrites one line on a terminal, from a thread of its own; silent where stderr is no terminal."""
+    """Rewrites one line on a terminal from its own thread. Writes nothing if stderr is not a terminal."""
 
     def __init__(self, tasks: Callable[[], tuple[int, int]], out: TextIO | None = None) -> None:
-        """Args: what tells the number of ended and of all tasks of the current job."""
+        """Args: `tasks`: returns how many tasks of the current job have ended, and how many there are."""
         self._tasks = tasks
         self._out = out or sys.stderr
         self._what = ""
@@ -38,11 +41,11 @@ class Progress:
             self._out.flush()
 
     def __call__(self, what: str) -> None:
-        """A job with these transforms begins."""
+        """Starts a job with these transforms."""
         self._what = what
 
     def line(self) -> str:
-        """The line as it would be written now."""
+        """Returns the line for the current state."""
         done, tasks = self._tasks()
         head = f"[{time.monotonic() - self._began:4.0f} s] "
         tail = f": {done} of {tasks} tasks" if tasks else ""
@@ -57,11 +60,11 @@ class Progress:
                 self._out.flush()
 
 
-def tasks_of(context: Any, tag: str) -> tuple[int, int]:
-    """Ended tasks and all tasks of the jobs that run under a tag, as far as Spark has planned them."""
+def tasks_of(context: SparkContext, tag: str) -> tuple[int, int]:
+    """Returns how many tasks of a tag's running jobs have ended, and how many Spark has planned so far."""
     tracker = context.statusTracker()
     done = total = 0
-    # PySpark's tracker knows groups of jobs, which are the user's; Spark's own knows tags, too
+    # PySpark's tracker only knows job groups, which belong to the user. Spark's own tracker also knows tags
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info and info.status == "RUNNING" else []:

@@ -1,8 +1,6 @@
-"""Reports of finished tasks on their way to the driver: an accumulator, which Spark counts once a successful task."""
+"""Sends task reports to the driver through an accumulator, which Spark updates once for each successful task."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 
@@ -11,12 +9,14 @@ from rmqio.runners.spark.model import TaskReport
 TaskKey = tuple[int, int, int]  # stage, round, partition
 
 
-class ReportsParam(AccumulatorParam[Any]):
-    """Reports by task. A task that Spark runs again, because its output was lost, replaces its report."""
+class ReportsParam(AccumulatorParam[dict[TaskKey, TaskReport]]):
+    """Collects reports by task. A task that Spark runs again, because its output was lost, replaces its report."""
 
-    def zero(self, value: Any) -> dict[TaskKey, TaskReport]:
+    def zero(self, value: dict[TaskKey, TaskReport]) -> dict[TaskKey, TaskReport]:
         return {}
 
-    def addInPlace(self, value1: Any, value2: Any) -> Any:
+    def addInPlace(
+        self, value1: dict[TaskKey, TaskReport], value2: dict[TaskKey, TaskReport]
+    ) -> dict[TaskKey, TaskReport]:
         value1.update(value2)
         return value1

@@ -1,4 +1,4 @@
-"""Beam's runner interface over Spark."""
+"""SparkRunner and its results: Beam's runner interface on Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tempfile
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
@@ -46,6 +46,15 @@ from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
 from rmqio.runners.spark.streaming.planned_source import PlannedSource
 from rmqio.runners.spark.streaming.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
+from rmqio.runners.submission import check, look_up_topics
+
+if TYPE_CHECKING:
+    from apache_beam import Pipeline
+    from pyspark import SparkContext
+
+    from rmqio.runners.spark.beam.private import beam_runner_api_pb2
+    from rmqio.runners.spark.model import TaskReport
+    from rmqio.runners.spark.reports import TaskKey
 
 _SUPPORTED = frozenset(
     {
@@ -57,17 +66,17 @@ _SUPPORTED = frozenset(
 
 
 class SparkRunner(runner.PipelineRunner):
-    """Runs pipelines on Spark, through PySpark: no job server, no containers.
+    """Runs pipelines on Spark through PySpark, without a job server or containers.
 
-    Those that end run as Spark's jobs, those without end, with `--streaming`, on Structured Streaming. Spark schedules,
-    shuffles, spills and retries; Beam's own worker code runs the fused stages in Spark's Python workers. At least once:
-    what a failed task had already done to the outside is done again when Spark retries it.
+    Bounded pipelines run as Spark jobs. Unbounded pipelines, with `--streaming`, run on Structured Streaming. Spark
+    schedules, shuffles, spills and retries. Beam's own worker code runs the fused stages in Spark's Python workers. The
+    effects of a task are at least once: if Spark retries a failed task, its external effects happen again.
 
     Args:
-      is_drain: truncates restrictions of splittable DoFns, as a drained pipeline does.
+      is_drain: truncates the restrictions of splittable DoFns, as in a drained pipeline.
 
     Raises:
-      LocalError: Beam or PySpark are of a version that was not tested, and `RMQIO_UNTESTED_VERSIONS` is not 1.
+      LocalError: the version of Beam or PySpark was not tested, and `RMQIO_UNTESTED_VERSIONS` is not 1.
     """
 
     def __init__(self, is_drain: bool = False) -> None:
@@ -75,8 +84,8 @@ class SparkRunner(runner.PipelineRunner):
         versions.check()
         self._is_drain = is_drain
 
-    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> SparkResult:
-        """Starts the pipeline and returns at once; `wait_until_finish` raises what went wrong."""
+    def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> SparkResult:
+        """Starts the pipeline and returns immediately. The result's `wait_until_finish` raises errors."""
         streaming = options.view_as(StandardOptions).streaming
         if streaming:
             versions.check_streams()
@@ -88,7 +97,8 @@ class SparkRunner(runner.PipelineRunner):
             plan_test_streams(proto)
         self._check(proto)
         refuse_unsupported(options)
-        self.report(proto, options).check()
+        check(self.report(proto, options), options)
+        look_up_topics(pipeline, options)
         if streaming:
             plan = stream_plan(copy.deepcopy(proto), self._is_drain)
         else:
@@ -109,18 +119,18 @@ class SparkRunner(runner.PipelineRunner):
         result.start()
         return result
 
-    def report(self, pipeline: Any, options: PipelineOptions) -> Report:
-        """What comes of the needs of a pipeline in Beam's portable form."""
+    def report(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> Report:
+        """Returns how the runner meets the needs of a pipeline, which is in Beam's portable form."""
         if not options.view_as(StandardOptions).streaming:
             return compare(pipeline, Mode.SPARK)
         kept = options.view_as(CheckpointOptions).checkpoint_dir
         return compare(pipeline, Mode.SPARK_STREAMING, of_options=[] if kept else [NO_CHECKPOINT_DIR])
 
-    def planned_source(self, options: PipelineOptions) -> Any:
-        """For transforms that can plan their reads: what they build on; None in bounded pipelines."""
+    def planned_source(self, options: PipelineOptions) -> type[PlannedSource] | None:
+        """Returns the transform on which transforms that plan their reads are built; None in bounded pipelines."""
         return PlannedSource if options.view_as(StandardOptions).streaming else None
 
-    def _check(self, proto: Any) -> None:
+    def _check(self, proto: beam_runner_api_pb2.Pipeline) -> None:
         for transform in proto.components.transforms.values():
             if transform.spec.urn == TEST_STREAM:
                 raise NotImplementedError(f"{transform.unique_name}: TestStream needs --streaming")
@@ -129,8 +139,8 @@ class SparkRunner(runner.PipelineRunner):
             }
             if is_leaf and transform.spec.urn == python_urns.PICKLED_TRANSFORM:
                 raise NotImplementedError(
-                    f"{transform.unique_name}: neither made of other transforms nor one of Beam's model: only the "
-                    "runner that it was made for can run it"
+                    f"{transform.unique_name}: neither made of other transforms nor a transform of Beam's model. Only "
+                    "the runner for which it was made can run it: use that runner, or another transform"
                 )
             if transform.environment_id:
                 environment = proto.components.environments[transform.environment_id]
@@ -142,10 +152,21 @@ class SparkRunner(runner.PipelineRunner):
         self.check_requirements(proto, _SUPPORTED)
 
 
-class SparkResult(runner.PipelineResult):
-    """A pipeline that runs on Spark, in a thread of its own."""
+class _Execution(Protocol):
+    """Runs a plan, bounded or not."""
 
-    def __init__(self, execution: Any, context: Any) -> None:
+    running: str
+
+    @property
+    def reports(self) -> dict[TaskKey, TaskReport]: ...
+
+    def run(self, progress: Progress) -> None: ...
+
+
+class SparkResult(runner.PipelineResult):
+    """A pipeline that runs on Spark, in its own thread."""
+
+    def __init__(self, execution: _Execution, context: SparkContext) -> None:
         super().__init__(runner.PipelineState.RUNNING)
         self._execution = execution
         self._context = context
@@ -154,8 +175,8 @@ class SparkResult(runner.PipelineResult):
         self._warned = False
         self._cancelled = False
         self._thread = threading.Thread(target=self._run, name="beam-on-spark")
-        # Waited for in the thread's place: a `Thread.join` that Ctrl-C interrupts takes the thread for ended, since
-        # Python 3.11 then releases the lock that says so
+        # Waits use this event instead of the thread: if Ctrl-C interrupts `Thread.join`, Python 3.11 releases the lock
+        # that marks the thread as running, and the thread then counts as ended
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -167,10 +188,10 @@ class SparkResult(runner.PipelineResult):
         return str(self._state)
 
     def wait_until_finish(self, duration: int | None = None) -> str:
-        """Waits until the pipeline ends, or for `duration` milliseconds. Raises what made it fail.
+        """Waits until the pipeline ends, or for `duration` milliseconds. Raises the error that made it fail.
 
         Raises:
-          PipelineFailed: user code failed; the message is its traceback.
+          PipelineFailed: user code failed. The message has its traceback.
         """
         try:
             self._ended.wait(None if duration is None else duration / 1000)
@@ -190,23 +211,23 @@ class SparkResult(runner.PipelineResult):
         self._cancelled = True
         while not self._ended.is_set():
             self._context.cancelJobsWithTag(self._tag)
-            self._ended.wait(0.5)  # between two jobs there was none to stop: then the next one is
+            self._ended.wait(0.5)  # between two jobs there was no job to stop, so the next turn stops the next job
         return self.state
 
     def metrics(self) -> FnApiMetrics:
-        """User metrics of the tasks that have ended."""
+        """Returns the user metrics of the tasks that have ended."""
         return FnApiMetrics(self._infos(), user_metrics_only=True)
 
     def monitoring_metrics(self) -> FnApiMetrics:
-        """All metrics of the tasks that have ended."""
+        """Returns all metrics of the tasks that have ended."""
         return FnApiMetrics(self._infos(), user_metrics_only=False)
 
-    def monitoring_infos(self) -> list[Any]:
-        """The same as Beam's MonitoringInfos."""
+    def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
+        """Returns all metrics of the tasks that have ended, as Beam's MonitoringInfos."""
         return [info for infos in self._infos().values() for info in infos]
 
-    def _infos(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
+    def _infos(self) -> dict[str, list[metrics_pb2.MonitoringInfo]]:
+        found: dict[str, list[metrics_pb2.MonitoringInfo]] = {}
         for (stage, _, _), report in self._execution.reports.items():
             found.setdefault(str(stage), []).extend(map(metrics_pb2.MonitoringInfo.FromString, report.metrics))
         return {stage: consolidate(infos) for stage, infos in found.items()}
@@ -217,7 +238,7 @@ class SparkResult(runner.PipelineResult):
             with Progress(functools.partial(tasks_of, self._context, self._tag)) as progress:
                 self._execution.run(progress)
             self._state = runner.PipelineState.CANCELLED if self._cancelled else runner.PipelineState.DONE
-        except BaseException as error:  # noqa: BLE001  raised again where the pipeline is waited for
+        except BaseException as error:  # noqa: BLE001  `wait_until_finish` raises it again
             if self._is_given_up:
                 self._state = runner.PipelineState.CANCELLED
                 return
@@ -231,15 +252,15 @@ class SparkResult(runner.PipelineResult):
 
     @property
     def _is_given_up(self) -> bool:
-        """Whether a failure is that of something which nobody wants any more."""
+        """Whether failures no longer matter, because the pipeline was cancelled."""
         return self._cancelled
 
     def _tell(self) -> None:
-        """At the end of a process that has not waited for the pipeline: nobody else says why it failed."""
+        """Logs the failure at the end of a process that has not waited for the pipeline: nothing else reports it."""
         LOGGER.error("the pipeline failed, and nobody called wait_until_finish: %s", self._error)
 
     def _warn(self) -> None:
-        """Shows the warnings of workers, once each."""
+        """Shows each warning of the workers once."""
         if self._warned:
             return
         self._warned = True
@@ -250,25 +271,26 @@ class SparkResult(runner.PipelineResult):
 
 
 class StreamResult(SparkResult):
-    """A pipeline on Structured Streaming."""
+    """A pipeline that runs on Structured Streaming."""
 
+    _execution: StreamExecution
     _stopped_at_once = False
 
     @property
     def query(self) -> StreamingQuery | None:
-        """Spark's query, for its progress; None before it runs. To stop it, `cancel` the result."""
+        """Spark's query, to read its progress; None before it runs. To stop it, call `cancel`."""
         found: StreamingQuery | None = self._execution.query
         return found
 
     def wait_until_finish(self, duration: int | None = None) -> str:
-        """As for bounded pipelines. While the main thread waits, SIGTERM does what Ctrl-C does."""
+        """Waits as for a bounded pipeline. While the main thread waits, SIGTERM has the same effect as Ctrl-C."""
         with _terminable():
             return super().wait_until_finish(duration)
 
     def cancel(self) -> str:
-        """Ends the planning, lets the running micro-batch finish and commit, then stops.
+        """Ends the planning, lets the running micro-batch finish and commit, and then stops the pipeline.
 
-        Called again, also by a second Ctrl-C, it stops at once: the micro-batch is run again at the next start.
+        A second call, or a second Ctrl-C, stops the pipeline immediately. The next start then repeats the micro-batch.
         """
         again, self._cancelled = self._cancelled, True
         try:
@@ -282,7 +304,7 @@ class StreamResult(SparkResult):
 
     @property
     def _is_given_up(self) -> bool:
-        return self._stopped_at_once  # else the last micro-batch is to be finished, and its failure is one
+        return self._stopped_at_once  # otherwise, the last micro-batch must finish, and its failure matters
 
     def _stop_at_once(self) -> None:
         self._stopped_at_once = True
@@ -298,7 +320,7 @@ def _terminable() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    # Ctrl-C, too: PySpark has a handler of its own for it, which cancels all jobs and so the running micro-batch
+    # Also for Ctrl-C: PySpark's own handler cancels all jobs, including the running micro-batch
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -307,8 +329,8 @@ def _terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options that a worker can do with: what does not pickle (a callable, a runner) stays here."""
+def _plain(options: Mapping[str, object]) -> dict[str, object]:
+    """Returns the options that can be sent to a worker. Others, such as callables or a runner, cannot be pickled."""
     plain = (str, int, float, bool, type(None))
     return {
         name: value

@@ -1,4 +1,4 @@
-"""The SparkSession that a pipeline runs in: the caller's if there is one, else one of our own."""
+"""Provides the SparkSession of a pipeline: in the caller's Spark if there is one, else in a Spark of our own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
 from pyspark import SparkConf, SparkContext, java_gateway
@@ -21,19 +21,23 @@ from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
 from rmqio.runners.spark.options import SparkOptions, is_given
+from rmqio.runners.spark.stderr import filtered
 
-# local[n] never runs a task again; with a number of tries it does
+if TYPE_CHECKING:
+    from pyspark.sql._typing import OptionalPrimitiveType
+
+# local[n] never retries a task; local[n,tries] does
 DEFAULT_MASTER: Final = "local[*,4]"
-# What Spark's own launcher fills in when nobody chose a master
+# The values that Spark's own launcher sets if nobody chose a master
 _NOBODYS_CHOICE: Final = (None, "local[*]")
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _DEFAULTS_LINE: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*?)\s*$")
-# For the plans of a pipeline only; the caller's session keeps its own settings.
+# Settings for the plans of a pipeline. The caller's session keeps its own settings.
 _PLAN_SETTINGS: Final = {
-    # What Spark hands to Python at a time; rows hold many elements, so bytes are what counts
+    # How much Spark sends to Python at a time. A row holds many elements, so the limit in bytes matters
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-    # Stages are cut where Beam cuts them and partitions are numbered by us: nothing is left to adapt to
+    # Beam decides where stages end, and the runner numbers partitions, so there is nothing to adapt
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
@@ -44,19 +48,19 @@ _UNFIT: Final = (
     re.compile(r"(ModuleNotFoundError: No module named '(?:rmqio|apache_beam|pyarrow|pandas)\b[^\n]*)"),
 )
 _EXECUTORS_WAIT_S: Final = 30.0
-_EXECUTORS_SETTLE_S: Final = 2.0  # a cluster that no executor joined for so long is taken to be complete
+_EXECUTORS_SETTLE_S: Final = 2.0  # a cluster counts as complete if no executor has joined for so long
 _JVM_EXIT_S: Final = 10.0
 
 
 def session_for(options: PipelineOptions) -> SparkSession:
-    """A session for one pipeline.
+    """Returns a session for one pipeline.
 
-    An active session is used with its cluster (so `spark-submit pipeline.py` works); settings of ours go into a session
-    of the same application that shares nothing but executors. A Spark that was started here serves the later pipelines
-    of the process, too, and ends with it.
+    Uses an active session with its cluster, so `spark-submit pipeline.py` works. The runner's settings go into another
+    session of the same application, which shares only the executors. A Spark that is started here also serves later
+    pipelines of the process, and ends with the process.
 
     Raises:
-      LocalError: Spark Connect, a setting that is none, or one that a running Spark does not take any more.
+      LocalError: Spark Connect is in use, or Spark does not accept a setting, at all or while it is running.
     """
     given = spark_settings(options)
     _refuse_connect(given)
@@ -78,12 +82,12 @@ def session_for(options: PipelineOptions) -> SparkSession:
 
 
 def partitions(session: SparkSession) -> int:
-    """Into how many partitions a shuffle of the pipeline's session goes."""
+    """Returns the number of shuffle partitions of the pipeline's session."""
     return int(session.conf.get(_SHUFFLE_PARTITIONS) or 0)
 
 
 def spark_settings(options: PipelineOptions) -> dict[str, str]:
-    """What `--spark_conf` gives, by name. Raises `LocalError` for what is not name=value."""
+    """Returns the settings of `--spark_conf` by name. Raises `LocalError` for a setting that is not name=value."""
     given: Sequence[str] = options.view_as(SparkOptions).spark_conf or ()
     found = {}
     for each in given:
@@ -93,25 +97,28 @@ def spark_settings(options: PipelineOptions) -> dict[str, str]:
                 f"--spark_conf {each!r}: give it as name=value, e.g. --spark_conf spark.executor.memory=2g"
             )
         if not name.startswith("spark."):
-            raise LocalError(f"--spark_conf {each!r}: Spark's settings begin with 'spark.', others it drops unseen")
+            raise LocalError(
+                f"--spark_conf {each!r}: Spark's settings begin with 'spark.', and Spark silently ignores others. "
+                "Check the name"
+            )
         found[name] = value
     return found
 
 
 def unfit_workers(text: str) -> LocalError | None:
-    """What Spark says about a failed job, in short, if the Python of its workers is not one that can run pipelines."""
+    """Returns an error if Spark's message about a failed job says that its workers' Python cannot run pipelines."""
     found = next((match for each in _UNFIT if (match := each.search(text))), None)
     return found and LocalError(
-        f"the Python of Spark's workers does not do: {found[1].strip()}. It must be of the driver's minor version and "
-        "have rmqio[spark] and apache-beam. --spark_conf spark.pyspark.python=PATH names another, see "
-        "docs/spark-cluster.md"
+        f"the Python of Spark's workers cannot run the pipeline: {found[1].strip()}. It must have the driver's minor "
+        "version, and rmqio[spark] and apache-beam must be installed in it. Set --spark_conf spark.pyspark.python=PATH "
+        "to use another Python. See docs/spark-cluster.md"
     )
 
 
 _PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 _NO_CONNECT: Final = (
-    "SparkRunner does not work over Spark Connect yet: it needs broadcasts and accumulators, which Connect has not. "
-    "Unset SPARK_REMOTE and spark.api.mode, and run the driver beside the cluster: by spark-submit, or with "
+    "SparkRunner does not work over Spark Connect yet: it needs broadcasts and accumulators, which Connect lacks. "
+    "Unset SPARK_REMOTE and spark.api.mode, and run the driver beside the cluster: use spark-submit or "
     "--spark_master_url=spark://..."
 )
 
@@ -124,25 +131,25 @@ def _refuse_connect(given: Mapping[str, str]) -> None:
 
 
 def _running() -> SparkSession | None:
-    """The active session; in a thread that has none, the one of the running Spark."""
+    """Returns the active session. In a thread without one, returns the session of the running Spark."""
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
 
 
 def _check_running(session: SparkSession, options: PipelineOptions, given: Mapping[str, str]) -> None:
-    """Raises for what is wanted of a Spark that runs already and was started otherwise."""
+    """Raises `LocalError` for options that a running Spark cannot meet because it was started with other values."""
     context = session.sparkContext
     started_with = dict(context.getConf().getAll()) if given else {}
     for name, value in given.items():
         if not session.conf.isModifiable(name) and started_with.get(name) != value:
             raise LocalError(
                 f"--spark_conf {name}={value}: Spark is running already and takes this setting at its start only; it "
-                f"has {started_with.get(name)!r}"
+                f"has {started_with.get(name)!r}. Set it where Spark is started"
             )
     ours = options.view_as(SparkOptions)
     if is_given(options, "spark_master_url"):
-        master: Any = options.view_as(SparkRunnerOptions).spark_master_url
+        master: str = options.view_as(SparkRunnerOptions).spark_master_url
         if master != context.master:
             raise LocalError(f"--spark_master_url={master}: Spark is running already, on {context.master}")
     if ours.spark_app_name and ours.spark_app_name != context.appName:
@@ -154,25 +161,25 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
     master = _master(options, given, elsewhere)
     python = given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     python = python or elsewhere.get("spark.pyspark.python") or sys.executable
-    settings: dict[str, Any] = {
+    settings: dict[str, OptionalPrimitiveType] = {
         "spark.app.name": _program(),
         "spark.python.daemon.module": "rmqio.runners.spark.daemon",
-        # Over TCP each small task waits 40 ms for a delayed acknowledgement of the loopback interface
+        # Over TCP, each small task waits 40 ms for a delayed acknowledgement on the loopback interface
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
     }
-    # What spark-submit and its files say goes before our defaults, what the pipeline's options say before both
+    # Settings of spark-submit and its files override these defaults, and the pipeline's options override both
     settings = {name: value for name, value in settings.items() if name not in elsewhere}
-    # Reaches the virtual machine before Spark's own settings do, so that those can still name another configuration
+    # The JVM gets this before Spark's own settings, so that these can still name another configuration
     quiet = pathlib.Path(__file__).with_name("log4j2.properties").as_uri()
     environment = {
         "PYSPARK_PYTHON": python,
         "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={quiet} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip(),
     }
     if _submitted() and "spark.log.level" not in elsewhere:
-        settings["spark.log.level"] = "FATAL"  # this virtual machine has its log already
+        settings["spark.log.level"] = "FATAL"  # the JVM of spark-submit has already set up its log
     if master.startswith("local"):
-        # a local run is nobody else's business; the UI looks at the variable only
+        # Nobody else needs to reach a local run. The UI only uses the variable
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= {**given, "spark.master": master, "spark.pyspark.python": python}
@@ -188,21 +195,22 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
 
 @contextlib.contextmanager
 def _sheltered() -> Iterator[None]:
-    """What starts Spark's virtual machine has it ignore SIGTERM, as PySpark does with SIGINT.
+    """Makes the JVM ignore SIGTERM if it is started in this context, as PySpark does for SIGINT.
 
-    Whoever stops a service, or `timeout`, signals all of its processes. The driver then lets the running micro-batch
-    finish, for which it needs its virtual machine; that ends when its standard input does, with the driver.
+    A service manager, or `timeout`, sends the signal to all processes of a service. The driver then lets the running
+    micro-batch finish, and needs the JVM for that. The JVM ends with the driver, when its standard input is closed.
     """
-    if threading.current_thread() is not threading.main_thread():  # others may not touch signals
+    if threading.current_thread() is not threading.main_thread():  # other threads must not set signal handlers
         yield
         return
     module: Any = java_gateway
     start = module.Popen
 
-    def started(*arguments: Any, **options: Any) -> Any:
+    def started(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
-            return start(*arguments, **options)  # returns when the program runs, which has inherited it by then
+            # When this returns, the program runs and has inherited the setting.
+            return filtered(lambda: start(*arguments, **{"stderr": subprocess.PIPE, **options}))
         finally:
             signal.signal(signal.SIGTERM, before)
 
@@ -214,12 +222,12 @@ def _sheltered() -> Iterator[None]:
 
 
 def _submitted() -> bool:
-    """Whether this program was started by spark-submit, whose virtual machine waits for it."""
+    """Returns whether spark-submit started this program. Its JVM then waits for the program."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _master(options: PipelineOptions, given: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
-    """The flag, else `--spark_conf spark.master`, else what Spark is configured with, else ours."""
+    """Returns the flag, else `--spark_conf spark.master`, else Spark's configured master, else our default."""
     if is_given(options, "spark_master_url"):
         return str(options.view_as(SparkRunnerOptions).spark_master_url)
     if "spark.master" in given:
@@ -229,7 +237,7 @@ def _master(options: PipelineOptions, given: Mapping[str, str], elsewhere: Mappi
 
 
 def _configured() -> dict[str, str]:
-    """Settings from outside of the pipeline: of spark-submit, else of spark-defaults.conf where one is set up."""
+    """Returns settings from outside the pipeline: of spark-submit, else of a configured spark-defaults.conf."""
     if _submitted():
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
@@ -246,7 +254,7 @@ def _configured() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for Spark's start: its processes inherit them, this one has them no longer than that."""
+    """Sets environment variables while Spark starts. Its processes inherit them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -260,7 +268,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _partitions(base: SparkSession, given: Mapping[str, str], started: bool) -> str:
-    """What the pipeline was given, what the session has that it runs in, else one partition for each core."""
+    """Returns the pipeline's setting, else the setting of the caller's session, else one partition for each core."""
     if _SHUFFLE_PARTITIONS in given:
         return given[_SHUFFLE_PARTITIONS]
     context = base.sparkContext
@@ -272,10 +280,10 @@ def _partitions(base: SparkSession, given: Mapping[str, str], started: bool) -> 
 
 
 def _await_executors(context: SparkContext) -> None:
-    """Waits until no more executors join: only of those that are there does Spark count the cores."""
+    """Waits until no more executors join, because Spark only counts the cores of executors that have joined."""
     if context.getConf().get("spark.dynamicAllocation.enabled") == "true":
         return
-    scala: Any = context._jsc.sc()
+    scala = context._jsc.sc()
     seen, since = 0, time.monotonic()
     ends = since + _EXECUTORS_WAIT_S
     while time.monotonic() < ends and not (seen and time.monotonic() - since >= _EXECUTORS_SETTLE_S):
@@ -286,18 +294,18 @@ def _await_executors(context: SparkContext) -> None:
 
 
 def _stop(session: SparkSession) -> None:
-    """At the end of the process: Spark, and the virtual machine if it is ours, are gone before the process is."""
-    gateway: Any = SparkContext._gateway
-    # A second Ctrl-C must not leave a half-stopped Spark behind; the virtual machine goes in any case.
+    """Stops Spark, and the JVM if it is ours, at the end of the process."""
+    gateway = SparkContext._gateway
+    # A second Ctrl-C must not leave a half-stopped Spark behind, so the JVM ends in any case
     with contextlib.suppress(Exception):
         session.stop()
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None or process.stdin is None:
+    if gateway is None or process is None or process.stdin is None:
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
     with contextlib.suppress(Exception):
-        process.stdin.close()  # it ends when its standard input does
+        process.stdin.close()  # the JVM ends when its standard input is closed
         process.wait(_JVM_EXIT_S)
 
 

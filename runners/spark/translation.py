@@ -1,4 +1,4 @@
-"""A pipeline proto to fused stages, by Beam's own optimizer, and to the nodes of a plan. Knows nothing of Spark."""
+"""Translates a pipeline proto to a plan: Beam's own optimizer fuses stages. Knows nothing about Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindows
@@ -22,24 +22,28 @@ from rmqio.runners.spark.beam.private import (
 )
 from rmqio.runners.spark.model import Grouping, GroupSpec, Output
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+    from apache_beam.transforms.core import Windowing
+
 T = TypeVar("T")
 
 IMPULSE: Final = common_urns.primitives.IMPULSE.urn
 FLATTEN: Final = common_urns.primitives.FLATTEN.urn
 GROUP_BY_KEY: Final = common_urns.primitives.GROUP_BY_KEY.urn
-# Composites that only move elements elsewhere
+# Composites that only move elements to other partitions
 REDISTRIBUTE: Final = frozenset(
     {common_urns.composites.RESHUFFLE.urn, common_urns.composites.REDISTRIBUTE_ARBITRARILY.urn}
 )
 EMPTY: Final = "rmqio:spark:empty:v1"
-# Of streaming, see streaming/planned.py
+# Transforms of streaming: see streaming/planned_source.py
 PLANNED: Final = "rmqio:spark:planned_source:v1"
 WATERMARKS: Final = "rmqio:spark:watermarks:v1"
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A step of the plan; `outputs` and `inputs` are ids of PCollections."""
+    """A step of the plan. `inputs` and `output` are ids of PCollections."""
 
     name: str
     inputs: list[str]
@@ -52,11 +56,11 @@ class Impulse(Node):
 
 
 class Source(Node):
-    """In streaming: elements that the driver plans; the payload is the pickled planner."""
+    """In streaming: elements that the driver plans. The payload is the pickled planner."""
 
 
 class Watermarks(Node):
-    """In streaming: takes what a read has learned of event time."""
+    """In streaming: receives what a read has learned about event time."""
 
 
 class Flatten(Node):
@@ -64,7 +68,7 @@ class Flatten(Node):
 
 
 class Empty(Node):
-    """No elements: a Flatten of nothing."""
+    """No elements: a Flatten without inputs."""
 
 
 class Redistribute(Node):
@@ -72,15 +76,15 @@ class Redistribute(Node):
 
 
 class GroupByKey(Node):
-    """Joined to its neighbours: the stages before it write runs, the stages behind it read groups."""
+    """Groups in its neighbours: the stages before it write runs, and the stages after it read groups."""
 
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """A fused stage with its input; what it writes, and in which forms, depends on its readers."""
+    """A fused stage with its input. Its readers determine what it writes, and in which forms."""
 
     name: str
-    transforms: list[Any]
+    transforms: list[beam_runner_api_pb2.PTransform]
     input: str
     outputs: list[str]
     side_inputs: list[tuple[str, str, str, bool]]  # transform id, tag, PCollection, multimap
@@ -92,16 +96,16 @@ class Stage:
 
 @dataclass(slots=True)
 class Plan:
-    """Nodes in topological order, and the components that their ids refer to."""
+    """Nodes in topological order, and the components to which their ids refer."""
 
     nodes: list[Node | Stage]
-    components: Any
-    context: Any
-    producers: dict[str, Node | Stage]
-    groupings: dict[str, Grouping] = field(default_factory=dict)  # by windowing strategy
+    components: beam_runner_api_pb2.Components
+    context: translations.TransformContext
+    producers: dict[str, Node | Stage]  # by id of the PCollection
+    groupings: dict[str, Grouping] = field(default_factory=dict)  # by id of the windowing strategy
 
     def windowed_coder_id(self, pcollection_id: str, state_iterables: bool = False) -> str:
-        """The id of the coder of whole elements."""
+        """Returns the id of the coder of whole elements."""
         pcollection = self.components.pcollections[pcollection_id]
         windowing = self.components.windowing_strategies[pcollection.windowing_strategy_id]
         coder_id = self.context.add_or_get_coder_id(
@@ -114,12 +118,12 @@ class Plan:
         found: str = self.context.with_state_iterables(coder_id) if state_iterables else coder_id
         return found
 
-    def context_coder(self, coder_id: str) -> Any:
-        """The coder of an id."""
+    def context_coder(self, coder_id: str) -> Coder:
+        """Returns the coder with an id."""
         return pipeline_context.PipelineContext(self.components).coders.get_by_id(coder_id)
 
     def group_spec(self, pcollection_id: str) -> GroupSpec:
-        """How the PCollection is grouped by a GroupByKey that reads it."""
+        """Returns how a GroupByKey that reads the PCollection groups it."""
         pcollection = self.components.pcollections[pcollection_id]
         windowing_id = pcollection.windowing_strategy_id
         if windowing_id not in self.groupings:
@@ -128,8 +132,8 @@ class Plan:
         return GroupSpec(self.groupings[windowing_id], pcollection.coder_id, windowing_id)
 
 
-def grouping_of(windowing: Any) -> Grouping:
-    """What a GroupByKey over bounded data must look at."""
+def grouping_of(windowing: Windowing) -> Grouping:
+    """Returns what a GroupByKey over bounded data must know about its elements."""
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn in (
         trigger.AfterWatermark(),
         triggers.NEVER,
@@ -142,18 +146,22 @@ def grouping_of(windowing: Any) -> Grouping:
     return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED
 
 
-def translate(pipeline: Any, is_drain: bool = False, sources: Mapping[str, type[Node]] = MappingProxyType({})) -> Plan:
-    """The plan of a pipeline proto, which is changed on the way. `sources`: nodes by URN, beside Beam's primitives."""
+def translate(
+    pipeline: beam_runner_api_pb2.Pipeline,
+    is_drain: bool = False,
+    sources: Mapping[str, type[Node]] = MappingProxyType({}),
+) -> Plan:
+    """Returns the plan of a pipeline proto. Changes the proto. `sources`: nodes by URN, besides Beam's primitives."""
     for transform in pipeline.components.transforms.values():
         if transform.spec.urn in sources:
-            transform.environment_id = ""  # it is the runner's
+            transform.environment_id = ""  # the runner runs it
     context, stages = translations.create_and_optimize_stages(
         pipeline,
         phases=[
             translations.annotate_downstream_side_inputs,
             translations.annotate_stateful_dofns_as_roots,
             translations.fix_side_input_pcoll_coders,
-            # Beam packs combines of bounded pipelines only, and tests that
+            # Beam only packs the combines of bounded pipelines, and has tests for that
             *([] if PLANNED in sources else [translations.pack_combiners]),
             translations.lift_combiners,
             translations.expand_sdf,
@@ -182,8 +190,13 @@ def translate(pipeline: Any, is_drain: bool = False, sources: Mapping[str, type[
     return plan
 
 
-def _mend_sdf_reshuffles(stages: Iterable[Any], context: Any) -> Iterator[Any]:
-    """Beam gives the reshuffle before an SDF that SDF's side inputs, too, and its residuals a coder of their own."""
+def _mend_sdf_reshuffles(
+    stages: Iterable[translations.Stage], context: translations.TransformContext
+) -> Iterator[translations.Stage]:
+    """Undoes two effects of Beam's expansion of SDFs.
+
+    Beam gives the reshuffle before an SDF the side inputs of the SDF as well, and it gives residuals their own coder.
+    """
     pcollections = context.components.pcollections
     for stage in stages:
         for transform in stage.transforms:
@@ -194,22 +207,26 @@ def _mend_sdf_reshuffles(stages: Iterable[Any], context: Any) -> Iterator[Any]:
                     if pcollections[pcollection].coder_id != coder_id:
                         del transform.inputs[tag]
             if transform.spec.urn == common_urns.sdf_components.TRUNCATE_SIZED_RESTRICTION.urn:
-                # a residual of the stage is encoded as what Truncate puts out and read as what it takes in
+                # A residual of the stage is encoded as an output of Truncate, and read as an input of Truncate
                 for pcollection in [*transform.inputs.values(), *transform.outputs.values()]:
                     context.length_prefix_pcoll_coders(pcollection)
         yield stage
 
 
-def _root_side_inputs(stages: Iterable[Any], context: Any) -> Iterator[Any]:
-    """In streaming what reads side inputs begins a stage: elements wait for them in state, before that stage."""
+def _root_side_inputs(
+    stages: Iterable[translations.Stage], context: translations.TransformContext
+) -> Iterator[translations.Stage]:
+    """Makes readers of side inputs start a stage, in streaming: elements wait for them in state before that stage."""
     for stage in stages:
         if any(translations.side_inputs(transform) for transform in stage.transforms):
             stage.forced_root = True
         yield stage
 
 
-def _fix_redistribute_coders(stages: Iterable[Any], context: Any) -> Iterator[Any]:
-    """Encodes what is redistributed as its readers expect it: bytes go through, and the two coders may differ."""
+def _fix_redistribute_coders(
+    stages: Iterable[translations.Stage], context: translations.TransformContext
+) -> Iterator[translations.Stage]:
+    """Encodes redistributed elements as their readers expect: the bytes stay as they are, but the coders may differ."""
     pcollections = context.components.pcollections
     for stage in stages:
         transform = stage.transforms[0]
@@ -224,8 +241,10 @@ def _fix_redistribute_coders(stages: Iterable[Any], context: Any) -> Iterator[An
         yield stage
 
 
-def _name_empty_flattens(stages: Iterable[Any], context: Any) -> Iterator[Any]:
-    """Keeps a Flatten of nothing out of fused stages, which all begin with something to read."""
+def _name_empty_flattens(
+    stages: Iterable[translations.Stage], context: translations.TransformContext
+) -> Iterator[translations.Stage]:
+    """Keeps a Flatten without inputs out of fused stages, which all start by reading something."""
     for stage in stages:
         for transform in stage.transforms:
             if transform.spec.urn == FLATTEN and not transform.inputs:
@@ -233,11 +252,13 @@ def _name_empty_flattens(stages: Iterable[Any], context: Any) -> Iterator[Any]:
         yield stage
 
 
-def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
-    """Puts an identity stage between what only a stage can read and what only a stage can write.
+def _isolate_runner_edges(
+    stages: Sequence[translations.Stage], context: translations.TransformContext
+) -> Iterator[translations.Stage]:
+    """Puts an identity stage between an output that only a stage can read and an input that only a stage can write.
 
-    Groups and impulses are read by stages; flattens, groupings, redistributions, stateful stages and side inputs take
-    what stages have written.
+    Only stages can read groups and impulses. Flattens, groupings, redistributions, stateful stages and side inputs only
+    take what stages have written.
     """
     producers = {p: s for s in stages for t in s.transforms for p in t.outputs.values()}
     copies: dict[str, str] = {}
@@ -252,7 +273,7 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
                 producer = producers.get(pcollection)
                 if pcollection in own or producer is None or not _only_read(producer):
                     continue
-                # In streaming what reads side inputs runs where there is state, and sources only where there is none
+                # In streaming, readers of side inputs run where there is state, and sources only where there is none
                 moved = sides and PLANNED in context.known_runner_urns and not _is_grouped(producer)
                 if not (takes_written or moved or pcollection in sides):
                     continue
@@ -265,15 +286,15 @@ def _isolate_runner_edges(stages: Sequence[Any], context: Any) -> Iterator[Any]:
         yield stage
 
 
-def _only_read(stage: Any) -> bool:
+def _only_read(stage: translations.Stage) -> bool:
     return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY, PLANNED)
 
 
-def _is_grouped(stage: Any) -> bool:
+def _is_grouped(stage: translations.Stage) -> bool:
     return bool(stage.transforms[0].spec.urn == GROUP_BY_KEY)
 
 
-def _identity(pcollection: str, context: Any) -> tuple[Any, str]:
+def _identity(pcollection: str, context: translations.TransformContext) -> tuple[translations.Stage, str]:
     pcollections = context.components.pcollections
     copy = translations.unique_name(pcollections, pcollection + "_copy")
     pcollections[copy].CopyFrom(pcollections[pcollection])
@@ -298,7 +319,7 @@ _NODES: Final[Mapping[str, type[Node]]] = {
 }
 
 
-def _node(stage: Any, sources: Mapping[str, type[Node]]) -> Node | Stage:
+def _node(stage: translations.Stage, sources: Mapping[str, type[Node]]) -> Node | Stage:
     transform = stage.transforms[0]
     kind = _NODES.get(transform.spec.urn) or sources.get(transform.spec.urn)
     if kind is not None and len(stage.transforms) == 1:
@@ -329,13 +350,13 @@ def _node(stage: Any, sources: Mapping[str, type[Node]]) -> Node | Stage:
     return Stage(_label(transforms), transforms, main, sorted(outputs), sides, stage.is_stateful(), finalizes)
 
 
-def _label(transforms: Iterable[Any]) -> str:
-    """The names of a stage's transforms as its author knows them: the outermost ones, in order."""
+def _label(transforms: Iterable[beam_runner_api_pb2.PTransform]) -> str:
+    """Returns the names of a stage's transforms as the pipeline's author knows them: the outermost names, in order."""
     return "+".join(dict.fromkeys(each.unique_name.split("/", 1)[0] for each in transforms))
 
 
 def _drop_unread(plan: Plan) -> None:
-    """Takes away flattens and the like whose output nobody reads, so that they ask for no rows."""
+    """Removes flattens and other nodes whose output nobody reads, so that they request no rows."""
     while True:
         read = {p for node in plan.nodes for p in _reads(node)}
         kept = [node for node in plan.nodes if isinstance(node, Stage | Watermarks) or node.output in read]
@@ -347,9 +368,10 @@ def _drop_unread(plan: Plan) -> None:
 def _ordered(
     items: Iterable[T], reads: Callable[[T], list[str]], writes: Callable[[T], list[str]], name: Callable[[T], str]
 ) -> list[T]:
-    """Topologically, and where that leaves a choice by name: Beam's sets leave another one in each process.
+    """Returns the items in topological order. Sorts by name where that leaves a choice.
 
-    State in checkpoints goes by the numbers that stages have in this order.
+    Beam iterates over sets, so its own order differs from process to process. State in checkpoints is stored under the
+    number that a stage has in this order.
     """
     items = sorted(items, key=name)
     makers = {pcollection: at for at, item in enumerate(items) for pcollection in writes(item)}

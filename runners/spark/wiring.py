@@ -1,9 +1,8 @@
-"""What each stage reads and writes, and its task: the descriptor that a worker runs. Knows nothing of Spark."""
+"""Determines what each stage reads and writes, and builds its task for a worker. Knows nothing about Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from rmqio.runners.spark.beam.private import beam_fn_api_pb2, beam_runner_api_pb2, bundle_processor
 from rmqio.runners.spark.model import WRITE_URN, Form, GroupSpec, Input, Output, SideInput, StageTask
@@ -11,7 +10,7 @@ from rmqio.runners.spark.translation import Empty, Flatten, GroupByKey, Impulse,
 
 
 class Writes:
-    """Which stage writes which PCollection in which form; `need` is asked backwards from the readers."""
+    """Records which stage writes which PCollection in which form. Readers call `need` for their inputs."""
 
     def __init__(self, plan: Plan, buckets: int) -> None:
         self._plan = plan
@@ -20,14 +19,14 @@ class Writes:
         self._known: dict[tuple[str, Form], Output] = {}
 
     def need(self, pcollection: str, form: Form) -> list[tuple[Stage, Output]]:
-        """The outputs of stages that together hold the PCollection in that form. Counts one reader of each."""
+        """Returns the outputs that together hold the PCollection in that form. Counts one reader for each of them."""
         producer = self._plan.producers.get(pcollection)
         if isinstance(producer, Flatten):
             return [found for each in producer.inputs for found in self.need(each, form)]
         if isinstance(producer, Empty):
             return []
         if isinstance(producer, Redistribute):
-            # what is dealt may as well be sorted by key: both spread it
+            # Sorting by key redistributes as well as dealing does
             (source,) = producer.inputs
             return self.need(source, Form.DEALT if form is Form.PLAIN else form)
         assert isinstance(producer, Stage), f"{pcollection} is not written by a stage"
@@ -43,7 +42,7 @@ class Writes:
 
 
 def stage_input(plan: Plan, stage: Stage) -> tuple[Input, str | None, Form]:
-    """What a stage begins with; the PCollection whose rows it reads (None: an impulse), and in which form."""
+    """Returns a stage's input, the PCollection whose rows it reads (None: an impulse), and the form of the rows."""
     producer = plan.producers.get(stage.input)
     if isinstance(producer, Impulse):
         return Input("read", Form.PLAIN, impulse=True), None, Form.PLAIN
@@ -61,9 +60,9 @@ def stage_task(
     read: Input,
     write_payload: Callable[[Output, str, GroupSpec | None], bytes],
     side_names: Mapping[tuple[str, str], str],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
 ) -> StageTask:
-    """The task of a stage, once all its readers are known."""
+    """Returns the task of a stage. All readers of the stage must be known."""
     transforms = {each.unique_name: each for each in stage.transforms}
     coder_id = plan.windowed_coder_id(stage.input, state_iterables=True)
     transforms[read.transform_id] = beam_runner_api_pb2.PTransform(
@@ -97,7 +96,7 @@ def stage_task(
         windowing_strategies=components.windowing_strategies,
         environments=components.environments,
     )
-    descriptor.timer_api_service_descriptor.url = "spark-task"  # any: Beam looks only whether there is one
+    descriptor.timer_api_service_descriptor.url = "spark-task"  # any value: Beam only checks whether a URL is set
     return StageTask(
         stage_id, stage.name, descriptor.SerializeToString(), read, tuple(stage.writes), sides, dict(options)
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that start Spark as slow: that takes several seconds, so they are not in the daily tier."""
+    """Marks the tests that start Spark, which takes seconds: they are not in the daily tier."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and not _WITHOUT_SPARK.match(item.path.relative_to(here).as_posix()):

@@ -168,7 +168,7 @@ class ClockAlarm(Alarm):
         yield from self._fired(key)
 
 
-# ---- bounded pipelines ---------------------------------------------------------------------------------------------
+# ---- bounded pipelines ----------------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -268,7 +268,7 @@ def test_an_unbounded_source_that_ends() -> None:
         assert_that(keyed | beam.CombinePerKey(sum), equal_to([("a", 3)]))
 
 
-# ---- unbounded pipelines -------------------------------------------------------------------------------------------
+# ---- unbounded pipelines --------------------------------------------------------------------------------------------
 
 
 @shows(Mode.FLINK_STREAMING)

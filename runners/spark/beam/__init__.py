@@ -1,4 +1,4 @@
-"""The fence around what of Beam is no public interface: everything private that the runner stands on is in here.
+"""The fence around Beam's private API: everything private that the runner depends on is in this package.
 
-Another version of Beam may move it: then these files, and the tests that name them, say what to look at.
+Another version of Beam may change it. These files, and the tests that name them, then show what to check.
 """

@@ -1,8 +1,8 @@
-"""Beam's private modules and names, and what is read from the inside of its objects. Changes nothing of Beam."""
+"""Beam's private modules and names, and functions that read the private state of its objects. Does not change Beam."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from apache_beam import pvalue
 from apache_beam.coders.coder_impl import CoderImpl, create_InputStream, create_OutputStream
@@ -23,6 +23,10 @@ from apache_beam.runners.portability.stager import Stager
 from apache_beam.runners.worker import bundle_processor, data_plane, operations, sdk_worker
 from apache_beam.transforms import environments
 from apache_beam.utils import proto_utils
+
+if TYPE_CHECKING:
+    from apache_beam.coders.coder_impl import TimerCoderImpl
+    from apache_beam.transforms.userstate import Timer
 
 __all__ = [
     "BoundedTrieData",
@@ -58,20 +62,20 @@ __all__ = [
 ]
 
 
-def taken(stream: Any) -> bytes:
-    """What a bundle has written to a `ClosableOutputStream`, which is empty then."""
+def taken(stream: data_plane.ClosableOutputStream) -> bytes:
+    """Returns what a bundle has written to a stream, and empties the stream."""
     data: bytes = stream.get()
     stream._clear()
     return data
 
 
-def encoded_key(timer_coder: Any, timer: Any) -> bytes:
-    """The key of a timer, as the coder of timers encodes it."""
+def encoded_key(timer_coder: TimerCoderImpl, timer: Timer) -> bytes:
+    """Returns the key of a timer as the coder of timers encodes it."""
     encoded: bytes = timer_coder._key_coder_impl.encode_nested(timer.user_key)
     return encoded
 
 
-def is_singleton_view(view: Any) -> bool:
-    """Whether it is the view of an AsSingleton: Beam's protocol does not say, the closure of its function does."""
+def is_singleton_view(view: object) -> bool:
+    """Returns whether a view function is that of an AsSingleton, by its closure: Beam's protocol does not say."""
     cells = (cell.cell_contents for cell in getattr(view, "__closure__", None) or ())
     return any(each is pvalue.AsSingleton._from_runtime_iterable for each in cells)

@@ -67,7 +67,7 @@ class TimedDriver(GeneralTriggerDriver):
 
     def __init__(self, windowing: Windowing, clock: object) -> None:
         super().__init__(windowing, clock)
-        self.trigger_fn = open_when_merged(self.trigger_fn)
+        self.trigger_fn: trigger.TriggerFn = open_when_merged(self.trigger_fn)
 
     def _output(
         self,

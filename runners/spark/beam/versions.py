@@ -1,4 +1,4 @@
-"""The versions of Beam and PySpark that the runner was tested with, and the check when it starts."""
+"""The versions of Beam and PySpark with which the runner was tested, and the check when it starts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ VARIABLE: Final = "RMQIO_UNTESTED_VERSIONS"
 
 
 def release(version: str) -> tuple[int, int]:
-    """Major and minor release of a version, whatever a vendor has added to it; (0, 0) of what is none."""
+    """Returns the major and minor number of a version, which may have a vendor's suffix; (0, 0) if it is no version."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 @dataclass(frozen=True)
 class Releases:
-    """Minor releases of a package, from the first to the last one."""
+    """A range of minor releases of a package, from the first to the last one."""
 
     package: str
     first: tuple[int, int]
@@ -30,26 +30,26 @@ class Releases:
 
     @property
     def requirement(self) -> str:
-        """As pip takes it."""
+        """The requirement in pip's format."""
         (major, minor), (last_major, last_minor) = self.first, self.last
         return f"{self.package}>={major}.{minor},<{last_major}.{last_minor + 1}"
 
     def __contains__(self, version: object) -> bool:
-        """Whether that of a version is one of them."""
+        """Returns whether the release of a version is in the range."""
         return self.first <= release(str(version)) <= self.last
 
 
-# `make test-versions` runs the first and the last ones; the extra `spark` in pyproject.toml requires them.
+# `make test-versions` tests the first and the last of these; the extra `spark` in pyproject.toml requires them.
 BEAM: Final = Releases("apache-beam", (2, 75), (2, 77))
 PYSPARK: Final = Releases("pyspark", (4, 1), (4, 3))
 _STREAMS: Final = (4, 2)
 
 
 def check() -> None:
-    """Logs a warning where `RMQIO_UNTESTED_VERSIONS` is 1.
+    """Checks the installed Beam and PySpark. Only logs a warning if `RMQIO_UNTESTED_VERSIONS` is 1.
 
     Raises:
-      LocalError: the installed Beam or PySpark is not one of those that were tested.
+      LocalError: the runner was not tested with the installed Beam or PySpark.
     """
     found = [(tested, version) for tested, version in _installed() if version not in tested]
     if not found:
@@ -58,7 +58,7 @@ def check() -> None:
     need = " ".join(f"'{tested.requirement}'" for tested, _ in found)
     told = f"SparkRunner was not tested with the installed {have}"
     if os.environ.get(VARIABLE) == "1":
-        LOGGER.warning("%s, only with %s; trying it anyway, because %s is 1", told, need, VARIABLE)
+        LOGGER.warning("%s, only with %s. Trying it anyway, because %s is 1", told, need, VARIABLE)
         return
     raise LocalError(
         f"{told}; it depends on private parts of Beam, which change. Install a tested version: pip install {need}. "
@@ -67,11 +67,14 @@ def check() -> None:
 
 
 def check_streams() -> None:
-    """Raises LocalError for a PySpark that does not pass the start of a micro-batch to sources in Python."""
+    """Raises LocalError if PySpark is too old to pass the start of a micro-batch to sources in Python."""
     version = dict(_installed())[PYSPARK]
     if release(version) < _STREAMS:
         need = ".".join(map(str, _STREAMS))
-        raise LocalError(f"--streaming needs PySpark {need} or newer, and {version} is installed")
+        raise LocalError(
+            f"--streaming needs PySpark {need} or newer, and {version} is installed. "
+            f"Upgrade it: pip install '{PYSPARK.package}>={need}'"
+        )
 
 
 def _installed() -> list[tuple[Releases, str]]:

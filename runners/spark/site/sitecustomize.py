@@ -1,9 +1,9 @@
-"""Has PySpark's processes import the installed PySpark, and not the copy of it in a zip file that Spark puts first.
-And keeps one of them quiet.
+"""Makes PySpark's processes import the installed PySpark instead of its zip file, and keeps one process quiet.
 
 Python imports this module when it starts: `session.py` puts its folder on the path of the processes that Spark starts.
-Modules in a zip file are compiled by each process anew, which takes over a second, and a streaming query starts five
-such processes, one after the other; and each task reads the file's table of contents again.
+Spark puts a zip file with a copy of PySpark first on the path. Each process compiles the modules in the zip file again,
+which takes over a second, and a streaming query starts five such processes, one after the other. Each task also reads
+the table of contents of the file again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _HERE = str(Path(__file__).parent)
 _END = ("pyspark", "python", "lib", "pyspark.zip")
 
 
-# Spark asks it for the state of an operator, before any of the pipeline's code runs. It prints that it starts.
+# Spark asks this process for the state of an operator before any code of the pipeline runs. It prints that it starts.
 _CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
 def without_zips(path: list[str]) -> list[str]:
-    """A path without the zip files of a PySpark that is on it as a package, too, as one is that pip has installed."""
+    """Returns a path without the zip files of a PySpark that is also on the path as a package, installed by pip."""
     zips = [each for each in map(Path, path) if each.parts[-4:] == _END and str(each.parents[3]) in path]
     unwanted = {str(each) for each in zips}
     for each in zips:
@@ -33,7 +33,7 @@ def without_zips(path: list[str]) -> list[str]:
 
 
 def _go_on() -> None:
-    """With the module of this name that was there before."""
+    """Runs the next `sitecustomize` on the path, which this module hides."""
     spec = PathFinder.find_spec("sitecustomize", [each for each in sys.path if each != _HERE])
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -45,5 +45,5 @@ if __name__ == "sitecustomize":
         sys.path_importer_cache.pop(each, None)
     sys.path[:] = wanted
     if _CHATTY in sys.orig_argv:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as it lives
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open for the life of the process
     _go_on()

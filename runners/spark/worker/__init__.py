@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers: a fused Beam stage over Arrow batches."""
+"""The code that runs in Spark's Python workers: a fused Beam stage over Arrow batches."""

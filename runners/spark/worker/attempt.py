@@ -1,4 +1,4 @@
-"""Whether what this task runs may have run before, told to whoever writes in it."""
+"""Informs the transforms that write in a task whether the task may repeat work of an earlier attempt."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rmqio.attempts import Attempt, running
 
 
 def running_attempt(*, is_planned_before: bool = False, commits_together: bool = False) -> AbstractContextManager[None]:
-    """Around the bundles of a task.
+    """Returns a context manager for the bundles of a task, which sets the attempt that transforms see.
 
-    Not seen: a stage that Spark runs again because the machine with its shuffle files is lost. It tells Python the
-    number of a task's attempt, but not that of its stage's.
+    It does not detect that Spark runs a stage again because the machine with its shuffle files is lost. Spark gives
+    Python the attempt number of a task, but not that of its stage.
 
     Args:
-      is_planned_before: whether an earlier run of the query had planned the micro-batch.
-      commits_together: whether it is a micro-batch.
+      is_planned_before: whether an earlier run of the query had already planned the micro-batch.
+      commits_together: whether the task belongs to a micro-batch.
     """
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()

@@ -1,4 +1,4 @@
-"""A fused stage in a Spark task: Beam's bundle processor, fed from rows, writing rows."""
+"""Runs a fused stage in a Spark task: feeds rows to Beam's bundle processor, which writes rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from apache_beam.transforms.core import CombineFn
 
@@ -23,53 +23,73 @@ from rmqio.runners.spark.beam.private import (
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
 from rmqio.runners.spark.worker.rows import RowWriter
-from rmqio.runners.spark.worker.side_inputs import SideInputs
+from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInputs
 from rmqio.runners.spark.worker.spool import Spool
-from rmqio.runners.spark.worker.state import TaskState
+from rmqio.runners.spark.worker.state import TaskState, UserState
 from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
 
-TIMER_URL: Final = "spark-task"  # any: Beam looks only whether one is set
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+
+    from rmqio.runners.spark.beam.private import CoderImpl, metrics_pb2
+
+TIMER_URL: Final = "spark-task"  # any value: Beam only checks whether a URL is set
 _CAPABILITIES: Final = frozenset[str]()
 
 
 class _Channel(data_plane.DataChannel):
-    """Hands a bundle its input, then the timers that are due."""
+    """Gives a bundle its input, then the timers that are due."""
 
     def __init__(self, input_id: str) -> None:
         self._input_id = input_id
         self.input: Iterator[bytes] = iter(())
         self.timers: DueTimers | None = None
-        self.timer_coder: Callable[[Family], Any] | None = None
+        self.timer_coder: Callable[[Family], CoderImpl] | None = None
 
-    def input_elements(self, instruction_id: str, expected_inputs: Any, abort_callback: Any = None) -> Iterator[Any]:
+    def input_elements(
+        self,
+        instruction_id: str,
+        expected_inputs: Collection[str | tuple[str, str]],
+        abort_callback: Callable[[], bool] | None = None,
+    ) -> Iterator[beam_fn_api_pb2.Elements.Data | beam_fn_api_pb2.Elements.Timers]:
         for chunk in self.input:
             yield beam_fn_api_pb2.Elements.Data(transform_id=self._input_id, data=chunk)
         if self.timers is not None:
             for (transform_id, family), timers in self.timers.due():
                 yield beam_fn_api_pb2.Elements.Timers(transform_id=transform_id, timer_family_id=family, timers=timers)
 
-    def output_timer_stream(self, instruction_id: str, transform_id: str, timer_family_id: str) -> Any:
+    def output_timer_stream(
+        self, instruction_id: str, transform_id: str, timer_family_id: str
+    ) -> data_plane.ClosableOutputStream:
         assert self.timers is not None
         assert self.timer_coder is not None
         family = (transform_id, timer_family_id)
         return self.timers.stream(family, self.timer_coder(family))
 
-    def output_stream(self, instruction_id: str, transform_id: str) -> Any:
-        raise NotImplementedError("elements leave a stage through the operations of writing.py")
+    def output_stream(self, instruction_id: str, transform_id: str) -> data_plane.ClosableOutputStream:
+        raise NotImplementedError(
+            f"{transform_id}: Beam asked for an output stream, but elements leave a stage only through the write "
+            "operations of worker/shuffling/writing.py. This is a bug in SparkRunner: please report it"
+        )
 
     def close(self) -> None:
         pass
 
 
 class _Channels(data_plane.DataChannelFactory):
-    """The one channel of the task; `rows` is where write operations find their writer, `fused` counts fused DoFns."""
+    """Returns the only channel of the task.
+
+    Write operations find their writer in `rows`. `fused` counts the fused DoFns.
+    """
 
     def __init__(self, channel: _Channel, rows: RowWriter) -> None:
         self._channel = channel
         self.rows = rows
         self.fused = 0
 
-    def create_data_channel(self, remote_grpc_port: Any, data_stream_id: str | None = None) -> _Channel:
+    def create_data_channel(
+        self, remote_grpc_port: beam_fn_api_pb2.RemoteGrpcPort, data_stream_id: str | None = None
+    ) -> _Channel:
         return self._channel
 
     def create_data_channel_from_url(self, url: str, data_stream_id: str | None = None) -> _Channel:
@@ -80,22 +100,22 @@ class _Channels(data_plane.DataChannelFactory):
 
 
 class Bundles:
-    """Runs the bundles of one task of a stage. Make it, `run` bundles, `close` it: that tears the DoFns down."""
+    """Runs the bundles of one task of a stage. After the last bundle, call `close`, which tears down the DoFns."""
 
     def __init__(
         self,
         task: StageTask,
-        broadcasts: Mapping[str, Any],
+        broadcasts: Mapping[str, SideInputBroadcast],
         rows: RowWriter,
         spool: Spool,
         report: TaskReport,
         waits_for_finalizers: bool = True,
     ) -> None:
-        """Args: `waits_for_finalizers`: what a bundle with finalizers defers goes out as rows, to be run after them."""
+        """Args: `waits_for_finalizers`: residuals of a bundle with finalizers leave as rows, to run after them."""
         self._task = task
         self._rows = rows
         self._report = report
-        self._metrics: list[Any] = []
+        self._metrics: list[metrics_pb2.MonitoringInfo] = []
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
         self.context = pipeline_context.PipelineContext(descriptor)
         self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
@@ -118,36 +138,39 @@ class Bundles:
 
     @property
     def input_id(self) -> str:
-        """Of the transform that a bundle's elements come from."""
+        """The id of the transform from which a bundle's elements come."""
         return self._task.input.transform_id
 
-    def combine_fn(self, payload: Any) -> Any:
-        """Of a CombinePayload."""
+    def combine_fn(self, payload: beam_runner_api_pb2.CombinePayload) -> CombineFn:
+        """Returns the CombineFn of a CombinePayload."""
         return CombineFn.from_runner_api(payload.combine_fn, self.context)
 
     @property
-    def input_coder(self) -> Any:
-        """Of the elements that a bundle is given."""
+    def input_coder(self) -> Coder:
+        """The coder of a bundle's input elements."""
         read = self.descriptor.transforms[self.input_id].spec.payload
         return self.context.coders.get_by_id(beam_fn_api_pb2.RemoteGrpcPort.FromString(read).coder_id)
 
-    def keep(self, user_state: Any, timers: DueTimers) -> None:
-        """State and timers of the next bundles are kept there, beyond the bundle: `streaming.state.user_state`."""
+    def keep(self, user_state: UserState, timers: DueTimers) -> None:
+        """Makes the next bundles keep state and timers in these objects, which outlive a bundle.
+
+        See `streaming.state.user_state`.
+        """
         self.state.serve(user_state)
         self._kept_timers = timers
 
-    def run_once(self, chunks: Iterator[bytes]) -> list[Any]:
-        """One bundle over encoded elements; returns what it defers, as Beam's DelayedBundleApplications."""
+    def run_once(self, chunks: Iterator[bytes]) -> list[beam_fn_api_pb2.DelayedBundleApplication]:
+        """Runs one bundle over encoded elements, and returns its residuals."""
         residuals, finalizes = self._bundle(chunks)
         if finalizes:
             self._carry_finalizers()
         return list(residuals)
 
     def run(self, chunks: Iterator[bytes]) -> None:
-        """One bundle over encoded elements, and then the bundles of what it defers.
+        """Runs one bundle over encoded elements, then bundles over its residuals.
 
-        What a splittable DoFn defers is run again here, in the same task, after the delay that it asks for; but if the
-        bundle has something to finalize, it must be committed first: then the residuals go out as rows.
+        The residuals of a splittable DoFn run here, in the same task, after the delay that they request. A bundle that
+        registered finalizers must be committed first, however, so its residuals leave as rows.
         """
         while True:
             residuals, finalizes = self._bundle(chunks)
@@ -168,7 +191,7 @@ class Bundles:
                 time.sleep(delay_s)
             chunks = iter(elements)
 
-    def _bundle(self, chunks: Iterator[bytes]) -> tuple[Any, bool]:
+    def _bundle(self, chunks: Iterator[bytes]) -> tuple[Sequence[beam_fn_api_pb2.DelayedBundleApplication], bool]:
         if self._used:
             self._processor.reset()
         self._used = True
@@ -184,35 +207,36 @@ class Bundles:
                 self._report.finalizers.append(pickler.dumps(callback))
             except Exception as error:
                 raise ValueError(
-                    f"{self._task.name}: the bundle finalizer {callback!r} does not pickle ({error}). On Spark it runs "
-                    "in the driver, after the output of its bundle is safe: register something that pickles"
+                    f"{self._task.name}: the bundle finalizer {callback!r} does not pickle ({error}). On Spark, "
+                    "finalizers run in the driver, after the output of their bundle is safe. Register a callback that "
+                    "can be pickled"
                 ) from error
 
-    def _add_metrics(self, infos: list[Any]) -> None:
+    def _add_metrics(self, infos: list[metrics_pb2.MonitoringInfo]) -> None:
         self._metrics = consolidate([*self._metrics, *infos]) if self._metrics else infos
 
     def take_report(self) -> TaskReport:
-        """The report of what has been run since the last call, for bundles that are kept."""
+        """Returns the report of what has run since the last call. For `Bundles` that are kept."""
         report, self._report = self._report, TaskReport(os.getpid())
         report.metrics = [info.SerializeToString() for info in self._metrics]
         self._metrics = []
         return report
 
     def close(self, failed: bool) -> None:
-        """Tears down and completes the report. After a failure, errors of a teardown do not hide the first one."""
+        """Tears down the DoFns and completes the report. After a failure, errors in a teardown do not hide it."""
         self._report.metrics = [info.SerializeToString() for info in self._metrics]
         with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
             self._processor.shutdown()
 
 
-def _in_event_time(descriptor: Any, transform_id: str, family: str) -> bool:
+def _in_event_time(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, transform_id: str, family: str) -> bool:
     payload = beam_runner_api_pb2.ParDoPayload.FromString(descriptor.transforms[transform_id].spec.payload)
     domain = payload.timer_family_specs[family].time_domain
     return bool(domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME)
 
 
-def delay_of(residual: Any) -> float:
-    """The seconds that a residual asks to wait."""
+def delay_of(residual: beam_fn_api_pb2.DelayedBundleApplication) -> float:
+    """Returns how many seconds a residual asks to wait."""
     if not residual.HasField("requested_time_delay"):
         return 0.0
     delay = residual.requested_time_delay

@@ -1,11 +1,11 @@
-"""Rows on their way out of a task: collected to Arrow batches, handed from the bundle's thread to Spark's."""
+"""Collects the rows that leave a task into Arrow batches, and hands these from the bundle's thread to Spark's."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -16,23 +16,23 @@ ROW_SCHEMA: Final = pa.schema(
 )
 BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 10_000
-_DEPTH: Final = 4  # batches waiting for Spark; then the bundle waits, so that memory is bounded
+_DEPTH: Final = 4  # batches that wait for Spark; when full, the bundle waits, so that memory is bounded
 _END: Final = object()
 
 
 class Abandoned(BaseException):
-    """Spark no longer reads this task's rows; not an Exception, so that a user's DoFn does not swallow it."""
+    """Spark no longer reads this task's rows. Not an Exception, so that a user's DoFn does not swallow it."""
 
 
 class RowQueue:
-    """Arrow batches from a bundle's thread to the task's. A full queue makes the bundle wait."""
+    """Passes Arrow batches from a bundle's thread to the task's thread. If it is full, the bundle waits."""
 
     def __init__(self) -> None:
-        self._batches: queue.Queue[Any] = queue.Queue(_DEPTH)
+        self._batches: queue.Queue[pa.RecordBatch | object] = queue.Queue(_DEPTH)
         self._abandoned = threading.Event()
 
-    def put(self, batch: Any) -> None:
-        """Raises `Abandoned` once `abandon` was called."""
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Adds a batch. Raises `Abandoned` once `abandon` has been called."""
         while not self._abandoned.is_set():
             try:
                 self._batches.put(batch, timeout=1.0)
@@ -42,12 +42,12 @@ class RowQueue:
         raise Abandoned
 
     def end(self) -> None:
-        """No more batches come."""
+        """Tells the reader that no more batches come."""
         with _ignored_abandoned():
             self.put(_END)
 
     def abandon(self) -> None:
-        """Nobody reads any more."""
+        """Tells the writer that nobody reads any more."""
         self._abandoned.set()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -59,16 +59,18 @@ class _ignored_abandoned:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, *_: object) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         return kind is Abandoned
 
 
 def threaded(work: Callable[[RowQueue], None], name: str) -> Iterator[pa.RecordBatch]:
-    """The rows that `work` puts, in a thread of its own: while Spark takes some, it makes the next.
+    """Runs `work` in a thread of its own and yields what it puts. While Spark takes some rows, `work` makes the next.
 
-    `name` says what it runs, for the thread and for failures.
+    Args:
+      name: what `work` runs, for the name of the thread and for failures.
 
-    Raises `TaskFailure` with what it raises.
+    Raises:
+      TaskFailure: `work` raised an error, which the failure describes.
     """
     rows = RowQueue()
     failure: list[BaseException] = []
@@ -95,19 +97,19 @@ def threaded(work: Callable[[RowQueue], None], name: str) -> Iterator[pa.RecordB
 
 
 class Batches(Protocol):
-    """What takes Arrow batches."""
+    """A receiver of Arrow batches."""
 
     def put(self, batch: pa.RecordBatch) -> None: ...
 
 
 class RowWriter:
-    """Collects single rows of all outputs to batches."""
+    """Collects single rows of all outputs into batches."""
 
     def __init__(self, rows: Batches) -> None:
         self.reset(rows)
 
     def reset(self, rows: Batches) -> None:
-        """Begins anew; what was collected is dropped."""
+        """Begins anew with this receiver. Drops the rows that were collected."""
         self._rows = rows
         self._columns: tuple[list[int], list[int], list[bytes | None], list[bytes]] = ([], [], [], [])
         self._bytes = 0
@@ -123,7 +125,7 @@ class RowWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hands over what is collected."""
+        """Hands over the collected rows as a batch."""
         if self._columns[0]:
             arrays = [pa.array(column, field.type) for column, field in zip(self._columns, ROW_SCHEMA, strict=True)]
             self._columns = ([], [], [], [])
@@ -131,5 +133,5 @@ class RowWriter:
             self._rows.put(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA))
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Hands over a batch made elsewhere."""
+        """Hands over a batch that was made elsewhere."""
         self._rows.put(batch)

@@ -1,4 +1,4 @@
-"""Runs of encoded values that are too many for memory, on disk, readable any number of times."""
+"""Keeps runs of encoded values on disk if there are too many for memory. They can be read any number of times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import BinaryIO, Final
 from rmqio.runners.spark.beam.private import CoderImpl, create_InputStream
 
 _LENGTH: Final = struct.Struct("<Q")
-# A run may be long: it is decoded from the file as a whole, so a group costs memory for one run, not for all.
+# A run may be long. It is decoded from the file as a whole, so a group needs memory for one run, but not for all.
 
 
 class Spool:
-    """A temporary file of lists of runs. A token names a list; it is valid until `clear`. For one thread."""
+    """A temporary file with lists of runs. A token names a list and is valid until `clear`. For a single thread."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -24,11 +24,11 @@ class Spool:
 
     @property
     def used(self) -> bool:
-        """Whether anything was put in since the last `clear`."""
+        """Whether anything was stored since the last `clear`."""
         return bool(self._lists)
 
     def store(self, runs: Iterator[bytes]) -> bytes:
-        """Writes the runs, each a varint count and that many encoded values, and returns the token for reading them."""
+        """Writes runs, each a varint count and that many encoded values, and returns the token for reading them."""
         file = self._opened()
         start = self._end
         file.seek(start)
@@ -42,7 +42,7 @@ class Spool:
         return token
 
     def runs(self, token: bytes) -> Iterator[bytes]:
-        """The runs of a list, read one at a time. Several readings may go on side by side."""
+        """Yields the runs of a list, reading one at a time. Several calls may read at the same time."""
         at, end = self._lists[token]
         descriptor = self._opened().fileno()
         while at < end:
@@ -52,14 +52,14 @@ class Spool:
             at += length
 
     def read(self, token: bytes, coder: CoderImpl) -> Iterator[object]:
-        """The values of a list, decoded as they are asked for."""
+        """Yields the values of a list. Each is decoded when it is requested."""
         for run in self.runs(token):
             stream = create_InputStream(run)
             for _ in range(stream.read_var_int64()):
                 yield coder.decode_from_stream(stream, True)
 
     def clear(self) -> None:
-        """Forgets all lists and gives their disk space back."""
+        """Forgets all lists and frees their disk space."""
         self._lists.clear()
         self._end = 0
         if self._file is not None:
@@ -74,19 +74,22 @@ class Spool:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
-            # SPARK_LOCAL_DIRS is where Spark spills, so where there is room
+            # Spark spills to SPARK_LOCAL_DIRS, so there is room
             folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
             self._file = tempfile.TemporaryFile(prefix="rmqio-group-", dir=folder)  # noqa: SIM115
         return self._file
 
 
 def _read_fully(descriptor: int, length: int, offset: int) -> bytes:
-    """`pread` returns at most 2 GiB at a time on Linux."""
+    """Reads `length` bytes in several steps if necessary: on Linux, `pread` returns at most 2 GiB at a time."""
     parts = []
     while length:
         part = os.pread(descriptor, length, offset)
         if not part:
-            raise EOFError(f"a spooled group ended at byte {offset}, {length} bytes early")
+            raise EOFError(
+                f"The temporary file of a spooled group ends at byte {offset}, {length} bytes too early. Check the "
+                "disk of SPARK_LOCAL_DIRS or, if that is not set, of the temporary folder"
+            )
         parts.append(part)
         length -= len(part)
         offset += len(part)

@@ -1,10 +1,10 @@
-"""State of a task, served to Beam's bundle processor in this process: user state, side inputs, spilled groups."""
+"""Serves state to Beam's bundle processor in the same process: user state, side inputs and spooled groups."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Protocol
 
 from rmqio.runners.spark.beam.private import (
     CoderImpl,
@@ -27,31 +27,41 @@ _SIDE_INPUTS = frozenset(
 )
 
 
+class UserState(Protocol):
+    """Stores user state by state key: Beam's in-memory servicer, or what a stream keeps by key."""
+
+    def get_raw(self, state_key: beam_fn_api_pb2.StateKey) -> tuple[bytes, object]: ...
+
+    def append_raw(self, state_key: beam_fn_api_pb2.StateKey, data: bytes) -> object: ...
+
+    def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object: ...
+
+
 class TaskState(sdk_worker.CachingStateHandler):
     """Serves the state requests of one task.
 
-    User state lives as long as the keys of one bundle: all elements of a key are in one bundle, and its timers fire in
-    it. Beam's own in-memory servicer keeps it, so every kind of state that Beam knows is served.
+    User state lives as long as the keys of one bundle: all elements of a key are in one bundle, and its timers fire
+    there. Beam's own in-memory servicer keeps user state, so every kind of state that Beam knows is served.
     """
 
     def __init__(self, side_inputs: SideInputs, spool: Spool) -> None:
         self._side_inputs = side_inputs
         self._spool = spool
-        self._user: Any = StateServicer()
+        self._user: UserState = StateServicer()
 
-    def serve(self, user: Any) -> None:
-        """User state comes from there from now on, and is kept there: `streaming.state.user_state`."""
+    def serve(self, user: UserState) -> None:
+        """Reads and writes user state in `user` from now on: see `streaming.state.user_state`."""
         self._user = user
 
     def forget_keys(self) -> None:
-        """Drops all user state: the keys of the bundle will not come again."""
+        """Drops all user state, because the keys of the bundle will not come again."""
         self._user = StateServicer()
 
     @contextlib.contextmanager
-    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
+    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[object]) -> Iterator[None]:
         yield
 
-    def blocking_get(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl) -> Any:
+    def blocking_get(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl) -> Iterator[object]:
         kind = state_key.WhichOneof("type")
         if kind == "runner":
             return self._spool.read(state_key.runner.key, coder)
@@ -60,20 +70,20 @@ class TaskState(sdk_worker.CachingStateHandler):
         data, _ = self._user.get_raw(state_key)
         return _decoded(data, coder)
 
-    def extend(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl, elements: Iterable[Any]) -> Any:
+    def extend(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl, elements: Iterable[object]) -> object:
         out = create_OutputStream()
         for element in elements:
             coder.encode_to_stream(element, out, True)
         return self._user.append_raw(state_key, out.get())
 
-    def clear(self, state_key: beam_fn_api_pb2.StateKey) -> Any:
+    def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object:
         return self._user.clear(state_key)
 
     def done(self) -> None:
         pass
 
 
-def _decoded(data: bytes, coder: CoderImpl) -> Iterator[Any]:
+def _decoded(data: bytes, coder: CoderImpl) -> Iterator[object]:
     stream = create_InputStream(data)
     while stream.size() > 0:
         yield coder.decode_from_stream(stream, True)

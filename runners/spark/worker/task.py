@@ -1,4 +1,4 @@
-"""The function that `mapInArrow` runs for a stage: a thread runs the bundles, Spark's thread takes their rows."""
+"""The function that `mapInArrow` runs for a stage. One thread runs the bundles, and Spark's thread takes their rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
@@ -24,19 +24,20 @@ from rmqio.runners.spark.worker.fusion import fused_dofns
 from rmqio.runners.spark.worker.rows import RowQueue, RowWriter, threaded
 from rmqio.runners.spark.worker.shuffling import writing
 from rmqio.runners.spark.worker.shuffling.grouping import Row, by_key, chunks, grouped
+from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast
 from rmqio.runners.spark.worker.spool import Spool
 
 Warned = tuple[str, str, str, int]
-_KEYED_BUNDLE_BYTES: Final = 4 << 20  # keys whose state is held at the same time
+_KEYED_BUNDLE_BYTES: Final = 4 << 20  # bounds the keys whose state is in memory at the same time
 
 
 def run_stage(
     task: StageTask,
-    broadcasts: Mapping[str, Any],
+    broadcasts: Mapping[str, SideInputBroadcast],
     send: Callable[[TaskReport], None],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that a stage writes for the rows of one partition. `send` is given the report when all went well."""
+    """Yields the rows that a stage writes for the rows of one partition. On success, `send` receives the report."""
     report = TaskReport(os.getpid())
 
     def work(rows: RowQueue) -> None:
@@ -49,17 +50,17 @@ def run_stage(
 
 def _run(
     task: StageTask,
-    broadcasts: Mapping[str, Any],
+    broadcasts: Mapping[str, SideInputBroadcast],
     rows: RowWriter,
     report: TaskReport,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
     if task.bootstrap is not None:
-        begin(task.bootstrap)  # before anything of the user's is unpickled
+        begin(task.bootstrap)  # before any object of the user is unpickled
     found = _input(task, batches)
     first = next(found, None)
     if first is None:
-        return  # nothing to do in this partition: no setup, no bundle, as Beam's runners do it
+        return  # the partition is empty: no setup and no bundle, as in Beam's runners
     found = itertools.chain([first], found)
     prepared(task.options)
     spool = Spool()
@@ -77,35 +78,39 @@ def _run(
         spool.close()
 
 
-def prepared(options: Mapping[str, Any]) -> None:
+def prepared(options: Mapping[str, object]) -> None:
     """Prepares this process for bundles of a pipeline with these options."""
     patches.apply({**writing.CREATORS, **fused_dofns.CREATORS})
-    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs what is raised, at each attempt
+    # Beam logs here what is raised anyway, on each attempt
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     RuntimeValueProvider.set_runtime_options(dict(options))
     FileSystems.set_options(PipelineOptions.from_dictionary(dict(options)))
 
 
-def _bundles(task: StageTask, bundles: Bundles, found: Iterator[Any], spool: Spool) -> Iterator[Iterator[bytes]]:
-    """The input of each bundle of this partition. One bundle, unless state or spooled groups ask for more."""
+def _bundles(
+    task: StageTask, bundles: Bundles, found: Iterator[bytes | Row], spool: Spool
+) -> Iterator[Iterator[bytes]]:
+    """Yields the input of each bundle of this partition: one bundle, unless state or spooled groups require more."""
     if task.input.form is Form.KEYED:
-        yield from _keyed(found, bundles)
+        yield from _keyed(cast("Iterator[Row]", found), bundles)
     elif task.input.form is Form.GROUPED:
         group = task.input.group
         assert group is not None
         kv_coder = bundles.context.coders.get_by_id(group.kv_coder_id)
         windowing = bundles.context.windowing_strategies.get_by_id(group.windowing_id)
-        elements = grouped(found, group.grouping, kv_coder, windowing, spool)
+        rows = cast("Iterator[Row]", found)
+        elements = grouped(rows, group.grouping, kv_coder, windowing, spool)
         more = True
         while more:
             cut = _UntilSpooled(elements, spool)
             yield chunks(cut)
             more = cut.more
     else:
-        yield found
+        yield cast("Iterator[bytes]", found)
 
 
 class _UntilSpooled:
-    """Elements up to the first whose group is on disk, so that the bundle's end frees the disk."""
+    """Yields elements up to the first whose group is on disk, so that the end of the bundle frees the disk."""
 
     def __init__(self, elements: Iterator[bytes], spool: Spool) -> None:
         self._elements = elements
@@ -121,7 +126,7 @@ class _UntilSpooled:
 
 
 def _keyed(rows: Iterator[Row], bundles: Bundles) -> Iterator[Iterator[bytes]]:
-    """Bundles of whole keys: a key's elements are together, so its state ends with the bundle."""
+    """Yields bundles of whole keys. A key's elements are together, so its state ends with the bundle."""
     keys = by_key(rows)
 
     def bundle(key_rows: Iterator[bytes]) -> Iterator[bytes]:
@@ -142,10 +147,10 @@ def _keyed(rows: Iterator[Row], bundles: Bundles) -> Iterator[Iterator[bytes]]:
         bundles.state.forget_keys()
 
 
-def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """Chunks of encoded elements, or (key, value) rows, from Spark's batches."""
+def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes | Row]:
+    """Yields chunks of encoded elements, or (key, value) rows, from Spark's batches."""
     if task.input.impulse:
-        # All of it is read: a worker that leaves some of its input is not used again, and a new one takes 0.3 s
+        # Reads all batches: Spark does not reuse a worker that leaves input unread, and a new worker takes 0.3 s
         if sum(batch.num_rows for batch in batches):
             yield common.ENCODED_IMPULSE_VALUE
         return
@@ -156,7 +161,7 @@ def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
 
 
 class recorded:
-    """Collects the warnings of user code for the report: raised in a worker, they are the driver's to show."""
+    """Collects the warnings of user code for the report: a worker raises them, and the driver shows them."""
 
     def __init__(self) -> None:
         self._found: list[Warned] = []
@@ -171,7 +176,7 @@ class recorded:
     def __exit__(self, *error: Any) -> None:
         self._catch.__exit__(*error)
 
-    def _show(self, message: Any, category: type, filename: str, lineno: int, *_: Any) -> None:
+    def _show(self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         found = (str(message), f"{category.__module__}.{category.__qualname__}", filename, lineno)
         if found not in self._found:
             self._found.append(found)

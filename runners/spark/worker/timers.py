@@ -1,63 +1,71 @@
-"""Timers of a bundle: what has been set and not yet fired, in the order in which they fire."""
+"""Keeps the timers of a bundle that are set and have not fired yet, in the order in which they fire."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from apache_beam.transforms.window import BoundedWindow
+from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.runners.spark.beam.private import create_OutputStream, data_plane, taken
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.userstate import Timer
+
+    from rmqio.runners.spark.beam.private import CoderImpl
+
 Family = tuple[str, str]  # transform id, timer family id
-Name = tuple[Family, Any, Any, str]  # and key, window, dynamic tag
-Owner = tuple[str, Any, Any]  # transform id, key, window: what a timer shares its state with
-Order = tuple[bool, Any]  # in processing time, when
+Name = tuple[Family, Hashable, BoundedWindow, str]  # family, key, window, dynamic tag
+Owner = tuple[str, Hashable, BoundedWindow]  # transform id, key, window: timers with the same owner share state
+Order = tuple[bool, Timestamp]  # whether in processing time, and when the timer fires
 
 
 class DueTimers(Protocol):
-    """Where a bundle writes its timers, and has those from that are due: `Timers`, or what a stream keeps by key."""
+    """Takes the timers that a bundle writes and returns those that are due: `Timers`, or what a stream keeps by key."""
 
-    def stream(self, family: Family, coder: Any) -> data_plane.ClosableOutputStream:
-        """Where the bundle writes the timers of a family; `coder` reads them."""
+    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
+        """Returns a stream to which the bundle writes the timers of a family. `coder` decodes them."""
         ...
 
     def due(self) -> Iterator[tuple[Family, bytes]]:
-        """Encoded timers that fire now, until none is left; what they set is taken in between."""
+        """Yields encoded timers that fire now, until none is left. Timers that are set in between are included."""
         ...
 
 
 class Timers:
-    """Collects timers from the streams that a bundle writes them to, and hands out those that are due.
+    """Collects timers from the streams to which a bundle writes them, and returns those that are due.
 
-    When a key's elements are all in, time goes to its end: event-time timers fire in the order of their time, then
-    processing-time timers, as Beam's other batch runners do it, without waiting. Timers that a callback sets join the
-    queue. Of a key one timer fires at a time, so that a callback can still clear or move a later one.
+    When all elements of a key have arrived, time advances to its end. Event-time timers fire in timestamp order, then
+    processing-time timers fire without waiting, as in Beam's other batch runners. Timers that a callback sets join the
+    queue. Only one timer of a key and window fires at a time, so that its callback can still clear or move a later one.
 
-    An event-time timer may be set behind the end of its window (Beam's own transforms set it at the end, users add the
-    lateness). It fires; but one that sets itself anew from there does not fire again, or it would never stop.
+    An event-time timer may be set after the end of its window (Beam's own transforms set it at the end, and users add
+    the allowed lateness). It fires. If it then sets itself again, it does not fire again, because it would never stop.
     """
 
     def __init__(self, event_time: Mapping[Family, bool]) -> None:
-        """Args: whether a family is in event time."""
+        """Args: whether each family is in event time."""
         self._event_time = event_time
-        self._expired: set[Name] = set()  # timers that fired behind their window's end
+        self._expired: set[Name] = set()  # timers that have fired after the end of their window
         self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
-        self._coders: dict[Family, Any] = {}
+        self._coders: dict[Family, CoderImpl] = {}
         self._serials = itertools.count()
-        self._set: dict[Name, tuple[int, Any]] = {}  # serial number and timer
-        # By owner, the first to fire on top. What was cleared or moved stays until it comes up: its serial number is no
-        # longer that of `_set`.
+        self._set: dict[Name, tuple[int, Timer]] = {}  # serial number and timer
+        # By owner, with the first timer to fire on top. A timer that was cleared or moved stays until it comes up: its
+        # serial number is then no longer the one in `_set`.
         self._queues: dict[Owner, list[tuple[Order, int, Name]]] = {}
 
-    def stream(self, family: Family, coder: Any) -> data_plane.ClosableOutputStream:
-        """Where the bundle writes the timers of a family; `coder` reads them."""
+    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
+        """Returns a stream to which the bundle writes the timers of a family. `coder` decodes them."""
         stream = self._streams[family] = data_plane.ClosableOutputStream()
         self._coders[family] = coder
         return stream
 
     def due(self) -> Iterator[tuple[Family, bytes]]:
-        """Encoded timers that fire now, until none is left; what they set is taken in between."""
+        """Yields encoded timers that fire now, until none is left. Timers that are set in between are included."""
         while True:
             self._collect()
             if not self._set:
@@ -66,7 +74,7 @@ class Timers:
 
     def _next(self) -> Iterator[tuple[Family, bytes]]:
         first = [found for owner in list(self._queues) if (found := self._first(owner)) is not None]
-        streams: dict[Family, Any] = {}
+        streams: dict[Family, create_OutputStream] = {}
         for _, _, name in sorted(first, key=lambda each: each[0]):
             family = name[0]
             out = streams.setdefault(family, create_OutputStream())
@@ -78,7 +86,7 @@ class Timers:
             yield family, out.get()
 
     def _first(self, owner: Owner) -> tuple[Order, int, Name] | None:
-        """Takes the timer out of an owner's queue that fires first."""
+        """Removes the timer that fires first from an owner's queue, and returns it."""
         queue = self._queues[owner]
         while queue:
             first = heapq.heappop(queue)
@@ -103,7 +111,7 @@ class Timers:
                 order = (not self._event_time[family], timer.fire_timestamp)
                 heapq.heappush(self._queues.setdefault(_owner(name), []), (order, serial, name))
 
-    def _is_behind(self, family: Family, timer: Any) -> bool:
+    def _is_behind(self, family: Family, timer: Timer) -> bool:
         return self._event_time[family] and bool(timer.fire_timestamp > timer.windows[0].max_timestamp())
 
 
@@ -112,7 +120,7 @@ def _owner(name: Name) -> Owner:
     return transform_id, key, window
 
 
-def _hashable(key: Any) -> Any:
+def _hashable(key: object) -> Hashable:
     try:
         hash(key)
     except TypeError:

@@ -180,7 +180,7 @@ def test_several_run_side_by_side_with_properties_of_flinks_and_nothing_is_left(
     assert server.pid is not None
 
 
-# ---- what the operating system knows about processes ---------------------------------------------------------------
+# ---- what the operating system knows about processes ----------------------------------------------------------------
 
 
 def processes_with(text: str) -> list[str]:

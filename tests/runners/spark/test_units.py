@@ -30,7 +30,7 @@ from rmqio.runners.spark.worker.rows import Abandoned, RowQueue, RowWriter
 from rmqio.runners.spark.worker.shuffling.framing import split_window_header, varint, window_header
 from rmqio.runners.spark.worker.spool import Spool
 
-# ---- changes to Beam -----------------------------------------------------------------------------------------------
+# ---- changes to Beam ------------------------------------------------------------------------------------------------
 
 
 class Stateful(beam.DoFn):
@@ -101,7 +101,7 @@ def test_methods_of_users_are_looked_at_anew() -> None:
     assert patches._is_beams(beam.DoFn.process)
 
 
-# ---- messages before a run; the rest is in tests/unit/runners/test_report.py ---------------------------------------
+# ---- messages before a run; the rest is in tests/unit/runners/test_report.py ----------------------------------------
 
 
 @pytest.mark.parametrize(("stop", "refused"), [(None, ["Read orders"]), (StopAt.latest(), [])], ids=["no", "yes"])

@@ -1,1 +1,1 @@
-"""DoFns fused into one call, without the hand-over of Beam between them."""
+"""Fuses DoFns into one call, without Beam's hand-over between them."""

@@ -1,26 +1,26 @@
-"""The windows of elements: Beam's own, looked up by their start where they have been made before.
+"""Assigns Beam's own windows to elements, and looks up by their start the windows that were made before.
 
-Making an `IntervalWindow` costs more than all the rest that is done with an element between two functions, and most
-elements lie in the windows of the elements before them.
+Making an `IntervalWindow` costs more than everything else that is done with an element between two functions, and most
+elements are in the same windows as the elements before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
+from apache_beam.transforms.window import BoundedWindow, FixedWindows, GlobalWindows, SlidingWindows, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
 _MOST: Final = 1_000
-"""Starts of windows that are remembered."""
+"""How many starts of windows are remembered."""
 
-Assign = Callable[[WindowedValue, Any], tuple[Any, ...]]
-"""The windows of an element that is in one window so far: its timestamp and window, and its value."""
+Assign = Callable[[WindowedValue, object], tuple[BoundedWindow, ...]]
+"""Returns the windows of an element. Takes the element, which is in one window so far, and its value."""
 
 
-def assigner(windowfn: Any) -> Assign:
-    """What a `WindowFn` does, the user's own as well."""
+def assigner(windowfn: WindowFn) -> Assign:
+    """Returns a function that assigns windows as `windowfn` does, which may be a user's own."""
     context = WindowFn.AssignContext
     if type(windowfn) is GlobalWindows:
         found = tuple(windowfn.assign(context(0)))
@@ -31,9 +31,9 @@ def assigner(windowfn: Any) -> Assign:
             windowfn.assign(context(element.timestamp, element=value, window=element.windows[0]))
         )
     offset = windowfn.offset.micros
-    known: dict[int, tuple[Any, ...]] = {}
+    known: dict[int, tuple[BoundedWindow, ...]] = {}
 
-    def assign(element: WindowedValue, value: Any) -> tuple[Any, ...]:
+    def assign(element: WindowedValue, value: object) -> tuple[BoundedWindow, ...]:
         micros = element.timestamp_micros
         start = micros - (micros - offset) % period
         found = known.get(start)
@@ -46,8 +46,8 @@ def assigner(windowfn: Any) -> Assign:
     return assign
 
 
-def _period(windowfn: Any) -> int | None:
-    """Microseconds, if timestamps between two multiples of them are all in the same windows."""
+def _period(windowfn: WindowFn) -> int | None:
+    """Returns microseconds, if all timestamps between two of their multiples are in the same windows; else None."""
     if type(windowfn) is FixedWindows:
         return int(windowfn.size.micros)
     if type(windowfn) is SlidingWindows and windowfn.size.micros % windowfn.period.micros == 0:

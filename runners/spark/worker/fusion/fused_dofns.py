@@ -1,19 +1,20 @@
-"""DoFns that are a function of their element, one after the other, without Beam's hand-over between them.
+"""Calls DoFns that are functions of their element one after the other, without Beam's hand-over between them.
 
-Between two DoFns Beam makes a windowed value, counts it, looks at its type and changes the current state, which costs
-more than most functions that users write. Where neither DoFn asks for more than the element, its time, window and pane,
-or side inputs of the global window, and the second one is the only reader of the first, only the function is called and
-the state changed. A `WindowInto` is such a function, too. Each stays an operation of its own, so metrics, names in
-errors and counts of elements are as ever. Sizes of elements are estimated from fewer of them.
+Between two DoFns, Beam makes a windowed value, counts it, looks at its type and changes the current state. This costs
+more than most functions that users write. Two DoFns are fused if neither asks for more than the element, its timestamp,
+window and pane, or side inputs in the global window, and if the second is the only reader of the first. Then only the
+function is called and the state is changed. A `WindowInto` is such a function, too. Each fused DoFn stays an operation
+of its own, so metrics, names in errors and element counts do not change. Sizes of elements are estimated from fewer
+elements.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import apache_beam as beam
 from apache_beam.transforms.core import Windowing
@@ -34,33 +35,42 @@ from rmqio.runners.spark.beam.dofns import (
 )
 from rmqio.runners.spark.beam.private import common_urns, insert_values_in_args, operations
 from rmqio.runners.spark.worker.fusion.assigning import assigner
-from rmqio.runners.spark.worker.fusion.handover import Following, Function, Handle, combining, inner, last
+from rmqio.runners.spark.worker.fusion.handover import Following, Function, Handle, HandOver, combining, inner, last
 from rmqio.runners.spark.worker.shuffling.writing import WriteOperation
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.window import BoundedWindow
+
+    from rmqio.runners.spark.beam.private import beam_runner_api_pb2, bundle_processor
+
 _MOST: Final = 50
-"""Of a stage, the last ones. Steps call each other, one to three frames each, of the 1,000 that Python permits."""
+"""The maximum number of fused DoFns in a stage: its last ones. They call each other with one to three frames each, of
+the 1,000 that Python permits."""
 _LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
 
 _SLOW_BY_BEAM: Final = ("asking", "windows")
 
 
 class FusedDoFn(operations.DoOperation):
-    """A DoFn that is a function of its element.
+    """Runs a DoFn that is a function of its element.
 
-    All of its elements go one way, through one copy of the DoFn, which may keep something in itself: Beam's way if
-    neither the operation before it nor the one behind it is met without Beam, else our own, also where Beam calls it.
-    What Beam calls by window, with parameters that it looks up each time, always goes our own.
+    All of its elements go through one copy of the DoFn, which may keep something in itself, so all take the same way.
+    They take Beam's way if Beam stands both before and after this operation. Otherwise, they take our own way, even if
+    Beam calls the operation. A DoFn that Beam would call for each window, looking up parameters each time, always takes
+    our own way.
     """
 
-    def __init__(self, *args: Any, function: Function, windowing: Any, following: Any) -> None:
+    def __init__(
+        self, *args: Any, function: Function, windowing: Windowing, following: operations.Operation | None
+    ) -> None:
         super().__init__(*args)
         _, _, self._counters, self._sampler, _, _ = args
         self._function, self._windowing, self._following = function, windowing, following
         self._passed: Callable[[], int] = int
         self.handle: Handle
 
-    def setup(self, data_sampler: Any = None) -> None:
-        super().setup(data_sampler)  # whoever follows has been set up before
+    def setup(self, data_sampler: object = None) -> None:
+        super().setup(data_sampler)  # the operations that follow are already set up
         enter = self.scoped_process_state.__enter__
         following = _following(self._following)
         if following is None:
@@ -72,7 +82,7 @@ class FusedDoFn(operations.DoOperation):
         self.take()
 
     def take(self) -> Following:
-        """For the step before it, which from then on calls `handle`."""
+        """Changes to our own way. Returns what the operation before it calls from then on."""
         self.process = self._process()
         return Following(self.handle, self.scoped_process_state.__exit__)
 
@@ -82,8 +92,8 @@ class FusedDoFn(operations.DoOperation):
         if passed:
             self.receivers[0].opcounter.element_counter.update(passed)
 
-    def _hand_over(self) -> Handle:
-        """Beam's way for what a function returned for an element."""
+    def _hand_over(self) -> HandOver:
+        """Returns Beam's way of passing on what the function returned for an element."""
         name = self.name_context.logging_name()
         tags, checked = self.spec.output_tags, self._function.is_checked
         return hand_over(self.receivers[0], tags, self._windowing, name, self._counters, checked)
@@ -94,20 +104,20 @@ class FusedDoFn(operations.DoOperation):
         def process(element: WindowedValue) -> None:
             try:
                 handle(element, element.value)
-            except BaseException as error:  # noqa: BLE001  raised again, as Beam does it
+            except BaseException as error:  # noqa: BLE001  raised again, as in Beam
                 raised(error)
-            leave(None, None, None)  # to the state before this element
+            leave(None, None, None)  # back to the state before this element
 
         return process
 
     def _raise(self, error: BaseException) -> None:
-        """Raises it with the name of the step that was running."""
+        """Raises the error with the name of the step that was running."""
         name = self._sampler.current_state().name_context.logging_name()
         raise_named(error, name, self._windowing, self.receivers[0])
 
 
-def _following(operation: Any) -> Following | None:
-    """What takes values in place of an operation's `process`, for operations that need no more."""
+def _following(operation: operations.Operation | None) -> Following | None:
+    """Returns what takes values in place of an operation's `process`; None if the operation needs more than that."""
     if isinstance(operation, FusedDoFn):
         return operation.take()
     if isinstance(operation, WriteOperation):
@@ -117,8 +127,18 @@ def _following(operation: Any) -> Following | None:
     return None
 
 
-def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
-    """That of a DoFn for which `is_function` holds."""
+class _SideInputMap(Protocol):
+    """A side input of an operation, as Beam keeps it: values by window."""
+
+    def __getitem__(self, window: BoundedWindow) -> object: ...
+
+    def is_globally_windowed(self) -> bool: ...
+
+
+def _function(
+    dofn: beam.DoFn, args: Sequence[object], kwargs: Mapping[str, object], side_inputs: Iterable[_SideInputMap]
+) -> Function:
+    """Returns the function of a DoFn for which `is_function` holds."""
     kind, call, is_checked = wrapped_function(dofn)
     _, defaults = dofn.get_function_arguments("process")
     if any(map(is_parameter, defaults)):
@@ -129,75 +149,84 @@ def _function(dofn: Any, args: Any, kwargs: Any, side_inputs: Any) -> Function:
     return Function(kind, call, is_checked)
 
 
-def _asking(process: Any, defaults: Sequence[Any]) -> Callable[[WindowedValue, Any], Any]:
-    """The function of an element and its value, with what it asks for first of all."""
+def _asking(process: Callable[..., object], defaults: Sequence[object]) -> Callable[[WindowedValue, object], object]:
+    """Returns `process` as a function of an element and its value. Parameters that Beam fills in follow the value."""
     getters = [_ASKED[each] for each in defaults if is_parameter(each)]
-    if len(getters) == 1:  # most often so
+    if len(getters) == 1:  # the usual case
         (get,) = getters
         return lambda element, value: process(value, get(element))
     return lambda element, value: process(value, *[get(element) for get in getters])
 
 
-def _only_window(element: WindowedValue) -> Any:
+def _only_window(element: WindowedValue) -> BoundedWindow:
     return element.windows[0]
 
 
-_ASKED: Final[dict[Any, Callable[[WindowedValue], Any]]] = {
+_ASKED: Final[dict[object, Callable[[WindowedValue], object]]] = {
     beam.DoFn.TimestampParam: operator.attrgetter("timestamp"),
     beam.DoFn.PaneInfoParam: operator.attrgetter("pane_info"),
     beam.DoFn.WindowParam: _only_window,
 }
-"""How a parameter is found. One of a function that was pickled is a copy, which is equal."""
+"""How to look up a parameter. A function that was pickled has a copy of the parameter, which compares equal."""
 
 
-def _with_arguments(function: Any, args: Any, kwargs: Any, side_inputs: Any) -> Callable[[Any], Any]:
-    """The function with further arguments, of which side inputs are fetched when the first element comes."""
-    found: Any = None
+def _with_arguments(
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    side_inputs: Iterable[_SideInputMap],
+) -> Callable[[object], object]:
+    """Returns the function with its further arguments. Side inputs are fetched when the first element arrives."""
+    found: tuple[list[object], dict[str, object]] | None = None
 
-    def fetch() -> Any:
+    def fetch() -> tuple[list[object], dict[str, object]]:
         nonlocal found
         found = insert_values_in_args(args, kwargs, [each[GlobalWindow()] for each in side_inputs])
         return found
 
-    if not kwargs and len(args) == 1:  # most often so
+    if not kwargs and len(args) == 1:  # the usual case
 
-        def with_one(value: Any) -> Any:
+        def with_one(value: object) -> object:
             (argument,), _ = found or fetch()
             return function(value, argument)
 
         return with_one
 
-    def with_all(value: Any) -> Any:
+    def with_all(value: object) -> object:
         positional, named = found or fetch()
         return function(value, *positional, **named)
 
     return with_all
 
 
-def is_function(dofn: Any, has_arguments: bool = False) -> bool:
-    """Whether a DoFn needs its elements and side inputs only: no bundles or batches, nothing to set up.
+def is_function(dofn: beam.DoFn, has_arguments: bool = False) -> bool:
+    """Returns whether a DoFn needs only its elements and side inputs: no bundles or batches, and nothing to set up.
 
-    If it has no further arguments, it may ask for the time, the window and the pane of its elements.
+    If it has no further arguments, it may also ask for the timestamp, window and pane of its elements.
     """
     if not takes_elements(dofn):
         return False
-    # Asked of the instance, which may have them of its own or pass on those of another
+    # The instance is examined: it may have methods of its own, or pass on those of another DoFn
     if any(getattr(getattr(dofn, name), "__func__", None) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
         return False
     names, defaults = dofn.get_function_arguments("process")
     asked = [default for default in defaults if is_parameter(default)]
     if not asked:
         return True
-    # Of parameters behind a default of another kind Beam makes something of its own
+    # Beam treats parameters after a default of another kind in a way of its own
     are_first = all(map(is_parameter, defaults[: len(asked)]))
     is_plain = not has_arguments and len(names) == len(defaults) + 1
     return is_plain and are_first and all(each in _ASKED for each in asked)
 
 
 def _create(
-    factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
+    factory: bundle_processor.BeamTransformFactory,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+    consumers: dict[str, list[operations.Operation]],
 ) -> operations.DoOperation:
-    """As Beam's function for a ParDo, which is asked for all that is no step, and for stages that are not ours."""
+    """Makes the operation of a ParDo. Calls Beam's function if the DoFn is not fused, or the stage is not ours."""
     by_beam = functools.partial(create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
     channels = factory.data_channel_factory
@@ -223,9 +252,13 @@ def _create(
 
 
 def _create_assigning(
-    factory: Any, transform_id: str, transform: Any, payload: Any, consumers: dict[str, list[Any]]
+    factory: bundle_processor.BeamTransformFactory,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.WindowingStrategy,
+    consumers: dict[str, list[operations.Operation]],
 ) -> operations.DoOperation:
-    """As Beam's function for a `WindowInto`, which it makes a ParDo of."""
+    """Makes the operation of a `WindowInto`. Like Beam's function, it makes a ParDo of the `WindowInto`."""
     if not _is_fusable(factory, consumers):
         return create_assign_windows(factory, transform_id, transform, payload, consumers)
     windowing = Windowing.from_runner_api(payload, factory.context)
@@ -246,14 +279,16 @@ CREATORS: Final[Mapping[str, Callable[..., operations.DoOperation]]] = MappingPr
         common_urns.primitives.ASSIGN_WINDOWS.urn: _create_assigning,
     }
 )
-"""What makes operations, by the URN of their transform; see `beam.patches`."""
+"""The functions that make operations, by the URN of the transform; see `beam.patches`."""
 
 
-def _is_fusable(factory: Any, consumers: dict[str, list[Any]]) -> bool:
-    """Whether an operation with these readers may be a step: of a stage of ours, and not of too many."""
+def _is_fusable(
+    factory: bundle_processor.BeamTransformFactory, consumers: Mapping[str, Sequence[operations.Operation]]
+) -> bool:
+    """Returns whether an operation with these readers may be fused: its stage is ours and has room for it."""
     return len(consumers) == 1 and getattr(factory.data_channel_factory, "fused", _MOST) < _MOST
 
 
-def _only_reader(consumers: dict[str, list[Any]]) -> Any:
+def _only_reader(consumers: Mapping[str, Sequence[operations.Operation]]) -> operations.Operation | None:
     (readers,) = consumers.values()
     return readers[0] if len(readers) == 1 else None

@@ -1,50 +1,56 @@
-"""How steps hand elements to each other: functions that call functions, in place of Beam's operations."""
+"""Hands elements from one fused DoFn to the next: functions call functions, in place of Beam's operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue, create
 
+if TYPE_CHECKING:
+    from rmqio.runners.spark.beam.private import operations
+
 _FIRST: Final = 10
 _EVERY: Final = 128
-"""Of the elements between two steps the first ones, and then each so many-th, go Beam's way, which looks at sizes."""
+"""Between fused DoFns, the first `_FIRST` elements and then each `_EVERY`-th go Beam's way, which looks at sizes."""
 _UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
 
 Handle = Callable[[WindowedValue, Any], None]
-"""Takes a value, and the element whose timestamp, windows and pane it has. Enters a state and does not leave it."""
+"""Takes an element, and a value that has its timestamp, windows and pane. Enters a state and does not leave it."""
+
+HandOver = Callable[[WindowedValue, Iterable[object] | None], None]
+"""Beam's way of passing on what a function returned for an element."""
 
 
 class Function(NamedTuple):
-    """What a DoFn does with an element."""
+    """How a DoFn processes an element."""
 
     kind: str
-    """`call` gives the result ("map"), says whether to keep the element ("filter") or gives results ("flat"). Of the
-    element and its value it gives results ("asking"), or the windows that the value is put into ("windows")."""
-    call: Any
+    """With the value, `call` returns the result ("map"), whether to keep the element ("filter") or results ("flat").
+    With the element and its value, it returns results ("asking") or the windows for the value ("windows")."""
+    call: Callable[..., Any]
     is_checked: bool
-    """Whether Beam looks at the first thing that it returns."""
+    """Whether Beam checks the first thing that `call` returns."""
     by_window: bool = False
-    """Whether it is called for each window of an element."""
+    """Whether `call` is called for each window of an element."""
 
 
 class Following(NamedTuple):
-    """What comes behind a step."""
+    """What comes after a fused DoFn."""
 
     handle: Handle
-    leave: Callable[[Any, Any, Any], None] | None  # its state, if it has one
+    leave: Callable[[None, None, None], None] | None  # leaves its state, if it has one
 
 
-def combining(operation: Any) -> Following:
-    """Of what combines values by key and window before they are shuffled."""
+def combining(operation: operations.PGBKCVOperation) -> Following:
+    """Returns the `Following` of an operation that combines values by key and window before they are shuffled."""
     state, add = operation.scoped_process_state, operation.add_key_value
     enter, leave = state.__enter__, state.__exit__
     is_global, wants_time = operation.is_default_windowing, operation.timestamp_combiner is not None
 
-    def combined(element: WindowedValue, value: Any) -> None:
+    def combined(element: WindowedValue, value: tuple[object, object]) -> None:
         enter()
         try:
             key, each = value
@@ -55,35 +61,35 @@ def combining(operation: Any) -> Following:
             for window in element.windows:
                 add((window, key), each, time)
         except BaseException:
-            leave(None, None, None)  # an error has the name of the DoFn before it, as Beam gives it
+            leave(None, None, None)  # an error gets the name of the DoFn before it, as in Beam
             raise
 
     return Following(combined, leave)
 
 
-def last(given: Function, enter: Callable[[], None], hand_over: Handle) -> Handle:
-    """The step behind which Beam goes on."""
+def last(given: Function, enter: Callable[[], None], hand_over: HandOver) -> Handle:
+    """Returns the handle of a fused DoFn after which Beam goes on."""
     function = given.call
 
-    def mapped(element: WindowedValue, value: Any) -> None:
+    def mapped(element: WindowedValue, value: object) -> None:
         enter()
         hand_over(element, (function(value),))
 
-    def filtered(element: WindowedValue, value: Any) -> None:
+    def filtered(element: WindowedValue, value: object) -> None:
         enter()
         if function(value):
             hand_over(element, (value,))
 
-    def flattened(element: WindowedValue, value: Any) -> None:
+    def flattened(element: WindowedValue, value: object) -> None:
         enter()
         hand_over(element, function(value))
 
-    def asked(element: WindowedValue, value: Any) -> None:
+    def asked(element: WindowedValue, value: object) -> None:
         enter()
         for each in _by_window(element) if given.by_window else (element,):
             hand_over(each, function(each, value))
 
-    def assigned(element: WindowedValue, value: Any) -> None:
+    def assigned(element: WindowedValue, value: object) -> None:
         enter()
         for each in _by_window(element):
             hand_over(each, (create(value, element.timestamp_micros, function(each, value)),))
@@ -93,7 +99,7 @@ def last(given: Function, enter: Callable[[], None], hand_over: Handle) -> Handl
 
 
 def _by_window(element: WindowedValue) -> tuple[WindowedValue, ...]:
-    """It in each of its windows by itself."""
+    """Returns the element once for each of its windows, in that window alone."""
     if len(element.windows) == 1:
         return (element,)
     value, micros, pane = element.value, element.timestamp_micros, element.pane_info
@@ -101,18 +107,21 @@ def _by_window(element: WindowedValue) -> tuple[WindowedValue, ...]:
 
 
 def inner(
-    given: Function, enter: Callable[[], None], hand_over: Handle, behind: Following
+    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
 ) -> tuple[Handle, Callable[[], int]]:
-    """A step behind which another follows, and what tells how many elements have passed between them beside Beam."""
+    """Returns the handle of a fused DoFn that another one follows, and a function that counts elements.
+
+    The count is that of the elements which have passed between the two without Beam since the last call.
+    """
     function = given.call
     following, leave = behind
     ordinary: set[type] = set()  # types of values, not of what says where a value goes
-    left = begun = 1  # elements until one goes Beam's way: now, and when that number was set
+    left = begun = 1  # elements until one goes Beam's way: now, and when this number was set
     renewals = passed = handed = 0
     first = True
 
-    def aside(element: WindowedValue, value: Any) -> None:
-        """For an element that goes Beam's way, or the first one of its type."""
+    def aside(element: WindowedValue, value: object) -> None:
+        """Takes an element that goes Beam's way, or the first one of its type."""
         if left and not issubclass(type(value), _UNUSUAL):
             ordinary.add(type(value))
             following(element, value)
@@ -128,7 +137,7 @@ def inner(
             renewals += 1
             left = begun = 1 if renewals < _FIRST else _EVERY
 
-    def mapped(element: WindowedValue, value: Any) -> None:
+    def mapped(element: WindowedValue, value: object) -> None:
         nonlocal left
         enter()
         result = function(value)
@@ -138,7 +147,7 @@ def inner(
         else:
             aside(element, result)
 
-    def filtered(element: WindowedValue, value: Any) -> None:
+    def filtered(element: WindowedValue, value: object) -> None:
         nonlocal left
         enter()
         if function(value):
@@ -148,11 +157,11 @@ def inner(
             else:
                 aside(element, value)
 
-    def flattened(element: WindowedValue, value: Any) -> None:
+    def flattened(element: WindowedValue, value: object) -> None:
         enter()
         pass_on(element, function(value))
 
-    def asked(element: WindowedValue, value: Any) -> None:
+    def asked(element: WindowedValue, value: object) -> None:
         enter()
         if not given.by_window or len(element.windows) == 1:
             pass_on(element, function(element, value))
@@ -160,11 +169,11 @@ def inner(
         for each in _by_window(element):
             pass_on(each, function(each, value))
 
-    def pass_on(element: WindowedValue, results: Any) -> None:
+    def pass_on(element: WindowedValue, results: Iterable[object] | None) -> None:
         nonlocal left, first
         if first:
             first = False
-            hand_over(element, results)  # it refuses what no DoFn may return
+            hand_over(element, results)  # it rejects what a DoFn must not return
         elif results is not None:
             for result in results:
                 left -= 1
@@ -173,9 +182,9 @@ def inner(
                 else:
                     aside(element, result)
                 if leave is not None:
-                    leave(None, None, None)  # its state: the function may go on only now
+                    leave(None, None, None)  # leaves its state before the function goes on
 
-    def assigned(element: WindowedValue, value: Any) -> None:
+    def assigned(element: WindowedValue, value: object) -> None:
         nonlocal left
         enter()
         if len(element.windows) == 1:

@@ -1,1 +1,1 @@
-"""The shuffle: elements become rows in the form that their reader needs, and sorted rows become groups."""
+"""The shuffle: turns elements into rows in the form that their reader needs, and sorted rows into groups."""

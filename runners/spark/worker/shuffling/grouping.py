@@ -1,14 +1,15 @@
-"""The reading side of a GroupByKey: rows sorted by key become encoded elements KV<K, Iterable<V>>.
+"""The reading side of a GroupByKey: turns rows sorted by key into encoded elements KV<K, Iterable<V>>.
 
-Nothing is decoded: the runs of values go into the encoding of the iterable as they are. A group that is too large for
-memory goes to a spool, and its element holds a token that Beam's coder resolves through the state API.
+Values are not decoded, unless a trigger decides when a group fires: their runs are copied into the encoding of the
+iterable. A group that is too large for memory goes to a spool. Its element then holds a token that Beam's coder
+resolves through the state API.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.trigger import AccumulationMode
@@ -30,19 +31,27 @@ from rmqio.runners.spark.worker.shuffling.framing import (
 from rmqio.runners.spark.worker.shuffling.writing import timestamp_combiner
 from rmqio.runners.spark.worker.spool import Spool
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+    from apache_beam.transforms.core import Windowing
+    from apache_beam.transforms.window import BoundedWindow
+    from apache_beam.utils.timestamp import Timestamp
+
+    from rmqio.runners.spark.beam.private import CoderImpl
+
 Row = tuple[bytes, bytes]
-_IN_MEMORY_BYTES: Final = 32 << 20  # of one group; what is beyond goes to the spool
+_IN_MEMORY_BYTES: Final = 32 << 20  # of one group; the rest goes to the spool
 _CHUNK_BYTES: Final = 256 << 10
 
 
 def by_key(rows: Iterable[Row]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
-    """Keys, each with the values of its rows, from rows that are sorted by key."""
+    """Yields keys, each with the values of its rows, from rows that are sorted by key."""
     for key, group in itertools.groupby(rows, key=_first):
         yield key, map(_second, group)
 
 
 def chunks(elements: Iterable[bytes]) -> Iterator[bytes]:
-    """Encoded elements joined to pieces worth handing over."""
+    """Joins encoded elements into chunks that are worth handing over."""
     held: list[bytes] = []
     size = 0
     for element in elements:
@@ -55,8 +64,10 @@ def chunks(elements: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-def grouped(rows: Iterable[Row], grouping: Grouping, kv_coder: Any, windowing: Any, spool: Spool) -> Iterator[bytes]:
-    """The elements of a GroupByKey's output, encoded, from its rows sorted by key."""
+def grouped(
+    rows: Iterable[Row], grouping: Grouping, kv_coder: Coder, windowing: Windowing, spool: Spool
+) -> Iterator[bytes]:
+    """Returns the encoded elements of a GroupByKey's output, from its rows sorted by key."""
     if grouping is Grouping.GLOBAL:
         return _globally(rows, spool)
     if grouping is Grouping.WINDOWED:
@@ -71,16 +82,16 @@ def _globally(rows: Iterable[Row], spool: Spool) -> Iterator[bytes]:
         yield b"".join([head, key, *_iterable(runs, spool)])
 
 
-def windowed(rows: Iterable[Row], windowing: Any, spool: Spool | None) -> Iterator[bytes]:
-    """The same for a GroupByKey that fires once a window. Without a spool all of a group stays in memory."""
+def windowed(rows: Iterable[Row], windowing: Windowing, spool: Spool | None) -> Iterator[bytes]:
+    """Yields the elements of a GroupByKey that fires once per window. Without a spool, whole groups stay in memory."""
     window_coder = windowing.windowfn.get_window_coder()
     decode = window_coder.decode
     heads = ElementHeads(window_coder)
     combiner = timestamp_combiner(windowing)
     merging = windowing.windowfn
-    windows: dict[bytes, Any] = {}  # decoded once each; cleared when many
+    windows: dict[bytes, BoundedWindow] = {}  # decoded once each; cleared if there are many
     for key, values in by_key(rows):
-        runs: dict[Any, Runs] = {}
+        runs: dict[BoundedWindow, Runs] = {}
         for value in values:
             encoded, time, run = split_window_header(value)
             window = windows.get(encoded)
@@ -100,7 +111,7 @@ def windowed(rows: Iterable[Row], windowing: Any, spool: Spool | None) -> Iterat
             yield b"".join([heads(time, window), key, *_iterable(all_runs, spool)])
 
 
-def _triggered(rows: Iterable[Row], kv_coder: Any, windowing: Any) -> Iterator[bytes]:
+def _triggered(rows: Iterable[Row], kv_coder: Coder, windowing: Windowing) -> Iterator[bytes]:
     driver = GeneralTriggerDriver(windowing, _STANDING_CLOCK)
     window_coder = windowing.windowfn.get_window_coder()
     values_impl = WindowedValueCoder(kv_coder.value_coder(), window_coder).get_impl()
@@ -119,7 +130,7 @@ def _triggered(rows: Iterable[Row], kv_coder: Any, windowing: Any) -> Iterator[b
 
 
 class _StandingClock:
-    """Processing time does not pass while a group of bounded data is looked at."""
+    """A clock for bounded data: processing time does not pass while a group is processed."""
 
     def time(self) -> float:
         return 0.0
@@ -128,14 +139,15 @@ class _StandingClock:
 _STANDING_CLOCK: Final = _StandingClock()
 
 
-def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
-    """The panes of one key. All elements come first, then the watermark goes to the end of time, then windows close.
+def _firings(driver: GeneralTriggerDriver, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
+    """Yields the panes of one key.
 
-    Beam's driver leaves out the last step: what a trigger never fired (a count not reached, a delay in processing time)
-    would be lost. A window that closes emits what it still has, as in Beam's other runners.
+    First all elements arrive, then the watermark advances to the end of time, then windows close. Beam's driver lacks
+    the last step, so elements that a trigger never fired (because of a count that is not reached, or a delay in
+    processing time) would be lost. A window that closes emits what it still has, as in Beam's other runners.
     """
     state = InMemoryUnmergedState()
-    shown: dict[Any, int] = {}
+    shown: dict[BoundedWindow, int] = {}
     for firing in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
         shown[firing.windows[0]] = len(firing.value)
         yield firing
@@ -152,8 +164,10 @@ def _firings(driver: Any, values: Iterable[Any]) -> Iterator[WindowedValue]:
         yield from closing(driver, of_windows, window, shown.get(window, 0))
 
 
-def closing(driver: Any, of_windows: Any, window: Any, shown: int) -> Iterator[WindowedValue]:
-    """What a window that closes still has to emit; `shown`: the elements of its last pane."""
+def closing(
+    driver: GeneralTriggerDriver, of_windows: MergeableStateAdapter, window: BoundedWindow, shown: int
+) -> Iterator[WindowedValue]:
+    """Yields what a window that closes still has to emit. `shown`: the number of elements in its last pane."""
     if of_windows.get_state(window, driver.TOMBSTONE):
         return
     left = of_windows.get_state(window, driver.ELEMENTS)
@@ -168,7 +182,7 @@ def closing(driver: Any, of_windows: Any, window: Any, shown: int) -> Iterator[W
 
 
 class Runs:
-    """The runs of one window, in memory as long as they are few."""
+    """The runs of one window. They stay in memory while they are few."""
 
     __slots__ = ("_held", "_size", "_spool", "_tokens", "time")
 
@@ -177,7 +191,7 @@ class Runs:
         self._held: list[bytes] = []
         self._size = 0
         self._tokens: list[bytes] = []
-        self.time: Any = None
+        self.time: Timestamp | None = None
 
     def append(self, run: bytes) -> None:
         self._held.append(run)
@@ -193,8 +207,8 @@ class Runs:
         yield from self._held
 
 
-def _merged(runs: dict[Any, Runs], windowfn: WindowFn) -> Iterator[tuple[Any, list[Runs]]]:
-    """Windows with their runs, after the window function has merged them."""
+def _merged(runs: dict[BoundedWindow, Runs], windowfn: WindowFn) -> Iterator[tuple[BoundedWindow, list[Runs]]]:
+    """Yields windows with their runs, after the window function has merged the windows."""
     if not windowfn.is_merging():
         for window, of_window in runs.items():
             yield window, [of_window]
@@ -202,7 +216,7 @@ def _merged(runs: dict[Any, Runs], windowfn: WindowFn) -> Iterator[tuple[Any, li
     parts = {window: [of_window] for window, of_window in runs.items()}
 
     class Context(WindowFn.MergeContext):
-        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        def merge(self, to_be_merged: Iterable[BoundedWindow], merge_result: BoundedWindow) -> None:
             together: list[Runs] = []
             for window in to_be_merged:
                 together += parts.pop(window, [])
@@ -213,7 +227,7 @@ def _merged(runs: dict[Any, Runs], windowfn: WindowFn) -> Iterator[tuple[Any, li
 
 
 def _iterable(runs: Iterable[bytes], spool: Spool | None) -> list[bytes]:
-    """The encoding of an iterable whose values come in counted runs."""
+    """Returns the encoding of an iterable whose values come in counted runs."""
     parts = [UNKNOWN_SIZE]
     size = 0
     runs = iter(runs)
@@ -227,7 +241,7 @@ def _iterable(runs: Iterable[bytes], spool: Spool | None) -> list[bytes]:
     return parts
 
 
-def _decoded(encoded: Iterable[bytes], impl: Any) -> Iterator[Any]:
+def _decoded(encoded: Iterable[bytes], impl: CoderImpl) -> Iterator[WindowedValue]:
     for run in encoded:
         stream = create_InputStream(run)
         while stream.size() > 0:

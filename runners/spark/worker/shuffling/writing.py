@@ -1,7 +1,8 @@
-"""Operations at the end of a fused stage: elements become rows, in the form that their reader needs.
+"""Write operations at the end of a fused stage: turn elements into rows, in the form that their reader needs.
 
-Beam's bundle processor makes them from transforms with the URNs below, as it makes its own sinks. An element is encoded
-once, here, key and value apart where a shuffle follows; nothing decodes it again before the stage that reads it.
+Beam's bundle processor makes them from transforms with `WRITE_URN`, as it makes its own sinks. An element is encoded
+once, here. Its key and value are encoded separately if a shuffle follows. Nothing decodes them again before the stage
+that reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,19 +32,29 @@ from rmqio.runners.spark.worker.rows import ROW_SCHEMA, RowWriter
 from rmqio.runners.spark.worker.shuffling.framing import varint, window_header
 from rmqio.runners.spark.worker.shuffling.packing import pack, parted
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+    from apache_beam.transforms.core import Windowing
+    from apache_beam.transforms.timeutil import TimestampCombinerImpl
+    from apache_beam.transforms.window import BoundedWindow
+    from apache_beam.utils.timestamp import Timestamp
+    from numpy.typing import NDArray
+
+    from rmqio.runners.spark.beam.private import bundle_processor
+
 _CHUNK_BYTES: Final = 128 << 10
 _FLUSH_BYTES: Final = 8 << 20
 _FLUSH_ELEMENTS: Final = 200_000
-# Up to here a dealt output is held back and dealt evenly; more elements are even enough by their hashes.
+# Up to these limits, a dealt output is held back and dealt evenly. Hashes spread more elements evenly enough.
 _DEAL_BYTES: Final = 1 << 20
 _DEAL_ELEMENTS: Final = 4_096
-# Types whose equal values have equal encodings, so that the value itself can be looked up. Not float and bool, which
-# compare equal to int.
+# Types whose equal values have equal encodings, so that the value itself can be looked up. float and bool are not among
+# them, because their values can be equal to an int.
 _PLAIN_KEYS: Final = frozenset({str, bytes, int})
 
 
 def payload(output: Output, coder_id: str, group: GroupSpec | None) -> bytes:
-    """The payload of a transform with `WRITE_URN`."""
+    """Returns the payload of a transform with `WRITE_URN`."""
     return json.dumps(
         {
             "channel": output.channel,
@@ -56,22 +67,29 @@ def payload(output: Output, coder_id: str, group: GroupSpec | None) -> bytes:
 
 
 class WriteOperation(operations.Operation):
-    """The end of a stage: what `process` is given goes to rows by `finish` at the latest."""
+    """The end of a stage. What `process` receives is written to rows in `finish` at the latest."""
 
-    def __init__(self, name: str, transform_id: str, factory: Any, rows: RowWriter, channel: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        transform_id: str,
+        factory: bundle_processor.BeamTransformFactory,
+        rows: RowWriter,
+        channel: int,
+    ) -> None:
         super().__init__(common.NameContext(name, transform_id), None, factory.counter_factory, factory.state_sampler)
         self._rows = rows
         self._channel = channel
 
     def handle(self, element: WindowedValue, value: Any) -> None:
-        """As `process`, of a value with the timestamp, the windows and the pane of `element`: see fused_dofns.py."""
+        """Processes a value with the timestamp, windows and pane of `element`: see fused_dofns.py."""
         self.process(element.with_value(value))
 
 
 class PlainWrite(WriteOperation):
-    """Chunks of encoded elements, in order."""
+    """Writes chunks of encoded elements, in order."""
 
-    def __init__(self, *args: Any, coder: Any) -> None:
+    def __init__(self, *args: Any, coder: Coder) -> None:
         super().__init__(*args)
         self._encode = coder.get_impl().encode_to_stream
         self._stream = create_OutputStream()
@@ -93,13 +111,14 @@ class PlainWrite(WriteOperation):
 
 
 class DealtWrite(WriteOperation):
-    """Chunks for each partition, spread evenly.
+    """Writes chunks for each partition, spread evenly.
 
-    Few elements are sorted and dealt in turn, many go by their hash. Both depend on the elements alone, not on their
-    order, so a task that Spark runs again deals the same way: with round robin, rows would be lost or doubled.
+    Few elements are sorted and dealt in turn. Many elements are dealt by their hashes. Both depend only on the elements
+    and not on their order, so a task that Spark runs again deals the same way. With round robin, rows would be lost or
+    duplicated.
     """
 
-    def __init__(self, *args: Any, coder: Any, buckets: int) -> None:
+    def __init__(self, *args: Any, coder: Coder, buckets: int) -> None:
         super().__init__(*args)
         self._encode = coder.get_impl().encode_nested
         self._buckets = buckets
@@ -124,7 +143,7 @@ class DealtWrite(WriteOperation):
         super().finish()
         if self._held:
             self._held.sort()
-            first = zlib.crc32(self._held[0])  # so that tasks with one element each do not all choose partition 0
+            first = zlib.crc32(self._held[0])  # so that not all tasks with one element choose partition 0
             for at, encoded in enumerate(self._held, first):
                 self._deal(at % self._buckets, encoded)
         self._held, self._held_bytes = [], 0
@@ -145,13 +164,14 @@ class DealtWrite(WriteOperation):
 
 
 class RunWrite(WriteOperation):
-    """Runs of encoded values for each key: what elements of the same key have in common goes into one row.
+    """Writes runs of encoded values by key: what elements of the same key have in common goes into one row.
 
-    A table gives each key (or key and window) a number; numbers and encoded values are collected one after the other
-    and sorted apart by Arrow when the table is flushed, so that an element costs one lookup and one encoding.
+    A table gives each key (or key and window) a number. Numbers and encoded values are collected in the order of the
+    elements. When the table is flushed, Arrow sorts them by number. An element therefore costs one lookup and one
+    encoding.
     """
 
-    def __init__(self, *args: Any, kv_coder: Any, buckets: int) -> None:
+    def __init__(self, *args: Any, kv_coder: Coder, buckets: int) -> None:
         super().__init__(*args)
         self._encode_key = kv_coder.key_coder().get_impl().encode_nested
         self._buckets = buckets
@@ -162,11 +182,11 @@ class RunWrite(WriteOperation):
         self._ends = array("q")
         self._numbers = array("i")
         self._keys: list[bytes] = []  # encoded, by number
-        self._plain: dict[Any, int] = {}
+        self._plain: dict[object, int] = {}
         self._encoded: dict[bytes, int] = {}
 
-    def _number(self, key: Any) -> int:
-        """The number of a key in the table."""
+    def _number(self, key: object) -> int:
+        """Returns the number of a key in the table. Adds a new key."""
         if type(key) in _PLAIN_KEYS:
             number = self._plain.get(key)
             if number is None:
@@ -184,13 +204,13 @@ class RunWrite(WriteOperation):
         super().finish()
         self._flush()
 
-    def _heads(self, counts: Any) -> list[bytes] | None:
-        """What stands before each run; None: nothing."""
+    def _heads(self, counts: NDArray[np.intp]) -> list[bytes] | None:
+        """Returns the header of each run; None if runs have no headers."""
         raise NotImplementedError
 
     def _flush(self) -> None:
         if not self._ends:
-            self._clear()  # an element that is in no window has left its key
+            self._clear()  # an element that is in no window has left its key here
             return
         numbers = np.frombuffer(self._numbers, dtype=np.int32)
         elements = len(numbers)
@@ -227,35 +247,35 @@ class RunWrite(WriteOperation):
 
 
 class GlobalWrite(RunWrite):
-    """For a GroupByKey in the global window, fired once: neither window nor timestamp matters."""
+    """Writes for a GroupByKey in the global window that fires once: neither windows nor timestamps matter."""
 
-    def __init__(self, *args: Any, kv_coder: Any, buckets: int) -> None:
+    def __init__(self, *args: object, kv_coder: Coder, buckets: int) -> None:
         super().__init__(*args, kv_coder=kv_coder, buckets=buckets)
         self._encode = kv_coder.value_coder().get_impl().encode_to_stream
 
     def process(self, element: WindowedValue) -> None:
         self.handle(element, element.value)
 
-    def handle(self, element: WindowedValue, value: Any) -> None:
-        key, value = value
-        # `_number` written out: this runs for each element
+    def handle(self, element: WindowedValue, value: tuple[object, object]) -> None:
+        key, each = value
+        # `_number` is inlined, because this runs for each element
         number = self._plain.get(key) if type(key) in _PLAIN_KEYS else None
         self._numbers.append(self._number(key) if number is None else number)
         stream = self._stream
-        self._encode(value, stream, True)
+        self._encode(each, stream, True)
         ends = self._ends
         ends.append(size := stream.size())
         if size >= _FLUSH_BYTES or len(ends) >= _FLUSH_ELEMENTS:
             self._flush()
 
-    def _heads(self, counts: Any) -> list[bytes]:
+    def _heads(self, counts: NDArray[np.intp]) -> list[bytes]:
         return [varint(count) for count in counts.tolist()]
 
 
 class WindowedWrite(RunWrite):
-    """For a GroupByKey that fires once a window: a run for each key and window, with its combined timestamp."""
+    """Writes for a GroupByKey that fires once per window: a run by key and window, with its combined timestamp."""
 
-    def __init__(self, *args: Any, kv_coder: Any, windowing: Any, buckets: int) -> None:
+    def __init__(self, *args: object, kv_coder: Coder, windowing: Windowing, buckets: int) -> None:
         super().__init__(*args, kv_coder=kv_coder, buckets=buckets)
         self._encode = kv_coder.value_coder().get_impl().encode_to_stream
         self._encode_window = windowing.windowfn.get_window_coder().encode
@@ -263,9 +283,9 @@ class WindowedWrite(RunWrite):
 
     def _clear(self) -> None:
         super()._clear()
-        self._by_window: dict[Any, dict[int, int]] = {}
-        self._groups: list[tuple[int, Any]] = []  # number of the key, window; by number of the group
-        self._times: list[Any] = []
+        self._by_window: dict[BoundedWindow, dict[int, int]] = {}
+        self._groups: list[tuple[int, BoundedWindow]] = []  # number of the key, and window; by number of the group
+        self._times: list[Timestamp | None] = []
 
     def process(self, element: WindowedValue) -> None:
         key, value = element.value
@@ -293,7 +313,7 @@ class WindowedWrite(RunWrite):
         self._keys = [self._keys[number] for number, _ in self._groups]
         super()._flush()
 
-    def _heads(self, counts: Any) -> list[bytes]:
+    def _heads(self, counts: NDArray[np.intp]) -> list[bytes] | None:
         windows = {window: self._encode_window(window) for window in self._by_window}
         return [
             window_header(windows[window], time) + varint(count)
@@ -302,9 +322,10 @@ class WindowedWrite(RunWrite):
 
 
 class WindowsWrite(WindowedWrite):
-    """The same in streaming: a row for each bucket and window, whose key is the window, with all keys and runs in it.
+    """Does the same in streaming: writes a row for each bucket and window.
 
-    So what waits for its window lies in state as it came, and is not looked at before the window fires.
+    The key of the row is the window, and its value holds all keys and runs. What waits for its window therefore stays
+    in state as it arrived, and is not examined before the window fires.
     """
 
     def _put(self, keys: list[bytes], runs: pa.Array) -> None:
@@ -323,10 +344,18 @@ class WindowsWrite(WindowedWrite):
 
 
 class WindowElementsWrite(WindowsWrite):
-    """The same with runs of whole elements, each in one window."""
+    """Does the same with runs of whole elements, each in one window."""
 
-    def __init__(self, *args: Any, kv_coder: Any, windowing: Any, buckets: int, encode: Any, opaque: bool) -> None:
-        """Args: `encode` of whole elements; `opaque`: their values are encoded values without keys."""
+    def __init__(
+        self,
+        *args: object,
+        kv_coder: Coder,
+        windowing: Windowing,
+        buckets: int,
+        encode: Callable[[WindowedValue, create_OutputStream, bool], None],
+        opaque: bool,
+    ) -> None:
+        """Args: `encode` encodes whole elements; `opaque`: their values are encoded values without keys."""
         super().__init__(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
         self._encode_value = kv_coder.value_coder().get_impl().encode_nested
         self._encode = encode
@@ -351,14 +380,14 @@ class WindowElementsWrite(WindowsWrite):
         if self._stream.size() >= _FLUSH_BYTES or len(self._ends) >= _FLUSH_ELEMENTS:
             self._flush()
 
-    def _heads(self, counts: Any) -> None:  # type: ignore[override]
+    def _heads(self, counts: NDArray[np.intp]) -> None:
         return None
 
 
 class WholeWrite(RunWrite):
-    """Whole elements by key: for a DoFn with state or timers, and, without the key, for a triggered GroupByKey."""
+    """Writes whole elements by key for a DoFn with state or timers; without the key, for a triggered GroupByKey."""
 
-    def __init__(self, *args: Any, kv_coder: Any, coder: Any, only_value: bool, buckets: int) -> None:
+    def __init__(self, *args: object, kv_coder: Coder, coder: Coder, only_value: bool, buckets: int) -> None:
         super().__init__(*args, kv_coder=kv_coder, buckets=buckets)
         self._encode = coder.get_impl().encode_to_stream
         self._only_value = only_value
@@ -371,32 +400,32 @@ class WholeWrite(RunWrite):
         if self._stream.size() >= _FLUSH_BYTES or len(self._ends) >= _FLUSH_ELEMENTS:
             self._flush()
 
-    def _heads(self, counts: Any) -> None:
+    def _heads(self, counts: NDArray[np.intp]) -> None:
         return None
 
 
-def timestamp_combiner(windowing: Any) -> Any:
-    """Beam's combiner of the timestamps of a group; None where the window alone decides."""
+def timestamp_combiner(windowing: Windowing) -> TimestampCombinerImpl | None:
+    """Returns Beam's combiner for the timestamps of a group; None if the window alone determines the timestamp."""
     if windowing.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW:
         return None
     return TimestampCombiner.get_impl(windowing.timestamp_combiner, windowing.windowfn)
 
 
-def _binary(offsets: Any, data: Any) -> pa.Array:
+def _binary(offsets: NDArray[np.int32], data: pa.Buffer) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
 
 def _create(
-    factory: Any,
+    factory: bundle_processor.BeamTransformFactory,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
     parameter: bytes,
-    consumers: Any,
+    consumers: dict[str, list[operations.Operation]],
 ) -> WriteOperation:
     spec = json.loads(parameter)
     args = (transform.unique_name, transform_id, factory, factory.data_channel_factory.rows, spec["channel"])
     form, buckets = Form(spec["form"]), spec["buckets"]
-    coder_of: Callable[[str], Any] = factory.context.coders.get_by_id
+    coder_of: Callable[[str], Coder] = factory.context.coders.get_by_id
     coder = coder_of(spec["coder"])
     if form is Form.PLAIN:
         return PlainWrite(*args, coder=coder)
@@ -426,4 +455,4 @@ def _create(
 
 
 CREATORS: Final[Mapping[str, Callable[..., WriteOperation]]] = MappingProxyType({WRITE_URN: _create})
-"""What makes operations, by the URN of their transform; see `beam.patches`."""
+"""The functions that make operations, by the URN of the transform; see `beam.patches`."""
