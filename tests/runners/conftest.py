@@ -36,5 +36,4 @@ def spark() -> SparkSession:
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])
     # Not the active session: it belongs to a thread, and another test may have left this thread without one.
-    session = SparkSession.builder.getOrCreate()
-    return session
+    return SparkSession.builder.getOrCreate()
