@@ -1,1 +1,1 @@
-"""Pipelines without end on Spark's Structured Streaming: levels of stages between shuffles, state in Spark's store."""
+"""Runs unbounded pipelines on Structured Streaming: levels of stages between shuffles, with state in Spark's store."""

@@ -1,7 +1,7 @@
-"""A bucket of a level in one micro-batch: first the data, then the watermark.
+"""Runs a bucket of a level in one micro-batch: first the data, then the watermark.
 
-What comes is late by where the watermark was before the micro-batch, and only when all of it has been taken do windows
-fire at where it is now.
+Whether an element is late depends on the watermark before the micro-batch. Windows fire at the new watermark, after all
+elements have been added.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from rmqio.runners.spark.model import Form, Grouping
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
-from rmqio.runners.spark.streaming.level import Level, Outputs, Row
+from rmqio.runners.spark.streaming.level import KeyValue, Level, Outputs, Row
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, SourcePlan
 from rmqio.runners.spark.streaming.model import MAX, MIN, Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.keys import NEVER
@@ -29,8 +29,19 @@ from rmqio.runners.spark.worker.shuffling.packing import unpack
 
 _ROOT: Final = b"root"
 _TICK: Final = struct.Struct("<iq")
-_CLOCK: Final = TICK  # in the place of a channel: processing time
-_BEFORE: Final = BATCH  # the same: whether an earlier run has planned the micro-batch
+_CLOCK: Final = TICK  # in place of a channel: processing time
+_BEFORE: Final = BATCH  # in place of a channel: whether an earlier run has planned the micro-batch
+
+
+class _Root(TypedDict, total=False):
+    """The content of the entry `_ROOT`. Times are in microseconds."""
+
+    watermarks: dict[str, int]
+    """The watermark of each stage, by stage id."""
+    parts: dict[str, dict[str, int]]
+    """The watermark of each part, by source number and part."""
+    heard: dict[str, dict[str, int]]
+    """When something last came from a part, by source number and part."""
 
 
 class Bucket:
@@ -41,7 +52,7 @@ class Bucket:
         self._level = level
         self._outputs = outputs
         self._store = store
-        self._root = json.loads(store.get(_ROOT) or b"{}")
+        self._root: _Root = json.loads(store.get(_ROOT) or b"{}")
         self._pending = False
         self._late = 0
         self._clock = 0
@@ -50,10 +61,10 @@ class Bucket:
         self._sides: SideState | None = None
 
     def run(self, bucket: int, rows: Iterable[Row]) -> LevelReport:
-        """Takes the rows; what comes of them goes to the outputs."""
+        """Processes the rows. The resulting rows go to the outputs."""
         self._bucket = bucket
         task, outputs = self._task, self._outputs
-        given: dict[int, list[tuple[bytes | None, bytes]]] = {}
+        given: dict[int, list[KeyValue]] = {}
         watermarks = self._take(rows, given)
         with running_attempt(is_planned_before=self._is_planned_before, commits_together=True):
             least = self._run_stages(given, watermarks)
@@ -66,8 +77,11 @@ class Bucket:
                 outputs.send(TICK, other, None, tick)
         return LevelReport(task.number, bucket, self._level.reports(), least, self._pending, self._late)
 
-    def _run_stages(self, given: dict[int, list[tuple[bytes | None, bytes]]], watermarks: dict[int, int]) -> int:
-        """Runs what is due of each; the least of their watermarks. Adds those of what they make."""
+    def _run_stages(self, given: dict[int, list[KeyValue]], watermarks: dict[int, int]) -> int:
+        """Runs what is due in each stage, and returns the least of their watermarks.
+
+        Adds the watermarks of the channels that they write.
+        """
         task = self._task
         known: dict[str, int] = self._root.setdefault("watermarks", {})
         least = MAX
@@ -94,8 +108,8 @@ class Bucket:
                     watermarks[channel] = min(now, self._hold)
         return least
 
-    def _take(self, rows: Iterable[Row], given: dict[int, list[tuple[bytes | None, bytes]]]) -> dict[int, int]:
-        """Sorts the rows; returns the watermarks of the channels that come from earlier levels."""
+    def _take(self, rows: Iterable[Row], given: dict[int, list[KeyValue]]) -> dict[int, int]:
+        """Sorts the rows into `given`. Returns the watermarks of the channels that come from earlier levels."""
         read = {channel for stage in self._task.stages for channel in stage.channels}
         read |= {each for stage in self._task.stages for channels in stage.sides.values() for each in channels}
         watermarks: dict[int, int] = {}
@@ -118,19 +132,22 @@ class Bucket:
             else:
                 self._outputs.send(channel, bucket, key, value)
         for found in given.values():
-            # Spark gives them in any order; what a task that is run again makes of them must be the same
+            # Spark provides them in any order, but a task that is run again must produce the same output
             found.sort(key=lambda row: (row[0] or b"", row[1]))
         if self._task.number == 1:
             return self._watermarks(sources, learned)
         return watermarks
 
     def _watermarks(self, planned: Mapping[str, SourcePlan], learned: Sequence[tuple[str, Learned]]) -> dict[int, int]:
-        """Of what level 0 writes: the least of the sources behind it, each the least of its parts."""
+        """Returns the watermarks of the channels that level 0 writes.
+
+        A channel's watermark is the least of its sources, and a source's watermark is the least of its parts.
+        """
         kept: dict[str, dict[str, int]] = self._root.setdefault("parts", {})
-        heard: dict[str, dict[str, int]] = self._root.setdefault("heard", {})  # when there was last anything of a part
+        heard: dict[str, dict[str, int]] = self._root.setdefault("heard", {})
         silent = {source: dict(each.silent) for source, each in planned.items()}
         for source, parts in learned:
-            for part in parts.cuts:  # it was not read to its end, though that was planned
+            for part in parts.cuts:  # it was not read to its end, although that was planned
                 silent.get(source, {}).pop(part, None)
         for source, each in planned.items():
             before = kept.get(source, {})
@@ -157,14 +174,14 @@ class Bucket:
             for channel, sources in self._task.sources.items()
         }
 
-    def _rows(self, index: int, given: Mapping[int, list[Any]]) -> Iterator[tuple[bytes, bytes]]:
-        """The key, empty if there is none, and the value of each row of a stage's input."""
+    def _rows(self, index: int, given: Mapping[int, list[KeyValue]]) -> Iterator[tuple[bytes, bytes]]:
+        """Yields the key, empty if there is none, and the value of each row of a stage's input."""
         for channel in self._task.stages[index].channels:
             for key, value in (*given.get(channel, ()), *self._outputs.kept.get(channel, ())):
                 yield key or b"", value
 
     def _side_state(
-        self, index: int, given: Mapping[int, list[Any]], watermarks: Mapping[int, int], before: int
+        self, index: int, given: Mapping[int, list[KeyValue]], watermarks: Mapping[int, int], before: int
     ) -> SideState | None:
         stage = self._task.stages[index]
         if not stage.sides:
@@ -184,16 +201,16 @@ class Bucket:
         return found
 
     def _lateness(self, index: int) -> int:
-        """Microseconds that elements of a stage may be late, at most."""
+        """Returns how late the elements of a stage may be at most, in microseconds."""
         strategies = self._level.at(index).descriptor.windowing_strategies.values()
         return max((1000 * int(each.allowed_lateness) for each in strategies), default=0)
 
     def _ready(self, rows: Iterable[tuple[bytes, bytes]], before: int) -> Iterator[bytes]:
-        """The encoded elements of rows, without those that wait for side inputs, with those that have waited."""
+        """Returns the encoded elements of rows without those that wait for side inputs, and those that have waited."""
         values = (value for _, value in rows)
         return values if self._sides is None else iter(self._sides.divide(values, before))
 
-    def _group(self, index: int, given: Mapping[int, list[Any]], before: int, now: int) -> None:
+    def _group(self, index: int, given: Mapping[int, list[KeyValue]], before: int, now: int) -> None:
         task, windowing = self._task.stages[index].task, self._level.windowing(index)
         if task.input.group is not None and task.input.group.grouping is Grouping.TRIGGERED:
             triggered = Triggered(self._store, task.stage_id, windowing, self._level.merging(index))
@@ -207,13 +224,13 @@ class Bucket:
         windows = Windows(self._store, task.stage_id, windowing, self._level.merging(index))
         for window, packed in self._rows(index, given):
             self._late += windows.add(window, packed, before)
-        # What waits for a side input goes to state: it must not hold what is in a file of this task
+        # Elements that wait for a side input go to state, and must not refer to a file of this task
         spool = self._level.spool if self._sides is None else None
         groups = chunks(windows.fire(now, spool))
         self._level.run_stage(index, self._ready(((b"", chunk) for chunk in groups), before))
         windows.flush()
 
-    def _keyed(self, index: int, given: Mapping[int, list[Any]], before: int, now: int) -> None:
+    def _keyed(self, index: int, given: Mapping[int, list[KeyValue]], before: int, now: int) -> None:
         task, bundles = self._task.stages[index].task, self._level.at(index)
         windowing = self._level.windowing(index)
         state = KeyedState(self._store, task.stage_id, bundles.descriptor, windowing, bundles.timer_coders)
@@ -231,8 +248,8 @@ class Bucket:
         state.flush(now)
         self._hold, self._pending = state.hold(), self._pending or state.is_pending
 
-    def _deferring(self, index: int, given: Mapping[int, list[Any]]) -> None:
-        """A stage that begins with a splittable DoFn: once over what has come and what is due of what it deferred."""
+    def _deferring(self, index: int, given: Mapping[int, list[KeyValue]]) -> None:
+        """Runs a stage that begins with a splittable DoFn once, over the new elements and the due residuals."""
         residuals = Residuals(self._store, self._task.stages[index].task.stage_id)
         before = self._root["watermarks"].get(str(self._task.stages[index].task.stage_id), MIN)
         elements = [*residuals.due(self._clock), *self._ready(self._rows(index, given), before)]

@@ -1,12 +1,12 @@
-"""What the checkpoint of a query fixes beside what Spark keeps in it: the shape of the pipeline and its numbers."""
+"""The checkpoint of a query. Stores the pipeline's shape, buckets and cuts, in addition to what Spark stores."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from apache_beam.transforms.core import CombineFn
 
@@ -17,17 +17,29 @@ from rmqio.runners.spark.streaming.micro_batch import Cuts
 from rmqio.runners.spark.streaming.model import LevelTask
 from rmqio.runners.spark.streaming.source import StreamSource
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.window import WindowFn
+    from pyspark.sql import SparkSession
+
 _FILE: Final = "rmqio.json"
 _CUTS: Final = "rmqio-cuts.json"
 _DRAINED: Final = "rmqio-drained"
-_VERSION: Final = 3  # of offsets and of the layout of state: a change of either needs another one
+_VERSION: Final = 3  # the format of offsets and the layout of state; a change of either needs a new version
+
+
+class _Begun(TypedDict):
+    """The content of `_FILE`."""
+
+    version: int
+    buckets: int
+    shape: list[str]
 
 
 class Checkpoint:
-    """A folder on any file system that Spark knows."""
+    """A folder on any file system that Spark can use."""
 
-    def __init__(self, session: Any, folder: str) -> None:
-        jvm = session._jvm
+    def __init__(self, session: SparkSession, folder: str) -> None:
+        jvm: Any = session._jvm
         path = jvm.org.apache.hadoop.fs.Path(folder)
         self._files = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
         self._path = path.makeQualified(self._files.getUri(), self._files.getWorkingDirectory())
@@ -35,61 +47,71 @@ class Checkpoint:
         self.folder = self._path.toString()
 
     def buckets(self) -> int | None:
-        """The number of buckets that the state here lies in; None: there is no state yet."""
+        """Returns the number of buckets into which the state is divided; None if there is no state yet."""
         found = self._begun()
         return None if found is None else int(found["buckets"])
 
     def take(self, shape: list[str], buckets: int) -> None:
-        """Notes the shape at the first start; later refuses another one.
+        """Stores the shape at the first start. Refuses another shape later.
 
         Raises:
-          LocalError: the state here belongs to another pipeline, or to another version of this one.
+          LocalError: the state belongs to another pipeline or to another version of this one, or was drained.
         """
         found = self._begun()
         if found is None:
             self._write({"version": _VERSION, "buckets": buckets, "shape": shape})
             return
         if found.get("version") != _VERSION:
-            raise LocalError(f"{self.folder} was written by another version of rmqio, format {found.get('version')}")
+            raise LocalError(
+                f"{self.folder} was written by another version of rmqio: it has format {found.get('version')}, this "
+                f"version needs format {_VERSION}. Run the version that wrote it, or use another --checkpoint_dir"
+            )
         if self._files.exists(self._at(_DRAINED)):
             raise LocalError(
-                f"{self.folder} is that of a pipeline that was drained: its windows are all closed, and new records "
-                "would be dropped as late. Start anew with another --checkpoint_dir; group offsets say where it ended"
+                f"{self.folder} belongs to a pipeline that was drained: all its windows are closed, and new records "
+                "would be dropped as late. Start with another --checkpoint_dir. Group offsets say where the drained "
+                "pipeline ended"
             )
         if found["shape"] != shape:
             raise LocalError(
-                f"{self.folder} holds the state of another pipeline: {_difference(found['shape'], shape)}. Run the one "
-                "that wrote it, or start anew with another --checkpoint_dir"
+                f"{self.folder} holds the state of another pipeline: {_difference(found['shape'], shape)}. Run the "
+                "pipeline that wrote it, or start from the beginning with another --checkpoint_dir"
             )
 
     def close(self) -> None:
-        """Notes that the pipeline was drained: whatever came now would be too late."""
+        """Notes that the pipeline was drained: any further record would be too late."""
         self._files.create(self._at(_DRAINED), True).close()
 
     def is_committed(self, batch: int) -> bool:
-        """Whether Spark has committed a micro-batch."""
+        """Returns whether Spark has committed a micro-batch."""
         return bool(self._files.exists(self._at(f"commits/{batch}")))
 
     def cuts(self) -> Cuts | None:
-        """What the last micro-batch that was cut short did not read."""
+        """Returns the cuts of the last micro-batch that was cut short."""
         found = self._read(_CUTS)
         return None if found is None else Cuts(found["number"], found["parts"])
 
     def note_cuts(self, cuts: Cuts) -> None:
-        """To be called before Spark commits the micro-batch. Those of an earlier one are forgotten: it is planned."""
+        """Stores the cuts of a micro-batch. Call it before Spark commits the micro-batch.
+
+        They replace the cuts of an earlier micro-batch, whose rest is planned by then.
+        """
         self._write(cuts._asdict(), _CUTS)
 
-    def _at(self, name: str) -> Any:
+    def _at(self, name: str) -> object:
+        """Returns the Hadoop path of a file in the folder."""
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 
-    def _begun(self) -> dict[str, Any] | None:
-        """What was noted; None where nothing has been planned since, so that there is no state, either."""
+    def _begun(self) -> _Begun | None:
+        """Returns what `take` stored; None if nothing was planned after that, because then there is no state either."""
         offsets = self._at("offsets")
         if not self._files.exists(offsets) or not self._files.listStatus(offsets):
             return None
-        return self._read(_FILE)
+        found: _Begun | None = self._read(_FILE)
+        return found
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str) -> Any:
+        """Returns the JSON value in a file; None if there is no such file."""
         path = self._at(name)
         if not self._files.exists(path):
             return None
@@ -98,24 +120,26 @@ class Checkpoint:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
             stream.close()
-        found: dict[str, Any] = json.loads(text)
-        return found
+        return json.loads(text)
 
-    def _write(self, values: dict[str, Any], name: str = _FILE) -> None:
-        # Under another name first: a process that is killed here must not leave half of it
+    def _write(self, values: Mapping[str, object], name: str = _FILE) -> None:
+        # Writes to another name first: a process that is killed here must not leave half a file
         part = self._at(f".{name}.part")
         stream = self._files.create(part, True)
         try:
             stream.write(bytearray(json.dumps(values, indent=1).encode()))
         finally:
             stream.close()
-        self._files.delete(self._at(name), False)  # of a start that came to nothing, or of an earlier micro-batch
+        self._files.delete(self._at(name), False)  # left by a start that planned nothing, or by an earlier batch
         if not self._files.rename(part, self._at(name)):
-            raise LocalError(f"{self.folder}: {name} cannot be written")
+            raise LocalError(
+                f"{self.folder}: {name} cannot be written, because the file system did not rename its temporary file. "
+                "Check the permissions of the folder"
+            )
 
 
 def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> list[str]:
-    """A line for each source and stage: what state depends on."""
+    """Returns a line for each source and stage, with everything that state depends on."""
     lines = [f"source {source.number}: {source.name} {source.planner.identity}".rstrip() for source in sources]
     for level in levels:
         for stage in level.stages:
@@ -125,10 +149,10 @@ def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> li
 
 
 def _digest(task: StageTask) -> str:
-    """Of the full names of a stage's transforms, of what they keep, and of how their input is grouped."""
+    """Returns a digest of the full names of a stage's transforms, their state, and the grouping of their input."""
     descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
     context = pipeline_context.PipelineContext(descriptor)
-    parts: list[Any] = []
+    parts: list[object] = []
     for name, transform in sorted(descriptor.transforms.items()):
         if transform.spec.urn == WRITE_URN:
             continue
@@ -152,31 +176,31 @@ def _digest(task: StageTask) -> str:
         parts.append(_windows(windowing.windowfn))
         parts.append([windowing.triggerfn, windowing.accumulation_mode, windowing.timestamp_combiner])
         parts.append(windowing.allowed_lateness)
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(parts))  # of what has no text of its own
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(parts))  # the addresses of objects without a repr of their own
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _kept(spec: Any, context: Any) -> list[str]:
-    """What kind of state it is, and the coders of its elements."""
+def _kept(spec: beam_runner_api_pb2.StateSpec, context: pipeline_context.PipelineContext) -> list[str]:
+    """Returns the kind of a state, and the coders of its elements."""
     kind = spec.WhichOneof("spec")
     fields = getattr(spec, kind).DESCRIPTOR.fields
     coders = [getattr(getattr(spec, kind), each.name) for each in fields if each.name.endswith("coder_id")]
     return [kind, spec.protocol.urn, *(repr(context.coders.get_by_id(each)) for each in coders if each)]
 
 
-def _windows(windowfn: Any) -> list[Any]:
+def _windows(windowfn: WindowFn) -> list[object]:
     return [type(windowfn).__qualname__, sorted(vars(windowfn).items())]
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     return str(getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__))
 
 
 def _difference(theirs: list[str], ours: list[str]) -> str:
     for their, our in zip(theirs, ours, strict=False):
         if their != our:
-            name, comma, _ = our.rpartition(", ")  # of a stage, behind it what sums it up
+            name, comma, _ = our.rpartition(", ")  # a stage's name; its digest follows the last comma
             if comma and their.startswith(name + comma):
-                return f"{name!r} has other states, timers, side inputs, windows or coders there"
-            return f"there {their!r}, here {our!r}"
-    return f"there {len(theirs)} stages, here {len(ours)}"
+                return f"in it, {name!r} has other states, timers, side inputs, windows or coders"
+            return f"it has {their!r}, this pipeline has {our!r}"
+    return f"it has {len(theirs)} sources and stages, this pipeline has {len(ours)}"

@@ -1,4 +1,4 @@
-"""A pipeline on Structured Streaming, as the runner's result sees it: what `Execution` is for bounded ones."""
+"""Runs a pipeline on Structured Streaming for the runner's result, as `Execution` does for bounded pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from pyspark.sql import SparkSession
@@ -27,9 +27,16 @@ from rmqio.runners.spark.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
 from rmqio.runners.spark.streaming.figures import Teller
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
+from rmqio.runners.spark.streaming.planner import Limits
 from rmqio.runners.spark.streaming.query import BatchReport, Query, QuerySettings, even_buckets
-from rmqio.runners.spark.streaming.source import Limits
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rmqio.runners.spark.beam.private import beam_runner_api_pb2
+    from rmqio.runners.spark.bootstrap import Bootstrap
+    from rmqio.runners.spark.worker.task import Warned
 
 _MOST_WARNINGS: Final = 1_000
 _LATE_EVERY_S: Final = 60.0
@@ -44,8 +51,8 @@ class StreamExecution:
         session: SparkSession,
         plan: Plan,
         options: PipelineOptions,
-        values: Mapping[str, Any],
-        bootstrap: Any,
+        values: Mapping[str, object],
+        bootstrap: Bootstrap,
     ) -> None:
         stream = options.view_as(StreamOptions)
         checkpoint_dir = options.view_as(CheckpointOptions).checkpoint_dir
@@ -64,8 +71,8 @@ class StreamExecution:
             raise
         self._teller = Teller() if stream.progress else None
         self._lock = threading.Lock()
-        self._metrics: dict[int, list[Any]] = {}
-        self._warnings: list[Any] = []
+        self._metrics: dict[int, list[metrics_pb2.MonitoringInfo]] = {}
+        self._warnings: list[Warned] = []
         self._late = 0
         self._told_late_at = float("-inf")
         self.running = ""
@@ -76,8 +83,8 @@ class StreamExecution:
         plan: Plan,
         stream: StreamOptions,
         checkpoint: Checkpoint,
-        values: Mapping[str, Any],
-        bootstrap: Any,
+        values: Mapping[str, object],
+        bootstrap: Bootstrap,
     ) -> Query:
         buckets = _buckets(checkpoint, stream.spark_buckets) or partitions(session)
         session.conf.set("spark.sql.shuffle.partitions", str(buckets))
@@ -96,24 +103,24 @@ class StreamExecution:
             self._exclusive.close()
             self._tell_late()
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)  # left where it failed: that is what one then looks at
+            shutil.rmtree(self._temporary, ignore_errors=True)  # kept after a failure, for debugging
 
     def stop(self) -> None:
-        """Ends the planning; what is under way is finished and committed."""
+        """Ends the planning. The running micro-batch is finished and committed."""
         self._query.stop()
 
     def stop_at_once(self) -> None:
-        """Leaves what is under way to the next start."""
+        """Abandons the running micro-batch. The next start runs it again."""
         self._query.stop_at_once()
 
     @property
-    def query(self) -> Any:
-        """Spark's StreamingQuery, once it runs."""
+    def query(self) -> StreamingQuery | None:
+        """Spark's query; None before it runs."""
         return self._query.running
 
     @property
     def reports(self) -> dict[TaskKey, TaskReport]:
-        """Of each stage, all that its committed micro-batches have reported."""
+        """Everything that committed micro-batches have reported, by stage."""
         with self._lock:
             found = {
                 (stage, 0, 0): TaskReport(0, metrics=[info.SerializeToString() for info in infos])
@@ -140,7 +147,7 @@ class StreamExecution:
     def _tell_late(self) -> None:
         if self._late:
             self._told_late_at = time.monotonic()
-            LOGGER.warning("%d elements came too late for their windows and were dropped", self._late)
+            LOGGER.warning("%d elements arrived too late for their windows and were dropped", self._late)
             self._late = 0
 
 
@@ -157,12 +164,15 @@ def _check(stream: StreamOptions) -> None:
 
 
 def _buckets(checkpoint: Checkpoint, asked: int | None) -> int | None:
-    """As the checkpoint has it, or as is asked for; None: neither says. Raises `LocalError`: they do not agree."""
+    """Returns the number of buckets from the checkpoint or the option; None if neither has it.
+
+    Raises `LocalError` if the two differ.
+    """
     kept = checkpoint.buckets()
     if kept and asked and kept != asked:
         raise LocalError(
             f"--spark_buckets={asked}: the state in {checkpoint.folder} is divided into {kept} buckets, and cannot be "
-            "divided again. Leave --spark_buckets away, or start anew with another --checkpoint_dir"
+            "divided again. Omit --spark_buckets, or start from the beginning with another --checkpoint_dir"
         )
     return kept or asked
 
@@ -170,10 +180,11 @@ def _buckets(checkpoint: Checkpoint, asked: int | None) -> int | None:
 def _check_drain(plan: Plan) -> None:
     for name in endless_splittables(plan):
         raise NotImplementedError(
-            f"{name} is a splittable DoFn without an end of its own: the runner does not plan it, --drain cannot end it"
+            f"{name} is a splittable DoFn without an end of its own. The runner does not plan its reads, so --drain "
+            "cannot end it. Run the pipeline without --drain"
         )
 
 
-def stream_plan(proto: Any, is_drain: bool) -> Plan:
-    """The plan of a pipeline for streaming."""
+def stream_plan(proto: beam_runner_api_pb2.Pipeline, is_drain: bool) -> Plan:
+    """Returns the plan of a pipeline for streaming."""
     return translate(proto, is_drain, NODES)

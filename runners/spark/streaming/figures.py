@@ -1,6 +1,6 @@
-"""What a micro-batch has done, in figures: for the line that `--progress` asks for, and for Spark's own progress.
+"""Figures about a micro-batch: for the line that `--progress` prints, and for Spark's own progress.
 
-Without Beam, in tasks and in the driver.
+The module runs in tasks and in the driver, and does not import Beam.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from rmqio.runners.spark.streaming.model import LevelReport
 
 OBSERVED: Final = "rmqio"
@@ -20,20 +22,20 @@ _IDLE_EVERY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one micro-batch."""
+    """The figures of one micro-batch."""
 
     batch: int
     rows: int
-    """Records that sources had planned for it."""
+    """The number of records that the sources planned."""
     seconds: float
-    """How long its work took."""
+    """How long the micro-batch took."""
     watermark: int | None
-    """Microseconds: the least of the inputs of all levels. None: nothing in the pipeline looks at event time."""
+    """The least watermark of all levels' inputs, in microseconds. None: nothing in the pipeline uses event time."""
     lag: Mapping[str, int]
-    """Records that were left after it, by topic."""
+    """The number of records that were left after the micro-batch, by topic."""
 
     def line(self, now: float) -> str:
-        """For people. `now`: seconds since the epoch."""
+        """Returns the figures as a line of text. `now`: seconds since the epoch."""
         rate = f", {self.rows / self.seconds:,.0f}/s" if self.rows and self.seconds > 0 else ""
         parts = [f"micro-batch {self.batch}: {self.rows:,} rows in {self.seconds:.1f} s{rate}"]
         if self.watermark is not None:
@@ -43,21 +45,21 @@ class Figures:
 
 
 class Teller:
-    """Says which micro-batches are worth a line: those with rows, and now and then one without."""
+    """Decides which micro-batches are worth a line: those with rows, and one without rows now and then."""
 
     def __init__(self) -> None:
         self._told_at = float("-inf")
 
     def is_worth(self, figures: Figures, now: float) -> bool:
-        """`now`: any clock's seconds."""
+        """Returns whether to print a line for the micro-batch now. `now`: seconds of any clock."""
         if not figures.rows and now - self._told_at < _IDLE_EVERY_S:
             return False
         self._told_at = now
         return True
 
 
-def shown(report: LevelReport) -> dict[str, Any]:
-    """What Spark's progress shows of a report."""
+def shown(report: LevelReport) -> dict[str, object]:
+    """Returns the part of a report that Spark's progress shows."""
     if report.level:
         return {"watermark_us": report.watermark, "late": report.late}
     if report.planned is None:
@@ -65,11 +67,11 @@ def shown(report: LevelReport) -> dict[str, Any]:
     return {"rows": report.planned.rows, "lag": report.planned.lag}
 
 
-def observed() -> list[Any]:
-    """Columns for `DataFrame.observe` over the rows of reports: sums and bounds of what `shown` says."""
+def observed() -> list[Column]:
+    """Returns columns for `DataFrame.observe` over the rows of reports: sums and bounds of the values of `shown`."""
     from pyspark.sql import functions as F
 
-    def field(name: str, kind: str) -> Any:
+    def field(name: str, kind: str) -> Column:
         return F.get_json_object(F.col("key").cast("string"), f"$.{name}").cast(kind)
 
     return [

@@ -1,15 +1,16 @@
-"""What a micro-batch did not read of what was planned for it, kept in the checkpoint before a later level begins.
+"""Stores cuts in the checkpoint before a later level begins: the planned parts that a micro-batch did not fully read.
 
-A micro-batch that is run again must read the same, or later levels send something else than before. Spark hands the
-driver the accumulators of a task when that has ended, waits until they are taken, and only then begins a stage behind
-it (DAGScheduler.handleTaskCompletion, PythonAccumulatorV2.merge). So what was cut short is known to the next run of the
-micro-batch, however early this one is killed; and where it is not known, nothing behind level 0 has been done.
+A micro-batch that is run again must read the same records. Otherwise, later levels would send different output. When a
+task has ended, Spark passes its accumulators to the driver, waits until the driver has merged them, and only then
+begins a stage that depends on the task (DAGScheduler.handleTaskCompletion, PythonAccumulatorV2.merge). The next run of
+the micro-batch therefore knows the cuts, no matter how early this run is killed. If it does not know them, nothing
+after level 0 has run.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import cast
 
 from pyspark.accumulators import AccumulatorParam
 
@@ -17,24 +18,27 @@ from rmqio.runners.spark.streaming.checkpoint import Checkpoint
 from rmqio.runners.spark.streaming.micro_batch import Cuts, Parts
 
 
-class TaskCuts(AccumulatorParam[Any]):
-    """Of an accumulator: in tasks a list of `Cuts`, in the driver a `CutKeeper`."""
+class TaskCuts(AccumulatorParam["CutKeeper | list[tuple[int, Parts]]"]):
+    """An accumulator whose value is a list of `Cuts`, as (number, parts), in tasks, and a `CutKeeper` in the driver."""
 
-    def zero(self, value: Any) -> Any:
+    def zero(self, value: CutKeeper | list[tuple[int, Parts]]) -> list[tuple[int, Parts]]:
         return []
 
-    def addInPlace(self, value1: Any, value2: Any) -> Any:
+    def addInPlace(
+        self, value1: CutKeeper | list[tuple[int, Parts]], value2: CutKeeper | list[tuple[int, Parts]]
+    ) -> CutKeeper | list[tuple[int, Parts]]:
+        added = cast("list[tuple[int, Parts]]", value2)  # never a keeper: it comes from a task
         if isinstance(value1, CutKeeper):
-            for number, parts in value2:
+            for number, parts in added:
                 value1.add(number, parts)
             return value1
-        return [*value1, *value2]
+        return [*value1, *added]
 
 
 class CutKeeper:
-    """Keeps cuts in the checkpoint, and in a file of the driver, which the planning reads. Of one run of a query.
+    """Stores the cuts of one run of a query in the checkpoint, and in a file of the driver that the planning reads.
 
-    Thread-safe: Spark's accumulators are taken in a thread of their own.
+    Thread-safe, because Spark merges accumulators in another thread.
     """
 
     def __init__(self, checkpoint: Checkpoint, path: str) -> None:
@@ -45,7 +49,7 @@ class CutKeeper:
         self._failure: Exception | None = None
 
     def open(self) -> None:
-        """Gives the planning those that an earlier run has kept."""
+        """Gives the planning the cuts that an earlier run has stored."""
         with self._lock:
             self._is_open = True
             self._last = self._checkpoint.cuts()
@@ -53,23 +57,23 @@ class CutKeeper:
                 self._last.write(self._path)
 
     def close(self) -> None:
-        """A task that ends later, of a query that was stopped, changes nothing."""
+        """Ignores what is added from now on, such as by a task that ends after its query was stopped."""
         with self._lock:
             self._is_open = False
 
     def add(self, number: int, parts: Parts) -> None:
-        """What one task has cut short."""
+        """Adds the parts that one task has cut short."""
         with self._lock:
             before: Parts = {} if self._last is None or self._last.number != number else self._last.parts
             sources = {*before, *parts}
             together = {each: {**before.get(each, {}), **parts.get(each, {})} for each in sources}
             try:
                 self._keep(Cuts(number, together))
-            except Exception as error:  # noqa: BLE001  the thread belongs to Spark; `keep` raises it
+            except Exception as error:  # noqa: BLE001  the thread belongs to Spark, so `keep` raises it
                 self._failure = error
 
     def keep(self, cuts: Cuts) -> None:
-        """All that a micro-batch has cut short; to be called before Spark commits it."""
+        """Stores all cuts of a micro-batch. Call it before Spark commits the micro-batch."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure

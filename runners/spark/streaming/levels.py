@@ -1,13 +1,13 @@
-"""A plan cut at its shuffles: each level is one operator of Spark, so a pipeline with d shuffles is one line of d + 1.
+"""Cuts a plan at its shuffles. Each level is one operator of Spark, so a pipeline with d shuffles is a chain of d + 1.
 
-What a stage writes for a later level goes through the levels between, so nothing is computed twice.
+The rows that a stage writes for a later level pass through the levels in between, so nothing is computed twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindow, TimestampCombiner, TimestampedValue
@@ -33,12 +33,18 @@ from rmqio.runners.spark.translation import (
 from rmqio.runners.spark.wiring import stage_task
 from rmqio.runners.spark.worker.shuffling.writing import payload
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+    from apache_beam.transforms.core import Windowing
+
+    from rmqio.runners.spark.bootstrap import Bootstrap
+
 _SDF = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
 
 
 @dataclass(slots=True)
 class StreamPlan:
-    """What a query is made of."""
+    """The sources and levels of a query."""
 
     sources: list[StreamSource]
     levels: list[LevelTask]
@@ -46,16 +52,16 @@ class StreamPlan:
 
 @dataclass(slots=True, eq=False)
 class _Placed:
-    """A stage, where it runs, and what it reads."""
+    """A stage with its level and its inputs."""
 
     stage: Stage
     number: int
     level: int
     form: Form
-    origins: list[tuple[_Placed, bool]]  # the stages that write what it reads, and whether that is to be spread
+    origins: list[tuple[_Placed, bool]]  # the stages that write its input, and whether to spread it
     source: StreamSource | None = None
     pcollection: str = ""
-    """Of the rows that it reads: before a GroupByKey, that one's input."""
+    """The PCollection of the rows that the stage reads. Before a GroupByKey, this is the input of the GroupByKey."""
     sides: dict[str, list[tuple[_Placed, bool]]] = field(default_factory=dict)
     channels: list[int] = field(default_factory=list)
     side_channels: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -66,12 +72,12 @@ class _Placed:
         return found.union(*(origin.sources for origin, _ in self.origins))
 
 
-def grouping_in_streams(windowing: Any) -> Grouping:
-    """How a GroupByKey over data without end collects."""
+def grouping_in_streams(windowing: Windowing) -> Grouping:
+    """Returns what a GroupByKey over unbounded data must know about its elements."""
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn == (
         trigger.AfterWatermark()
     )
-    # Groups whose timestamps lie before the end of their window hold the watermark back
+    # Groups whose timestamps are before the end of their window hold the watermark back
     at_the_end = windowing.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW
     lateness = windowing.allowed_lateness.micros
     simple = fires_once and at_the_end and not lateness and not windowing.windowfn.is_merging()
@@ -79,7 +85,7 @@ def grouping_in_streams(windowing: Any) -> Grouping:
 
 
 def endless_splittables(plan: Plan) -> list[str]:
-    """The names of the splittable DoFns that say of themselves that an element may have no end."""
+    """Returns the names of the splittable DoFns that declare themselves unbounded per element."""
     found = []
     for transform in (each for node in plan.nodes if isinstance(node, Stage) for each in node.transforms):
         if transform.spec.urn == _SDF:
@@ -91,9 +97,9 @@ def endless_splittables(plan: Plan) -> list[str]:
 
 
 class ElementCoder:
-    """Encodes planned elements as whole ones, in the global window, at their time or else at the beginning of time."""
+    """Encodes planned elements with the global window, and with their own timestamp or else the least timestamp."""
 
-    def __init__(self, coder: Any) -> None:
+    def __init__(self, coder: Coder) -> None:
         self._coder = coder
 
     def encode(self, element: Any) -> bytes:
@@ -105,10 +111,15 @@ class ElementCoder:
 
 
 class Levels:
-    """Makes the levels of a plan."""
+    """Creates the levels of a plan."""
 
     def __init__(
-        self, plan: Plan, run: str, buckets: Sequence[int], options: Mapping[str, Any], bootstrap: Any
+        self,
+        plan: Plan,
+        run: str,
+        buckets: Sequence[int],
+        options: Mapping[str, object],
+        bootstrap: Bootstrap | None,
     ) -> None:
         self._plan = plan
         self._run = run
@@ -116,15 +127,18 @@ class Levels:
         self._options = options
         self._bootstrap = bootstrap
         self._sources: dict[str, StreamSource] = {}
-        self._placed: dict[str, _Placed] = {}  # by PCollection that they write
+        self._placed: dict[str, _Placed] = {}  # by the PCollections that they write
         self._all: list[_Placed] = []
         self._channels: dict[tuple[str, Form, int], Output] = {}
         self._made: dict[int, _Placed] = {}
-        self._read: dict[int, set[int]] = {}  # levels that read a channel
+        self._read: dict[int, set[int]] = {}  # the levels that read each channel
         self._learned: dict[int, tuple[int, str]] = {}
 
     def make(self) -> StreamPlan:
-        """Raises NotImplementedError, naming the transform, for what streaming cannot do."""
+        """Returns the sources and levels.
+
+        Raises NotImplementedError, which names the transform, for what streaming does not support.
+        """
         for node in self._plan.nodes:
             if isinstance(node, Impulse | Source):
                 self._add_source(node)
@@ -169,7 +183,7 @@ class Levels:
         sides = {side: self._origins(side) for _, _, side, _ in stage.side_inputs}
         level = max([level, *(origin.level + 1 for found in sides.values() for origin, _ in found)])
         if sides:
-            level = max(level, 1)  # they are kept in state
+            level = max(level, 1)  # side inputs are kept in state, which level 0 does not have
         placed = _Placed(stage, len(self._all), level, form, origins, source, pcollection, sides)
         self._all.append(placed)
         for output in stage.outputs:
@@ -186,7 +200,7 @@ class Levels:
         return [(self._placed[pcollection], False)]
 
     def _written(self, pcollection: str) -> list[str]:
-        """The PCollections that stages write and that together are this one."""
+        """Returns the PCollections, each written by a stage, that together form this one."""
         producer = self._plan.producers.get(pcollection)
         if isinstance(producer, Flatten | Redistribute | Empty):
             return [found for each in producer.inputs for found in self._written(each)]

@@ -1,6 +1,6 @@
-"""A micro-batch as planned: what Spark's checkpoint keeps of it, and what its levels are told. JSON at the edges.
+"""A planned micro-batch: the values that Spark's checkpoint stores and that the levels receive, as JSON.
 
-The processes that plan, run and attend a query share these values, so the module imports neither Beam nor Spark.
+The processes that plan, run and monitor a query share these values, so the module imports neither Beam nor Spark.
 """
 
 from __future__ import annotations
@@ -12,35 +12,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-Positions = Mapping[str, Any]
-"""By source number: what a planner says of how far its source is read."""
+Positions = Mapping[str, object]
+"""By source number: the planner's position, which says how far the source is read."""
 Parts = Mapping[str, Mapping[str, int]]
-"""By source number and part: how far it was read."""
+"""By source number and part: how far the part was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffset:
-    """An offset of Spark's checkpoint: all that the micro-batch reads that ends there."""
+    """An offset in Spark's checkpoint. It says everything that the micro-batch which ends there reads."""
 
     number: int = 0
-    """Counts the micro-batches; 0 is the offset before the first one."""
+    """The number of the micro-batch; 0 for the offset before the first one."""
     to: Positions = dataclasses.field(default_factory=dict)
     begin: Positions | None = None
-    """Where it begins; None for the offset before the first one."""
+    """The positions where the micro-batch begins; None for the offset before the first one."""
     clock: float = 0.0
     """Processing time in seconds."""
     run: str = ""
-    """The run of the query that planned it."""
+    """The run of the query that planned the micro-batch."""
     is_drained: bool = False
-    """Whether all sources end where they have been read to."""
+    """Whether all sources end at the position to which they have been read."""
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         begin, drained = found.get("from"), bool(found.get("drained", False))
         return cls(found["number"], found["to"], begin, found.get("clock", 0.0), found.get("run", ""), drained)
 
-    def to_json(self) -> dict[str, Any]:
-        """The keys of the offset before the first one are those that checkpoints have had from the start."""
+    def to_json(self) -> dict[str, object]:
+        """Returns the offset as JSON.
+
+        The offset before the first micro-batch has only the keys that offsets had in the first version of checkpoints.
+        """
         if self.begin is None:
             return {"number": self.number, "to": self.to}
         found = {"number": self.number, "clock": self.clock, "run": self.run}
@@ -49,26 +52,26 @@ class PlannedOffset:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """What one source does in a micro-batch."""
+    """The part of one source in a micro-batch."""
 
     name: str
     parts: Mapping[str, int | None]
-    """The parts whose watermarks count; microseconds where the clock has moved one on."""
+    """The parts whose watermarks count, as `Planner.partitions` returns them."""
     silent: Mapping[str, tuple[int, int]]
-    """Parts that are read to their end, as `Planner.silent` has them."""
+    """The parts that are read to their end, as `Planner.silent` returns them."""
     has_ended: bool
-    """Whether nothing comes after it, ever."""
+    """Whether nothing comes from the source after the micro-batch, ever."""
     is_done: bool
-    """Whether nothing comes after it in this run."""
+    """Whether nothing comes from the source after the micro-batch in this run."""
     rows: int
-    """Records planned."""
+    """The number of planned records."""
     lag: Mapping[str, int]
-    """Records that it leaves, by topic."""
+    """The number of records that are left after the micro-batch, by topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What the levels and the driver learn of a micro-batch from the process that planned it."""
+    """The description of a micro-batch that the planning process sends to the levels and the driver."""
 
     number: int
     clock: float
@@ -76,7 +79,7 @@ class MicroBatch:
     to: Positions
     is_drained: bool
     sources: Mapping[str, SourcePlan]
-    """By number."""
+    """By source number."""
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
@@ -89,12 +92,12 @@ class MicroBatch:
 
     @property
     def rows(self) -> int:
-        """Records planned, of all sources."""
+        """The number of planned records, of all sources."""
         return sum(each.rows for each in self.sources.values())
 
     @property
     def lag(self) -> dict[str, int]:
-        """Records that it leaves, by topic."""
+        """The number of records that are left after the micro-batch, by topic."""
         found: dict[str, int] = {}
         for each in self.sources.values():
             for topic, left in each.lag.items():
@@ -103,17 +106,17 @@ class MicroBatch:
 
     @property
     def is_done(self) -> bool:
-        """Whether its sources have been read to where this run ends."""
+        """Whether all sources have been read to the point where this run ends."""
         return all(each.is_done for each in self.sources.values())
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing comes of its sources after it, ever."""
+        """Whether nothing comes from any source after the micro-batch, ever."""
         return all(each.has_ended for each in self.sources.values())
 
 
 class BatchHeader(NamedTuple):
-    """The first row of each task of level 0: which micro-batch it is, and what an earlier run of it did not read."""
+    """The first row of each task of level 0: the micro-batch, and the parts that an earlier run of it cut short."""
 
     run: str
     number: int
@@ -128,15 +131,15 @@ class BatchHeader(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """What one micro-batch did not read of what was planned for it: a broker gave nothing, and others wait."""
+    """The parts that one micro-batch did not read to their planned end: a broker returned nothing, and others wait."""
 
     number: int
-    """Of the micro-batch, as the planning counts them."""
+    """The number of the micro-batch, as the planning counts."""
     parts: Parts
 
     @classmethod
     def read(cls, path: str) -> Cuts | None:
-        """From a file of the driver."""
+        """Reads the cuts from a file of the driver. Returns None if there is no file."""
         try:
             with open(path) as file:
                 return cls(*json.load(file))
@@ -144,7 +147,7 @@ class Cuts(NamedTuple):
             return None
 
     def write(self, path: str) -> None:
-        """To a file of the driver, whole or not at all."""
+        """Writes the cuts to a file of the driver, atomically."""
         with open(f"{path}.part", "w") as file:
             json.dump(self, file)
         os.replace(f"{path}.part", path)

@@ -1,22 +1,25 @@
-"""What the driver tells the worker of a level: plain values that pickle.
+"""Values that the driver and the worker of a level send to each other: plain values that can be pickled.
 
-Rows are those of bounded pipelines, (channel, bucket, key, value); the channels below are the runner's own.
+Rows are the same as in bounded pipelines: (channel, bucket, key, value). See channels.py for the runner's own channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.model import StageTask, TaskReport
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch
 
+if TYPE_CHECKING:
+    from rmqio.runners.spark.bootstrap import Bootstrap
+
 MIN: Final = int(MIN_TIMESTAMP.micros)
 MAX: Final = int(MAX_TIMESTAMP.micros)
-"""Watermarks are microseconds."""
+"""The bounds of watermarks, which are in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class StreamStage:
     sides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The channels of each side input."""
     defers: bool = False
-    """Whether it begins with a splittable DoFn, whose remainders are kept in state."""
+    """Whether the stage begins with a splittable DoFn, whose residuals are kept in state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,50 +39,50 @@ class LevelTask:
     """All stages between two shuffles, in topological order."""
 
     run: str
-    """Of the query; what a worker keeps for it goes by this."""
+    """The run of the query. A worker keeps its levels under this name."""
     number: int
     stages: tuple[StreamStage, ...]
     made: Mapping[int, int]
-    """Channels that are written here, and by which of the stages."""
+    """The channels that this level writes, with the index of the stage that writes each."""
     local: frozenset[int]
-    """Channels that are written and read here."""
+    """The channels that this level both writes and reads."""
     spread: frozenset[int]
-    """Channels that are written here for every bucket of a later level: side inputs."""
+    """The channels that this level writes to every bucket of a later level: side inputs."""
     later: tuple[int, ...]
-    """Channels that are known here and read by later levels."""
+    """The channels that this level knows and that later levels read."""
     sources: Mapping[int, tuple[int, ...]]
-    """Of the channels that level 0 writes: the sources that they come from."""
+    """For each channel that level 0 writes: the sources from which its elements come."""
     learned: Mapping[int, tuple[int, str]]
-    """Channels of what reads have learned of event time: the source, and the coder's id."""
+    """The channels with what reads have learned about event time: the source of each, and the id of its coder."""
     buckets: tuple[int, ...]
-    """The bucket column's value, by number: chosen so that Spark spreads them evenly."""
-    bootstrap: Any = None
+    """The values of the bucket column, by bucket number. They are chosen so that Spark spreads them evenly."""
+    bootstrap: Bootstrap | None = None
 
 
 class Learned(NamedTuple):
-    """What a source's reads have learned of its parts in a micro-batch."""
+    """The watermarks and cuts that the reads of a source have learned in a micro-batch, by part."""
 
     watermarks: dict[str, int]
-    """Microseconds."""
+    """In microseconds."""
     cuts: dict[str, int]
-    """Parts that were not read as far as was planned, and how far they were."""
+    """How far each part was read that was not read to its planned end."""
 
 
 @dataclass(slots=True)
 class LevelReport:
-    """What a bucket of a level, or a task of level 0, tells the driver of a micro-batch."""
+    """The report of a bucket of a level, or of a task of level 0, to the driver about a micro-batch."""
 
     level: int
     bucket: int
     tasks: dict[int, TaskReport]
-    """By stage."""
+    """By stage id."""
     watermark: int = MAX
-    """The least of what has come in."""
+    """The least watermark of the inputs."""
     pending: bool = False
-    """Whether something waits that is not for a watermark."""
+    """Whether anything waits for something other than a watermark."""
     late: int = 0
-    """Elements that were dropped."""
+    """The number of elements that were dropped."""
     planned: MicroBatch | None = None
-    """From the one task of level 0 that was given it."""
+    """Set by the one task of level 0 that receives it."""
     cuts: dict[int, dict[str, int]] = field(default_factory=dict)
-    """From level 0, by source: parts that were not read as far as was planned, and how far they were."""
+    """Set by level 0, by source: how far each part was read that was not read to its planned end."""

@@ -1,11 +1,11 @@
-"""The functions that Spark runs for a level: the first one over planned elements, a later one over a bucket's rows."""
+"""The functions that Spark runs for a level: level 0 over planned elements, later levels over the rows of a bucket."""
 
 from __future__ import annotations
 
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,23 +13,26 @@ from rmqio.runners.spark.errors import TaskFailure
 from rmqio.runners.spark.streaming.bucket import Bucket
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.figures import shown
-from rmqio.runners.spark.streaming.level import Level, Outputs, Row, RowList, entered
-from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch
+from rmqio.runners.spark.streaming.level import KeyValue, Level, Outputs, Row, RowList, entered
+from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, Parts
 from rmqio.runners.spark.streaming.model import Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.store import Entries, Store
 from rmqio.runners.spark.worker.attempt import running_attempt
-from rmqio.runners.spark.worker.rows import threaded
+from rmqio.runners.spark.worker.rows import RowQueue, threaded
+
+if TYPE_CHECKING:
+    from rmqio.runners.spark.worker.task import Warned
 
 
 def run_first(
-    task: LevelTask, batches: Iterable[pa.RecordBatch], cut: Callable[[Any], None]
+    task: LevelTask, batches: Iterable[pa.RecordBatch], cut: Callable[[list[tuple[int, Parts]]], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Level 0: the rows of a source's partition, through the stages before the first shuffle.
+    """Runs level 0: the stages before the first shuffle, over the rows of a source's partition.
 
-    `cut` takes what was not read of what was planned (`Cuts`, as pairs of number and parts) before the task has ended.
+    Before the task ends, `cut` receives the planned parts that were not read (`Cuts`, as pairs of number and parts).
     """
 
-    def work(rows: Any) -> None:
+    def work(rows: RowQueue) -> None:
         with entered(task) as (level, warnings):
             _first(task, level, warnings, rows, batches, cut)
 
@@ -39,10 +42,10 @@ def run_first(
 def _first(
     task: LevelTask,
     level: Level,
-    warnings: list[Any],
-    rows: Any,
+    warnings: list[Warned],
+    rows: RowQueue,
     batches: Iterable[pa.RecordBatch],
-    cut: Callable[[Any], None],
+    cut: Callable[[list[tuple[int, Parts]]], None],
 ) -> None:
     outputs = level.begin(rows)
     planned: MicroBatch | None = None
@@ -64,7 +67,7 @@ def _first(
         for index, stage in enumerate(task.stages):
             level.run_stage(index, _values(stage.channels, given, outputs.kept))
     learned = level.learned()
-    if planned is not None and header is not None:  # one task reports it: as in the run before, it is cut short
+    if planned is not None and header is not None:  # the task that reports the earlier cuts: the batch is cut again
         for name, parts_had in header.cuts.items():
             learned.setdefault(int(name), Learned({}, {})).cuts.update(parts_had)
     for source, parts in learned.items():
@@ -77,14 +80,14 @@ def _first(
 
 
 def run_bucket(task: LevelTask, bucket: int, rows: Iterable[Row], entries: Entries) -> Iterator[Row]:
-    """A later level: the rows of a bucket, through the stages up to the next shuffle, with the bucket's state."""
+    """Runs a later level: the stages up to the next shuffle, over the rows of a bucket, with the bucket's state."""
     found = RowList()
     try:
         with entered(task) as (level, warnings):
             outputs = level.begin(found)
             report = Bucket(task, level, outputs, Store(entries)).run(bucket, rows)
             _report(outputs, bucket, report, warnings)
-    except BaseException as error:  # noqa: BLE001  told in the form that the driver reads
+    except BaseException as error:  # noqa: BLE001  raised in the form that the driver reads
         raise TaskFailure(error, _names(task)) from None
     return iter(found)
 
@@ -94,7 +97,7 @@ def _names(task: LevelTask) -> str:
 
 
 def _values(
-    channels: Iterable[int], given: Mapping[int, list[bytes]], kept: dict[int, list[tuple[bytes | None, bytes]]]
+    channels: Iterable[int], given: Mapping[int, list[bytes]], kept: Mapping[int, list[KeyValue]]
 ) -> Iterator[bytes]:
     for channel in channels:
         yield from given.get(channel, ())
@@ -102,8 +105,8 @@ def _values(
             yield value
 
 
-def _report(outputs: Outputs, bucket: int, report: LevelReport, warnings: list[Any]) -> None:
-    """The last row: what the driver is told, and beside it, as JSON, what Spark's own progress shows of it."""
+def _report(outputs: Outputs, bucket: int, report: LevelReport, warnings: list[Warned]) -> None:
+    """Sends the last row: the report for the driver, and as its key the JSON that Spark's own progress shows of it."""
     if warnings and report.tasks:
         next(iter(report.tasks.values())).warnings = list(warnings)
     outputs.send(REPORT, bucket, json.dumps(shown(report)).encode(), pickle.dumps(report))

@@ -1,14 +1,14 @@
-"""What a read tells the runner, so that each micro-batch reads what was planned for it, also when it is run again.
+"""Lets a read plan its micro-batches, so that each reads exactly what was planned, also when it is run again.
 
-A transform asks its pipeline's runner for `planned_source(options)`. Where it is there and gives something, the
-transform builds on that: a `PlannedSource` makes the elements that a `Planner` plans, and what the transform's own DoFn
-learns of event time goes to `Watermarks`. These are protocols: neither side imports the other.
+A transform calls `planned_source(options)` of its pipeline's runner. If the runner has that method and it returns
+something, the transform builds on the result: a `PlannedSource` emits the elements that a `Planner` plans, and what the
+transform's own DoFn learns about event time goes to `PlannedSource.watermarks`. These are protocols: neither side
+imports the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -16,71 +16,13 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
 
 from rmqio.runners.spark.beam.private import pickler
-from rmqio.runners.spark.streaming.source import Limits
+from rmqio.runners.spark.streaming.planner import Planner
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS
 
+if TYPE_CHECKING:
+    from rmqio.runners.spark.beam.private import pipeline_context
 
-class Planner(Protocol):
-    """Plans the reads of one source, in a process of Spark's driver. Picklable.
-
-    A position is JSON: all that Spark's checkpoint keeps. Everything but `advance` is a function of its arguments, and
-    `is_done` also of what `advance` was told last.
-    """
-
-    element_type: Any
-    """Of the elements; their coder is Beam's registered one."""
-    is_bounded: bool
-    """Whether the source ends by itself."""
-    identity: str
-    """What its positions belong to. A checkpoint of another one is refused."""
-
-    def advance(self, position: Any, limits: Limits, until_now: bool) -> Any:
-        """Where the next micro-batch reads to; the position itself when there is nothing new. None: a new stream.
-
-        With `until_now` the source ends where it ends at the first call.
-        """
-        ...
-
-    def elements(self, begin: Any, end: Any, again: bool = False) -> Sequence[tuple[Any, float]]:
-        """What the micro-batch between two positions reads, each with its weight.
-
-        `again`: it may have been run before, and is to read the same: no part is to be cut short now.
-        """
-        ...
-
-    def partitions(self, position: Any) -> Mapping[str, int | None]:
-        """The parts whose watermarks count; microseconds where the clock has moved one on, else None."""
-        ...
-
-    def silent(self, position: Any) -> Mapping[str, tuple[int, int]]:
-        """Of parts that are read to their end and may yet have given nothing: (microseconds, for how long).
-
-        Where nothing has come of one for so long (microseconds of the clock), its watermark moves there.
-        """
-        ...
-
-    def has_ended(self, position: Any) -> bool:
-        """Whether nothing comes behind the position, ever."""
-        ...
-
-    def is_done(self, position: Any) -> bool:
-        """Whether nothing comes behind the position in this run, which may be only until what was there."""
-        ...
-
-    def shortened(self, position: Any, cuts: Mapping[str, int]) -> Any:
-        """The position with parts moved back to where their reading was cut short; only asked for when some were."""
-        ...
-
-    def committed(self, position: Any, last: bool = False) -> None:
-        """Called in the driver when Spark has committed the micro-batch that ends at the position.
-
-        And, as the `last` call, once more when the query ends.
-        """
-        ...
-
-    def lag(self, position: Any) -> Mapping[str, int]:
-        """How many records are left, by topic, as far as was known when the position was planned."""
-        ...
+__all__ = ["PlannedSource", "Planner"]
 
 
 class PlannedSource(beam.PTransform[Any, Any]):
@@ -90,24 +32,25 @@ class PlannedSource(beam.PTransform[Any, Any]):
         super().__init__(label)
         self.planner = planner
 
+    # Beam takes type hints from the annotations of `expand`
     def expand(self, pbegin: Any) -> Any:
         return PCollection(pbegin.pipeline, element_type=self.planner.element_type, is_bounded=self.planner.is_bounded)
 
-    def get_windowing(self, inputs: Any) -> Windowing:
+    def get_windowing(self, inputs: object) -> Windowing:
         return Windowing(GlobalWindows())
 
-    def infer_output_type(self, unused_input_type: Any) -> Any:
+    def infer_output_type(self, unused_input_type: object) -> object:
         return self.planner.element_type
 
-    def watermarks(self, learned: Any) -> None:
-        """Takes (part, microseconds, cut): how far the watermark of a part has come with what this micro-batch read.
+    def watermarks(self, learned: PCollection) -> None:
+        """Receives (part, microseconds, cut): how far this micro-batch's read has advanced the watermark of a part.
 
-        `cut` is how far the part was read where that is less than was planned, else -1. The planner is told of it
-        (`shortened`), and the rest is planned again. What was planned as the end of a source must not be cut.
+        `cut` is how far the part was read if that is less than planned, else -1. The planner is informed about cuts
+        (`shortened`), and plans the rest again. A part that was planned as the end of a source must not be cut.
         """
         learned | "Watermarks" >> _Watermarks(self)
 
-    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+    def to_runner_api_parameter(self, context: pipeline_context.PipelineContext) -> tuple[str, bytes]:
         return PLANNED, pickler.dumps(self.planner)
 
 
@@ -119,5 +62,5 @@ class _Watermarks(beam.PTransform[Any, Any]):
     def expand(self, pcoll: Any) -> Any:
         return PCollection.from_(pcoll)
 
-    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+    def to_runner_api_parameter(self, context: pipeline_context.PipelineContext) -> tuple[str, bytes]:
         return WATERMARKS, b""

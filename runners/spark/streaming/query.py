@@ -1,4 +1,4 @@
-"""A StreamingQuery that runs a pipeline: the line of levels, and what is done when a micro-batch has been committed."""
+"""A StreamingQuery that runs a pipeline: the chain of levels, and the actions after a micro-batch was committed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -23,30 +23,35 @@ from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
 from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed
 from rmqio.runners.spark.streaming.kept import CutKeeper, TaskCuts
 from rmqio.runners.spark.streaming.levels import StreamPlan
-from rmqio.runners.spark.streaming.micro_batch import Cuts, Positions
+from rmqio.runners.spark.streaming.micro_batch import Cuts, Parts, Positions
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
+from rmqio.runners.spark.streaming.planner import Limits
 from rmqio.runners.spark.streaming.signals import QuerySignals
-from rmqio.runners.spark.streaming.source import NAME, Limits, Planning, StreamSource, data_source, shortened
+from rmqio.runners.spark.streaming.source import NAME, Planning, StreamSource, data_source, shortened
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CALLBACKS: Final = "py4j.clientserver"
-"""Logs what Python functions fail with that Spark calls."""
+"""The logger for the errors of Python functions that Spark calls."""
 _LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """How a query runs."""
+    """The settings of a query."""
 
     run: str
-    """Names this run of it, in what it plans."""
+    """The name of this run of the query, which is stored in everything that the run plans."""
     limits: Limits
     trigger_s: float
-    """From the start of one micro-batch to that of the next, at least."""
+    """The least time from the start of one micro-batch to the start of the next."""
     until_now: bool
-    """Whether it ends where its sources end when it starts."""
+    """Whether the query ends at the point where its sources end when it starts."""
     drains: bool
     """Whether a stop ends the sources, so that all windows close."""
 
@@ -71,19 +76,19 @@ class Query:
         self._signals = signals = QuerySignals(self._folder)
         self._cuts = CutKeeper(checkpoint, signals.cuts)
         self._position: Positions = {}
-        """How far has been read what Spark has committed."""
+        """How far the micro-batches that Spark has committed have read."""
         parallelism = max(2, len(plan.levels[0].buckets))
         self._planning = Planning(
             tuple(plan.sources), parallelism, settings.limits, settings.until_now, settings.run, signals
         )
-        self._waiting: list[BatchReport] = []  # micro-batches that are done and not known to be committed
+        self._waiting: list[BatchReport] = []  # micro-batches that are done, but not known to be committed
         self._is_done = threading.Event()
         self._failure: Exception | None = None
-        self.running: Any = None
-        """Spark's query, once it runs."""
+        self.running: StreamingQuery | None = None
+        """Spark's query; None before it runs."""
 
     def run(self) -> None:
-        """Blocks. Raises what the query fails with."""
+        """Blocks until the query has ended. Raises the error that made it fail."""
         logger = logging.getLogger(_CALLBACKS)
         logger.addFilter(self._is_news)
         try:
@@ -112,9 +117,10 @@ class Query:
             running.stop()
 
     def stop(self) -> None:
-        """The micro-batch that runs ends and is committed, then the query stops.
+        """Lets the running micro-batch finish and commit, and then stops the query.
 
-        One that drains first ends all sources where they have been read to: what waits for the watermark fires.
+        A query that drains first ends all sources at the point to which they have been read, so that everything that
+        waits for the watermark fires.
         """
         if self._settings.drains:
             self._signals.drain()
@@ -122,7 +128,7 @@ class Query:
             self._signals.stop()
 
     def stop_at_once(self) -> None:
-        """Leaves the micro-batch that runs undone; the next start runs it again."""
+        """Abandons the running micro-batch. The next start runs it again."""
         self._signals.stop()
         if self.running is not None:
             self.running.stop()
@@ -152,11 +158,11 @@ class Query:
         self._signals.note_pending(report.is_pending)
 
     def _is_news(self, record: logging.LogRecord) -> bool:
-        """Not of what is logged when `_batch` fails with it: `run` raises it."""
+        """Returns False for a log record about an error of `_batch`, because `run` raises that error."""
         return record.exc_info is None or record.exc_info[1] is not self._failure
 
-    def _attend(self, running: Any) -> None:
-        """Does what waits for Spark's commits, and stops the query when it is at its end."""
+    def _attend(self, running: StreamingQuery) -> None:
+        """Does the work that waits for Spark's commits, and stops the query when it is at its end."""
         while running.isActive:
             self._settle()
             if self._is_done.is_set():
@@ -170,13 +176,13 @@ class Query:
             raise error
         self._commit(last=True)
 
-    def _is_between(self, running: Any) -> bool:
-        """Whether the query waits for its next trigger, which would only see that it is to stop."""
+    def _is_between(self, running: StreamingQuery) -> bool:
+        """Returns whether a stopped query waits for its next trigger, which would only find that it has to stop."""
         is_idle = self._settings.trigger_s > 0 and not running.status["isTriggerActive"]
         return is_idle and self._signals.is_stopped()
 
     def _settle(self) -> None:
-        """Does what waits for Spark's commits: it has committed a micro-batch when it begins another one, too."""
+        """Does the work that waits for Spark's commits. A micro-batch is also committed if another one has begun."""
         done: list[BatchReport] = []
         waiting = list(self._waiting)
         while waiting and (len(waiting) > 1 or self._checkpoint.is_committed(waiting[0].number)):
@@ -203,7 +209,7 @@ class Query:
 
 
 class BatchReport:
-    """What one micro-batch has done."""
+    """The result of one micro-batch."""
 
     def __init__(self, number: int, reports: list[LevelReport], seconds: float) -> None:
         self.number = number
@@ -218,26 +224,26 @@ class BatchReport:
 
     @property
     def watermark(self) -> int:
-        """The least of all levels, in microseconds."""
+        """The least watermark of all levels, in microseconds."""
         return min((each.watermark for each in self.levels if each.level), default=MAX)
 
     @property
     def is_pending(self) -> bool:
-        """Whether something waits for the clock alone."""
+        """Whether anything waits for the clock alone."""
         return any(each.pending for each in self.levels)
 
     def is_of(self, run: str) -> bool:
-        """Whether this run has planned it: what an earlier one has planned and this one repeats is not its last."""
+        """Returns whether the run has planned it. A micro-batch that a run only repeats is not the last of that run."""
         return self.planned is not None and self.planned.run == run
 
     @property
     def is_done(self) -> bool:
-        """Whether its sources have been read to where this run ends."""
+        """Whether all sources have been read to the point where this run ends."""
         return self.planned is not None and self.planned.is_done
 
     @property
     def cuts(self) -> Cuts | None:
-        """What it did not read of what was planned; None where nothing was planned."""
+        """The parts that it did not read to their planned end; None if nothing was planned."""
         if self.planned is None:
             return None
         parts: dict[str, dict[str, int]] = {}
@@ -247,7 +253,7 @@ class BatchReport:
         return Cuts(self.planned.number, parts)
 
     def read_to(self, sources: Sequence[StreamSource]) -> Positions:
-        """The positions that it has come to; nothing was planned: none."""
+        """Returns the positions to which it has read; empty if nothing was planned."""
         cuts = self.cuts
         return {} if cuts is None or self.planned is None else shortened(sources, self.planned.to, cuts)
 
@@ -258,20 +264,22 @@ class BatchReport:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left to come, to fire or to wait for."""
+        """Whether nothing is left to read, to fire or to wait for."""
         if self.planned is None or not self.planned.has_ended:
             return False
         return self.watermark >= MAX and not self.is_pending
 
     @property
     def figures(self) -> Figures:
-        """For people."""
+        """The figures to show to users."""
         known = any(each.level for each in self.levels)
         rows, lag = (0, {}) if self.planned is None else (self.planned.rows, self.planned.lag)
         return Figures(self.number, rows, self.seconds, self.watermark if known else None, lag)
 
 
-def _first(task: LevelTask, told: Any) -> Any:
+def _first(
+    task: LevelTask, told: Accumulator[CutKeeper | list[tuple[int, Parts]]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run_first(task, batches, told.add)
 
@@ -279,7 +287,7 @@ def _first(task: LevelTask, told: Any) -> Any:
 
 
 def even_buckets(session: SparkSession, count: int) -> list[int]:
-    """Numbers that Spark's hash spreads over `count` partitions, one each: chosen, since it spreads 0..n unevenly."""
+    """Returns numbers that Spark's hash spreads over `count` partitions, one in each. It would spread 0..n unevenly."""
     jvm: Any = session._jvm
     hash_of = jvm.org.apache.spark.sql.catalyst.expressions.Murmur3HashFunction
     integer = jvm.org.apache.spark.sql.types.DataTypes.IntegerType

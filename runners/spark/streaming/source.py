@@ -1,7 +1,7 @@
-"""The data source of a streaming query: plans micro-batches, and makes the elements of what was planned.
+"""The data source of a streaming query: plans micro-batches, and emits the elements that were planned.
 
-An offset in Spark's checkpoint holds all that a micro-batch reads: where it begins, where it ends, and the clock. So a
-micro-batch that is run again reads the same, whoever runs it.
+An offset in Spark's checkpoint holds everything that determines what a micro-batch reads: where it begins, where it
+ends, and the clock. A micro-batch that is run again therefore reads the same, no matter which process runs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -30,47 +30,49 @@ from rmqio.runners.spark.streaming.micro_batch import (
     Positions,
     SourcePlan,
 )
+from rmqio.runners.spark.streaming.planner import Encoder, Limits, Planner
 from rmqio.runners.spark.streaming.signals import QuerySignals
 from rmqio.runners.spark.worker import rows
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "NAME",
+    "Limits",
+    "Part",
+    "PlannedReader",
+    "Planning",
+    "StreamSource",
+    "data_source",
+    "shortened",
+]
+
 NAME: Final = "rmqio-planned"
-_TICK_S: Final = 1.0  # without data, how often the clock alone is worth a micro-batch
+_TICK_S: Final = 1.0  # without data, how often the clock alone justifies a micro-batch
 _PENDING_TICK_S: Final = 0.1  # the same while timers or splittable DoFns wait for the clock
-_BEHIND_THE_END_S: Final = 86_400.0  # how far the clock moves at a time when a TestStream has ended
-_LONGEST_LOOK_S: Final = 0.2  # while there is nothing, so that brokers of many queues are not asked all the time
-_LOOK_S: Final = 0.05  # how often it is looked whether there is anything new
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a micro-batch may read of one source."""
-
-    max_records: int | None = None
-    max_bytes: int | None = None
-    may_cut: bool = False
-    """Whether reading may stop before what was planned. Not where Spark may run a stage again after its rows were read:
-    on a cluster that loses a machine, the second run could read more, or less, than the first.
-    """
+_BEHIND_THE_END_S: Final = 86_400.0  # how far the clock advances with each micro-batch after a TestStream has ended
+_LONGEST_LOOK_S: Final = 0.2  # while there is nothing new, so that brokers with many queues are not queried constantly
+_LOOK_S: Final = 0.05  # the interval between checks for anything new
 
 
 @dataclass(slots=True)
 class StreamSource:
-    """A source of the pipeline: what plans it, and how its elements are encoded."""
+    """A source of the pipeline, with its planner and the coder of its elements."""
 
     number: int
     name: str
-    planner: Any
-    """A `Planner`, see planned_source.py."""
-    coder: Any
-    """None: the elements are encoded."""
+    planner: Planner
+    coder: Encoder | None
+    """None: the planner returns encoded elements."""
 
     @property
     def channel(self) -> int:
-        """Of its elements."""
+        """The channel of the source's elements."""
         return FIRST_SOURCE - self.number
 
-    def plan(self, position: Any, rows: int, *, is_drained: bool) -> SourcePlan:
-        """What the source does in a micro-batch that ends at a position."""
+    def plan(self, position: object, rows: int, *, is_drained: bool) -> SourcePlan:
+        """Returns the part of the source in a micro-batch that ends at a position."""
         planner = self.planner
         return SourcePlan(
             name=self.name,
@@ -88,27 +90,27 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """What the planning needs to know."""
+    """Everything that the planning needs to know about a query."""
 
     sources: tuple[StreamSource, ...]
     parallelism: int
     limits: Limits
     until_now: bool
     run: str
-    """Of the query; an offset says which run has planned it."""
+    """The run of the query. An offset says which run has planned it."""
     signals: QuerySignals
 
 
-def shortened(sources: Sequence[StreamSource], to: Positions, cuts: Cuts) -> dict[str, Any]:
-    """Positions by source number, moved back to where reading was cut short."""
+def shortened(sources: Sequence[StreamSource], to: Positions, cuts: Cuts) -> dict[str, object]:
+    """Returns positions by source number, moved back to where the read was cut short."""
     planners = {str(source.number): source.planner for source in sources}
     return {n: planners[n].shortened(each, cuts.parts[n]) if n in cuts.parts else each for n, each in to.items()}
 
 
 def data_source(planning: Planning) -> type[DataSource]:
-    """A class for `spark.dataSource.register`, which travels by value with its planning.
+    """Returns a class for `spark.dataSource.register`, which is pickled by value together with its planning.
 
-    That is pickled apart: only the process that plans needs Beam, which takes seconds to import.
+    The planning is pickled separately: only the planning process needs Beam, whose import takes seconds.
     """
     pickled = cloudpickle.dumps(planning)
 
@@ -121,7 +123,7 @@ def data_source(planning: Planning) -> type[DataSource]:
             quiet()
             return ROW_DDL
 
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             quiet()
             return PlannedReader(pickled)
 
@@ -129,7 +131,7 @@ def data_source(planning: Planning) -> type[DataSource]:
 
 
 class Part(InputPartition):
-    """Rows of one task of level 0."""
+    """The rows of one task of level 0."""
 
     def __init__(self, found: list[tuple[int, bytes]]) -> None:
         super().__init__(None)
@@ -137,10 +139,10 @@ class Part(InputPartition):
 
 
 class PlannedReader(DataSourceStreamReader):
-    """Plans in a process beside the driver, which Spark asks for each micro-batch."""
+    """Plans micro-batches in a process beside the driver. Spark calls it for each micro-batch."""
 
     def __init__(self, planning: bytes) -> None:
-        """Args: a pickled `Planning`."""
+        """Args: `planning`: a pickled `Planning`."""
         self._pickled = planning
         self._looked = 0.0
         self._look_s = _LOOK_S
@@ -148,24 +150,24 @@ class PlannedReader(DataSourceStreamReader):
 
     @functools.cached_property
     def _planning(self) -> Planning:
-        logging.disable(logging.WARNING)  # Beam warns of modules that it would use if they were there
+        logging.disable(logging.WARNING)  # Beam warns about optional modules that are not installed
         try:
             found: Planning = pickle.loads(self._pickled)
         finally:
             logging.disable(logging.NOTSET)
         return found
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         return PlannedOffset().to_json()
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object], limit: object) -> dict[str, object]:
         planning, last = self._planning, PlannedOffset.from_json(start)
         signals = planning.signals
-        # Spark asks again at once where there is nothing new
+        # Spark calls again immediately if there is nothing new
         time.sleep(max(0.0, self._looked + self._look_s - time.monotonic()))
         self._looked = time.monotonic()
         begin = self._read_to(last)
-        # A stream that has not begun has nothing to drain
+        # There is nothing to drain in a stream that has not begun
         if signals.is_stopped() or (not begin and signals.is_drained()):
             signals.note_end()
             return start
@@ -180,38 +182,38 @@ class PlannedReader(DataSourceStreamReader):
         return planned.to_json()
 
     def _read_to(self, last: PlannedOffset) -> Positions:
-        """How far the micro-batch has read that an offset ends: as planned, unless it was cut short."""
+        """Returns how far the micro-batch before an offset has read: as planned, unless it was cut short."""
         cuts = Cuts.read(self._planning.signals.cuts)
         if cuts is None or cuts.number != last.number:
             return last.to
         return shortened(self._planning.sources, last.to, cuts)
 
     def _had(self, number: int) -> Cuts:
-        """What a micro-batch did not read when it was run before: what was sent then came of what it had read."""
+        """Returns what a micro-batch did not read in its earlier run: its output came from what it did read then."""
         cuts = Cuts.read(self._planning.signals.cuts)
         return cuts if cuts is not None and cuts.number == number else Cuts(number, {})
 
     def _advanced(self, begin: Positions) -> Positions:
         limits, until_now = self._planning.limits, self._planning.until_now
-        found = {}
+        found: dict[str, object] = {}
         for source in self._planning.sources:
             name = str(source.number)
             try:
                 found[name] = source.planner.advance(begin.get(name), limits, until_now)
-            except Exception as error:  # noqa: BLE001  told in the form that the driver reads
+            except Exception as error:  # noqa: BLE001  raised in the form that the driver reads
                 raise TaskFailure(error, source.name) from None
         return found
 
     def _clock(self, last: PlannedOffset, end: Positions) -> float:
-        """Processing time in seconds: a TestStream's as long as there is one, else the real one."""
-        given = [each for each in self._planning.sources if hasattr(each.planner, "clock")]
+        """Returns processing time in seconds: the time of a TestStream if there is one, else real time."""
+        given = [(each, each.planner.clock) for each in self._planning.sources if hasattr(each.planner, "clock")]
         if not given:
             return time.time()
-        if all(each.planner.has_ended(last.to.get(str(each.number))) for each in given):
+        if all(each.planner.has_ended(last.to.get(str(each.number))) for each, _ in given):
             return last.clock + _BEHIND_THE_END_S
-        return max(float(each.planner.clock(end[str(each.number)])) for each in given)
+        return max(float(clock(end[str(each.number)])) for each, clock in given)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         offset = PlannedOffset.from_json(end)
         if offset.begin is None:
             return [Part([])]
@@ -224,7 +226,8 @@ class PlannedReader(DataSourceStreamReader):
         for source in self._planning.sources:
             number = str(source.number)
             elements = source.planner.elements(offset.begin.get(number), to.get(number), is_again)
-            if hasattr(source.planner, "clock"):  # what tests give in an order, though Beam promises none, stays in it
+            # The elements of a TestStream stay in order, because tests give them in one. Beam does not promise that
+            if hasattr(source.planner, "clock"):
                 in_order += [(source.channel, source.encoded(element)) for element, _ in elements]
             else:
                 weighed += [(weight, source.channel, source.encoded(element)) for element, weight in elements]

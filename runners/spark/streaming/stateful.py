@@ -1,6 +1,7 @@
-"""A level as Spark's stateful operator. Imports Beam in tasks only: Spark starts a process for each level of a query.
+"""Runs a level as Spark's stateful operator. Imports Beam in tasks only.
 
-That process just asks for the kinds of state, and would take seconds to import Beam for nothing.
+For each level of a query, Spark starts a process that only asks which states there are. An import of Beam would delay
+that process by seconds for nothing.
 """
 
 from __future__ import annotations
@@ -9,31 +10,35 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 _DRIVERS_WORKER: Final = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
 class LevelProcessor(StatefulProcessor):
-    """Its keys are buckets; `task` is a pickled `LevelTask`."""
+    """Runs a level. Spark's keys are the buckets."""
 
     def __init__(self, task: bytes) -> None:
+        """Args: `task`: a pickled `LevelTask`."""
         self._task = task
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         if getattr(sys.modules["__main__"].__spec__, "name", "") == _DRIVERS_WORKER:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it tells the user's terminal what it does
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it prints its actions to the user's terminal
 
-    def init(self, handle: Any) -> None:
-        """Declares the one state: entries of bytes."""
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declares the only state: entries of bytes."""
         self._state = handle.getMapState("entries", "key binary", "value binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """The rows of a bucket in a micro-batch."""
+    def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        """Runs the level over the rows of a bucket in a micro-batch, and yields the rows that leave it."""
         from rmqio.runners.spark.streaming.operator import run_bucket
         from rmqio.runners.spark.streaming.state.store import SparkEntries
 
@@ -43,8 +48,8 @@ class LevelProcessor(StatefulProcessor):
             yield Row(channel=channel, bucket=bucket, key=found, value=value)
 
     def close(self) -> None:
-        """Nothing: what is kept serves the next micro-batch."""
+        """Does nothing: the next micro-batch uses what this process keeps."""
 
 
-def _bytes(value: Any) -> bytes | None:
+def _bytes(value: bytes | bytearray | None) -> bytes | None:
     return None if value is None else bytes(value)

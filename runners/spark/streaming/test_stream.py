@@ -1,9 +1,9 @@
-"""Beam's TestStream: each of its events is a micro-batch, so all is at rest before the next one, as Beam has it."""
+"""Beam's TestStream. Each event is a micro-batch, so the pipeline is quiescent before the next event, as in Beam."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
@@ -12,31 +12,38 @@ from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, p
 from rmqio.runners.spark.streaming.model import MIN
 from rmqio.runners.spark.translation import PLANNED
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+
+    from rmqio.runners.spark.streaming.planner import Limits
+
 TEST_STREAM: Final = common_urns.primitives.TEST_STREAM.urn
 
 
 class TestStreamPlanner:
-    """The elements of one output of a TestStream. A `Planner`, see planned.py; positions count events.
+    """Plans the elements of one output of a TestStream. A `Planner`, see planner.py. A position counts events.
 
-    All outputs of a TestStream count the same events, so that they go in step.
+    All outputs of a TestStream count the same events, so they stay in step.
     """
 
-    __test__ = False  # pytest: not a class of tests
-    element_type: Any = None
+    __test__ = False  # for pytest: not a test class
+    element_type = None
     is_bounded = False
     identity = ""
 
-    def __init__(self, events: Sequence[bytes], tag: str, coder: Any) -> None:
-        """Args: events as Beam encodes them, the output's tag, the coder of elements."""
+    def __init__(self, events: Sequence[bytes], tag: str, coder: Coder) -> None:
+        """Args: the events in Beam's encoding, the output's tag, the coder of the elements."""
         self._encoded = tuple(events)
         self._tag = tag
         self._coder = coder
 
-    def advance(self, position: int | None, limits: Any, until_now: bool) -> int:
-        """One event further; one micro-batch more for the end of time."""
+    def advance(self, position: int | None, limits: Limits, until_now: bool) -> int:
+        """Advances by one event. The last micro-batch, after all events, is the end of time."""
         return min(len(self._encoded) + 1, (position or 0) + 1)
 
-    def elements(self, begin: int | None, end: int | None, again: bool = False) -> Sequence[tuple[Any, float]]:
+    def elements(
+        self, begin: int | None, end: int | None, again: bool = False
+    ) -> Sequence[tuple[TimestampedValue, float]]:
         return [
             (TimestampedValue(self._coder.decode(each.encoded_element), Timestamp(micros=1000 * each.timestamp)), 1.0)
             for event in self._events(begin or 0, end or 0)
@@ -45,7 +52,7 @@ class TestStreamPlanner:
         ]
 
     def partitions(self, position: int | None) -> Mapping[str, int | None]:
-        """The watermark that the events up to the position have given the output."""
+        """Returns the watermark to which the events up to the position have advanced the output."""
         found = MIN
         for event in self._events(0, position or 0):
             if event.HasField("watermark_event") and event.watermark_event.tag == self._tag:
@@ -53,7 +60,7 @@ class TestStreamPlanner:
         return {"": found}
 
     def clock(self, position: int | None) -> float:
-        """Processing time in seconds: it begins at 0 and moves by events only."""
+        """Returns processing time in seconds. It begins at 0, and only events advance it."""
         moved = sum(
             event.processing_time_event.advance_duration
             for event in self._events(0, position or 0)
@@ -61,7 +68,7 @@ class TestStreamPlanner:
         )
         return int(moved) / 1000
 
-    def silent(self, position: Any) -> Mapping[str, tuple[int, int]]:
+    def silent(self, position: int | None) -> Mapping[str, tuple[int, int]]:
         return {}
 
     def has_ended(self, position: int | None) -> bool:
@@ -74,26 +81,29 @@ class TestStreamPlanner:
         return position
 
     def committed(self, position: int | None, last: bool = False) -> None:
-        """Nothing to tell anybody."""
+        """Does nothing: there is nobody to inform."""
 
     def lag(self, position: int | None) -> Mapping[str, int]:
         return {}
 
-    def _events(self, begin: int, end: int) -> Iterator[Any]:
+    def _events(self, begin: int, end: int) -> Iterator[beam_runner_api_pb2.TestStreamPayload.Event]:
         return map(beam_runner_api_pb2.TestStreamPayload.Event.FromString, self._encoded[begin:end])
 
 
-def plan_test_streams(proto: Any) -> None:
-    """Puts a planned source in the place of each output of each TestStream of a pipeline.
+def plan_test_streams(proto: beam_runner_api_pb2.Pipeline) -> None:
+    """Replaces each output of each TestStream of a pipeline with a planned source.
 
-    Raises NotImplementedError for one whose events come from a service.
+    Raises NotImplementedError for a TestStream whose events come from a service.
     """
     transforms = proto.components.transforms
     for name in [name for name, each in transforms.items() if each.spec.urn == TEST_STREAM]:
         given = transforms[name]
         payload = beam_runner_api_pb2.TestStreamPayload.FromString(given.spec.payload)
         if payload.endpoint.url:
-            raise NotImplementedError(f"{given.unique_name}: a TestStream with an endpoint; give it its events")
+            raise NotImplementedError(
+                f"{given.unique_name}: a TestStream that gets its events from an endpoint is not supported. Add the "
+                "events to the TestStream itself"
+            )
         coder = pipeline_context.PipelineContext(proto.components).coders.get_by_id(payload.coder_id)
         events = [event.SerializeToString() for event in payload.events]
         made = {}
@@ -106,7 +116,9 @@ def plan_test_streams(proto: Any) -> None:
         _replace(proto, name, made)
 
 
-def _replace(proto: Any, name: str, made: Mapping[str, Any]) -> None:
+def _replace(
+    proto: beam_runner_api_pb2.Pipeline, name: str, made: Mapping[str, beam_runner_api_pb2.PTransform]
+) -> None:
     transforms = proto.components.transforms
     del transforms[name]
     for new, transform in made.items():

@@ -1,1 +1,1 @@
-"""What a bucket keeps between micro-batches: windows, keys, user state, timers, side inputs, residuals."""
+"""The state that a bucket keeps between micro-batches: windows, keys, user state, timers, side inputs, residuals."""

@@ -1,7 +1,7 @@
-"""State by key in a bucket: a record of bytes for each key, many to an entry, and an index of the keys by time.
+"""State by key in a bucket: a record of bytes for each key, many records in an entry, and an index of keys by time.
 
-Keys are divided into pages by their hash, and pages into four when they hold many, so that an access to Spark's store
-serves many keys and few that are not wanted.
+A key's hash selects its page, and a page is an entry. If pages hold many keys, each is divided into four. An access to
+Spark's store thus serves many keys, and reads few that are not needed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PAGE: Final = struct.Struct(">cII")
 _KEYS_A_PAGE: Final = 64
 
 _SPAN: Final = struct.Struct(">cq")  # domain, span of time
-_SEGMENTS: Final = struct.Struct("<II")  # the first segment, and how many there are
+_SEGMENTS: Final = struct.Struct("<II")  # the number of the first segment, and their count
 _SEGMENT: Final = struct.Struct(">cIcqI")
 _TIME: Final = struct.Struct("<q")
-_SPAN_BITS: Final = 20  # times that share their upper bits share an entry: about a second of microseconds
+_SPAN_BITS: Final = 20  # times with the same upper bits share an entry: about a second
 
 NEVER: Final = (1 << 63) - 1
 EVENT: Final = b"e"
@@ -50,7 +50,7 @@ class Keys:
         return self._page(self._number(key)).get(key)
 
     def put(self, key: bytes, record: bytes | None) -> None:
-        """None: forgets the key."""
+        """Sets the record of a key. None removes the key."""
         number = self._number(key)
         page = self._page(number)
         self._count += (record is not None) - (key in page)
@@ -61,7 +61,7 @@ class Keys:
         self._changed.add(number)
 
     def flush(self) -> None:
-        """Writes what has changed to the bucket's store."""
+        """Writes the changes to the bucket's store."""
         if self._count > _KEYS_A_PAGE << self._doublings:
             self._divide()
         for number in sorted(self._changed):
@@ -82,7 +82,7 @@ class Keys:
                 self._pages[self._number(key)][key] = record
 
     def _number(self, key: bytes) -> int:
-        # the lower bits have chosen the bucket
+        # The lower bits have already selected the bucket
         mask: int = (1 << self._doublings) - 1
         return (zlib.crc32(key) * 0x9E3779B1 >> 7) & mask
 
@@ -98,9 +98,9 @@ class Keys:
 
 
 class Times:
-    """Which keys have something to do when, in event time and by the clock, and what they hold the watermark back to.
+    """An index of keys by time: when each is due, in event time and by the clock, and where it holds the watermark.
 
-    Notes are not taken back: when a note comes up, the key's record says whether it still counts.
+    Notes are not removed early. When a note comes up, the key's record says whether it still counts.
     """
 
     def __init__(self, store: Store, stage: int) -> None:
@@ -115,14 +115,14 @@ class Times:
                 self._spans[_SPAN.unpack(span)] = list(_SEGMENTS.unpack(segments))
 
     def note(self, domain: bytes, micros: int, key: bytes) -> None:
-        """The key is to be asked when the domain's time has come to `micros`; of a hold: it holds at that time."""
+        """Notes that the key is due when the domain's time reaches `micros`, or that it holds the watermark there."""
         span = domain, micros >> _SPAN_BITS
         self._notes.setdefault(span, []).append((key, micros))
         self._spans.setdefault(span, [0, 0])
         self._changed = True
 
     def due(self, domain: bytes, now: int) -> Iterator[tuple[bytes, int]]:
-        """Takes out the notes up to `now`: keys, and the time of each note."""
+        """Removes the notes up to `now`, and yields the key and time of each."""
         last = now >> _SPAN_BITS
         for span in sorted(span for span in self._spans if span[0] == domain and span[1] <= last):
             for key, micros in self._taken(span):
@@ -132,7 +132,10 @@ class Times:
                     self.note(domain, micros, key)
 
     def least_hold(self, watermark: int, counts: Callable[[bytes, int], bool]) -> int:
-        """The least time before the watermark that a key holds; NEVER: none. `counts`: whether a note still does."""
+        """Returns the least time before the watermark at which a key holds it; NEVER if there is none.
+
+        `counts`: returns whether a note still counts.
+        """
         last = watermark >> _SPAN_BITS
         for span in sorted(span for span in self._spans if span[0] == HOLD and span[1] <= last):
             held = [note for note in self._taken(span) if counts(*note)]
@@ -143,11 +146,11 @@ class Times:
         return NEVER
 
     def waits_for_the_clock(self) -> bool:
-        """Whether something is noted in processing time."""
+        """Returns whether there is any note in processing time."""
         return any(domain == PROCESSING for domain, _ in self._spans)
 
     def flush(self) -> None:
-        """Writes what has changed to the bucket's store."""
+        """Writes the changes to the bucket's store."""
         for span, notes in self._notes.items():
             segments = self._spans[span]
             keys = pa.array([key for key, _ in notes], pa.binary())
@@ -161,7 +164,7 @@ class Times:
             self._changed = False
 
     def _taken(self, span: tuple[bytes, int]) -> list[tuple[bytes, int]]:
-        """Takes out all notes of a span."""
+        """Removes all notes of a span, and returns them."""
         first, count = self._spans.pop(span)
         notes = self._notes.pop(span, [])
         self._changed = True
@@ -177,7 +180,7 @@ class Times:
 
 
 class Notes:
-    """What is noted of a key, kept in its record: so that it is noted again only when that changes something."""
+    """The times that are noted for a key. They are kept in its record, so that only changes are noted again."""
 
     LAYOUT: Final = struct.Struct("<qqq")
     __slots__ = ("_noted",)
@@ -187,22 +190,22 @@ class Notes:
         self._noted = dict(zip((EVENT, PROCESSING, HOLD), noted, strict=True))
 
     def head(self) -> bytes:
-        """What stands before the key's record."""
+        """Returns the bytes that precede the key's record."""
         return self.LAYOUT.pack(*self._noted.values())
 
     @property
     def hold(self) -> int:
-        """What the key holds the output watermark back to."""
+        """The time at which the key holds the output watermark."""
         hold: int = self._noted[HOLD]
         return hold
 
     def came(self, domain: bytes, micros: int) -> None:
-        """A note was taken out."""
+        """Called when a note was removed."""
         if self._noted[domain] == micros:
             self._noted[domain] = NEVER
 
     def update(self, times: Times, key: bytes, event: int, clock: int, hold: int) -> None:
-        """The key's earliest times are these now, and this is what it holds; NEVER: none."""
+        """Notes the key's earliest times and its hold if they have changed. NEVER means none."""
         for domain, micros in ((EVENT, event), (PROCESSING, clock)):
             if micros < self._noted[domain]:
                 times.note(domain, micros, key)

@@ -1,10 +1,10 @@
-"""What splittable DoFns defer in a streaming pipeline: kept in the bucket until it is due, in a later micro-batch."""
+"""Keeps the residuals of splittable DoFns in a streaming pipeline in a bucket until a later micro-batch, when due."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -13,12 +13,15 @@ from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.bundles import delay_of
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
+if TYPE_CHECKING:
+    from rmqio.runners.spark.beam.private import beam_fn_api_pb2
+
 _NAME: Final = struct.Struct(">cI")
-_HEAD: Final = struct.Struct("<qq")  # when it is due, and what it holds the output watermark back to
+_HEAD: Final = struct.Struct("<qq")  # when it is due, and the time at which it holds the output watermark
 
 
 class Residuals:
-    """Of one stage in one bucket. An entry of all: a splittable DoFn without end has few elements."""
+    """The residuals of one stage in one bucket. One entry holds all: a splittable DoFn without end has few elements."""
 
     def __init__(self, store: Store, stage: int) -> None:
         self._store = store
@@ -28,20 +31,20 @@ class Residuals:
         self._kept = [(*_HEAD.unpack(head), element) for head, element in zip(heads, elements, strict=True)]
 
     def due(self, clock: int) -> list[bytes]:
-        """Takes out the elements that are due."""
+        """Removes the elements that are due, and returns them."""
         due = [element for time, _, element in self._kept if time <= clock]
         self._kept = [each for each in self._kept if each[0] > clock]
         return due
 
-    def add(self, deferred: Iterable[Any], clock: int, lowest: int) -> None:
-        """Takes Beam's DelayedBundleApplications. One that says nothing of its watermark holds at `lowest`."""
+    def add(self, deferred: Iterable[beam_fn_api_pb2.DelayedBundleApplication], clock: int, lowest: int) -> None:
+        """Adds residuals. One that reports no watermark holds the output watermark at `lowest`."""
         for each in deferred:
             holds = [time.ToMicroseconds() for time in each.application.output_watermarks.values()]
             time = clock + int(delay_of(each) * 1e6)
             self._kept.append((time, min(holds, default=lowest), each.application.element))
 
     def hold(self) -> int:
-        """How far the output watermark may go."""
+        """Returns how far the output watermark may advance."""
         return min((hold for _, hold, _ in self._kept), default=NEVER)
 
     @property
@@ -49,7 +52,7 @@ class Residuals:
         return not self._kept
 
     def flush(self) -> None:
-        """Writes all to the bucket's store."""
+        """Writes all residuals to the bucket's store."""
         if not self._kept:
             self._store.put(self._name, None)
             return

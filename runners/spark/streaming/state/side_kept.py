@@ -1,10 +1,10 @@
-"""What a bucket keeps of one side input of a streaming pipeline: by window, so that windows that are over can go."""
+"""Stores one side input of a streaming pipeline in a bucket, by window, so that expired windows can be dropped."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -12,6 +12,12 @@ from rmqio.runners.spark.beam.private import create_InputStream, create_OutputSt
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
+if TYPE_CHECKING:
+    from apache_beam.coders import Coder
+    from apache_beam.transforms.window import BoundedWindow
+    from apache_beam.utils.windowed_value import WindowedValue
+
+Part = tuple[bytes, int, int]  # window, number of the segment, the last microsecond of the window
 _NAME: Final = struct.Struct(">cII")  # kind, stage, number of the side input
 _SEGMENT: Final = struct.Struct(">cIII")
 _HEAD: Final = struct.Struct("<Q")  # how often it has changed
@@ -21,10 +27,10 @@ _NEVER: Final = (1 << 63) - 1
 
 
 class Kept:
-    """One side input in one bucket: segments, and an entry that says of which window each one is."""
+    """One side input in one bucket: segments, and an entry with the window of each segment."""
 
-    def __init__(self, store: Store, stage: int, number: int, coder: Any, latest: bool) -> None:
-        """Args: the coder of whole elements; whether a later element takes the place of an earlier one."""
+    def __init__(self, store: Store, stage: int, number: int, coder: Coder, latest: bool) -> None:
+        """Args: `coder`: the coder of whole elements. `latest`: whether a later element replaces an earlier one."""
         self._store = store
         self._stage, self._number = stage, number
         self._coder = coder
@@ -33,18 +39,18 @@ class Kept:
         found = store.get(self._entry)
         self.version = _HEAD.unpack_from(found)[0] if found else 0
         windows, parts = unpack(found[_HEAD.size :]) if found else ([], [])
-        self._parts = [(window, *_PART.unpack(part)) for window, part in zip(windows, parts, strict=True)]
+        self._parts: list[Part] = [(window, *_PART.unpack(part)) for window, part in zip(windows, parts, strict=True)]
         self._changed = False
 
     def add_whole(self, rows: Sequence[bytes]) -> None:
-        """Takes encoded elements that are all in one window for good."""
+        """Adds encoded elements that are all in one window, which never expires."""
         if rows:
             self._put(_WHOLE, _NEVER, b"".join(rows))
 
     def add(self, rows: Iterable[bytes]) -> None:
-        """Takes encoded elements."""
+        """Adds encoded elements."""
         impl = self._coder.get_impl()
-        by_window: dict[Any, list[Any]] = {}
+        by_window: dict[BoundedWindow, list[WindowedValue]] = {}
         for row in rows:
             stream = create_InputStream(row)
             while stream.size() > 0:
@@ -64,11 +70,11 @@ class Kept:
             self._put(name, int(window.max_timestamp().micros), out.get())
 
     def expire(self, until: int) -> None:
-        """Forgets windows whose last microsecond is before."""
+        """Drops the windows whose last microsecond is before `until`."""
         self._drop(lambda part: part[2] < until)
 
     def flush(self) -> None:
-        """Writes what has changed."""
+        """Writes the changes to the bucket's store."""
         if not self._changed:
             return
         windows = pa.array([window for window, _, _ in self._parts], pa.binary())
@@ -77,7 +83,7 @@ class Kept:
         self._changed = False
 
     def load(self) -> list[bytes]:
-        """All segments, the oldest first."""
+        """Returns all segments, the oldest first."""
         found = (self._store.get(self._segment(number)) for _, number, _ in self._parts)
         return [segment for segment in found if segment is not None]
 
@@ -87,7 +93,8 @@ class Kept:
         self._store.put(self._segment(number), segment)
         self._note()
 
-    def _drop(self, is_over: Any) -> None:
+    def _drop(self, is_over: Callable[..., bool]) -> None:
+        """Drops the parts for which `is_over` returns True."""
         over = [part for part in self._parts if is_over(part)]
         for part in over:
             self._parts.remove(part)
@@ -102,6 +109,6 @@ class Kept:
         return _SEGMENT.pack(b"j", self._stage, self._number, number)
 
 
-def _age(element: Any) -> tuple[int, int]:
-    """What tells the later of two firings: the pane's number, else the time."""
+def _age(element: WindowedValue) -> tuple[int, int]:
+    """Returns a sort key for firings: the pane's number, then the timestamp."""
     return element.pane_info.index, int(element.timestamp.micros)

@@ -1,7 +1,7 @@
-"""Side inputs of a stage in a streaming pipeline: elements wait in state until the windows that they look at are ready.
+"""The side inputs of a stage in a streaming pipeline. Elements wait in state until the windows that they use are ready.
 
-A window of a side input is ready when its watermark has passed it or, where it is triggered, when something of it is
-there.
+A window of a side input is ready when the watermark of the side input has passed it. If the side input is triggered,
+the window is also ready when it has any element.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from apache_beam.transforms import trigger
@@ -29,21 +29,25 @@ from rmqio.runners.spark.worker.bundles import Bundles
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.core import Windowing
+    from apache_beam.transforms.window import BoundedWindow
+
 _NAME: Final = struct.Struct(">cII")
 _HOLD: Final = struct.Struct("<q")
 
 
 class Held:
-    """Where a bundle finds a side input: what a broadcast is to bounded pipelines."""
+    """Holds a side input for the bundles of a stage, as a broadcast does in bounded pipelines."""
 
     def __init__(self) -> None:
         self.value = SideInputData([])
         self.version = 0
-        """The same in all buckets that have it equal."""
+        """Equal in all buckets in which the side input is equal."""
         self._known: dict[int, tuple[int, SideInputData]] = {}
 
     def serve(self, bucket: int, version: int, load: Callable[[], list[bytes]]) -> None:
-        """The side input of a bucket, loaded again only if it has changed."""
+        """Sets the side input to that of a bucket. Loads it again only if it has changed."""
         known = self._known.get(bucket)
         if known is None or known[0] != version:
             known = self._known[bucket] = (version, SideInputData(load()))
@@ -55,15 +59,15 @@ class Use:
     """One use of a side input by a transform of the stage."""
 
     name: str
-    mapping: Callable[[Any], Any]
-    """From a window of the elements to that of the side input."""
-    windowing: Any
-    """Of the side input."""
+    mapping: Callable[[BoundedWindow], BoundedWindow]
+    """Maps a window of the elements to a window of the side input."""
+    windowing: Windowing
+    """The windowing of the side input."""
     is_singleton: bool
 
     @property
     def is_triggered(self) -> bool:
-        """Whether there may be something of a window before its end."""
+        """Whether a window may have elements before its end."""
         return not isinstance(self.windowing.triggerfn, trigger.DefaultTrigger)
 
 
@@ -82,14 +86,14 @@ class SideState:
 
     @property
     def only_global(self) -> bool:
-        """Whether all side inputs are in the global window: then all elements wait together."""
+        """Whether all side inputs are in the global window. If so, all elements wait together."""
         return all(use.windowing.windowfn == GlobalWindows() for use in self._uses)
 
     def take(self, bucket: int, rows: Mapping[str, Sequence[bytes]], watermarks: Mapping[str, int], until: int) -> None:
-        """Takes what has come of each side input, and how far its watermark has.
+        """Adds new elements of each side input, and sets its watermark.
 
         Args:
-          until: microseconds; nothing comes any more that looks at a window which ends before.
+          until: microseconds; no more elements come that use a window which ends before that.
         """
         self._watermarks = dict(watermarks)
         until = min(until, self.hold())
@@ -108,12 +112,12 @@ class SideState:
             held.serve(bucket, kept.version, kept.load)
 
     def of_global_windows(self) -> tuple[int, ...]:
-        """The versions of the side inputs in the global window: what a DoFn has been given of them it keeps."""
+        """Returns the versions of the side inputs in the global window. A DoFn keeps what it has received of those."""
         uses = [use.name for use in self._uses if use.windowing.windowfn == GlobalWindows()]
         return tuple(self._held[name].version for name in uses)
 
-    def is_ready(self, window: Any) -> bool:
-        """Whether elements in a window may be run."""
+    def is_ready(self, window: BoundedWindow) -> bool:
+        """Returns whether elements in a window can be processed."""
         for use in self._uses:
             side = use.mapping(window)
             if int(side.max_timestamp().micros) < self._watermarks[use.name]:
@@ -122,16 +126,16 @@ class SideState:
                 return False
         return True
 
-    def _has_some(self, name: str, window: Any) -> bool:
+    def _has_some(self, name: str, window: BoundedWindow) -> bool:
         spec = next(each for each in self._bundles.side_specs if each.name == name)
         coder = self._bundles.context.coders.get_by_id(spec.coder_id)
         view = self._held[name].value.view(spec.multimap, coder)
         return coder.window_coder.encode(window) in view
 
     def divide(self, found: Iterable[bytes], watermark: int) -> list[bytes]:
-        """What is ready of all that has come and waited; the rest waits on and holds the output watermark back.
+        """Returns the ready elements, of those that are new and those that waited. The others wait.
 
-        What waits holds it at where the watermark was when it came.
+        A waiting element holds the output watermark back to where the watermark was when the element came.
         """
         before = self._load()
         ready: list[bytes] = []
@@ -152,7 +156,7 @@ class SideState:
         return ready
 
     def hold(self) -> int:
-        """How far the output watermark may go."""
+        """Returns how far the output watermark may advance."""
         return min((hold for hold, _ in self._load()), default=NEVER)
 
     def _load(self) -> list[tuple[int, bytes]]:
@@ -162,7 +166,7 @@ class SideState:
         return [(_HOLD.unpack(hold)[0], encoded) for hold, encoded in zip(*unpack(found), strict=True)]
 
     def _parted(self, encoded: bytes) -> tuple[bytes, bytes]:
-        """Elements that are ready, and those that are not."""
+        """Returns the elements that are ready, and those that are not."""
         impl = self._bundles.input_coder.get_impl()
         stream = create_InputStream(encoded)
         ready, waiting = create_OutputStream(), create_OutputStream()

@@ -1,12 +1,15 @@
-"""State of one bucket in a micro-batch: entries of bytes, each read and written at most once."""
+"""The state of one bucket in a micro-batch: entries of bytes, each read and written at most once."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import MapState
 
 
 class Entries(Protocol):
-    """Where entries are kept; `SparkEntries` over Spark's state store."""
+    """Stores entries. `SparkEntries` stores them in Spark's state store."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -16,9 +19,9 @@ class Entries(Protocol):
 
 
 class SparkEntries:
-    """A map state of transformWithState, for the bucket that is being handled. An access takes about 0.05 ms."""
+    """Entries in a map state of transformWithState, for the current bucket. An access takes about 0.05 ms."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: MapState) -> None:
         self._state = state
 
     def get(self, key: bytes) -> bytes | None:
@@ -33,7 +36,7 @@ class SparkEntries:
 
 
 class Store:
-    """Reads on first use, keeps changes, and writes them all in `flush`."""
+    """Reads entries on first use, collects changes, and writes them in `flush`."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
@@ -46,12 +49,12 @@ class Store:
         return self._known[key]
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """None: removes the entry."""
+        """Sets an entry. None removes it."""
         self._known[key] = value
         self._changed.add(key)
 
     def flush(self) -> None:
-        """Writes what has changed."""
+        """Writes all changes."""
         for key in sorted(self._changed):
             value = self._known[key]
             if value is None:

@@ -1,12 +1,12 @@
-"""A GroupByKey whose windows merge, allow lateness, or fire by a trigger: Beam's own trigger driver over kept state.
+"""A GroupByKey whose windows merge, allow lateness, or fire by a trigger. Runs Beam's own trigger driver on kept state.
 
-The driver looks at windows, times and counts, never at values: those stay encoded, in state and on their way.
+The driver uses windows, times and counts, but never values, which stay encoded in state and in transit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.transforms.timeutil import TimeDomain
@@ -24,6 +24,10 @@ from rmqio.runners.spark.worker.shuffling.framing import END_OF_PARTS, UNKNOWN_S
 from rmqio.runners.spark.worker.shuffling.grouping import closing
 from rmqio.runners.spark.worker.shuffling.packing import unpack
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.core import Windowing
+    from apache_beam.transforms.window import BoundedWindow
+
 _DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
 _BYTES, _MICROS, _NUMBERS = 0, 1, 2
 _SHOWN: Final = "shown"
@@ -32,21 +36,21 @@ _LAST_HOLD: Final = int(GlobalWindow().max_timestamp().micros) - 1
 
 
 class Clock:
-    """Processing time as planned with the micro-batch, so that it is the same when that is run again."""
+    """Processing time as it was planned with the micro-batch, so that it is the same if the micro-batch runs again."""
 
     def __init__(self) -> None:
         self.micros = 0
 
     def time(self) -> Timestamp:
-        """What triggers set timers by."""
+        """Returns the time by which triggers set timers."""
         return Timestamp(micros=self.micros)
 
 
 class Triggered:
     """One GroupByKey in one bucket."""
 
-    def __init__(self, store: Store, stage: int, windowing: Any, merging: Merging | None = None) -> None:
-        """Args: what merges the values, where they are accumulators."""
+    def __init__(self, store: Store, stage: int, windowing: Windowing, merging: Merging | None = None) -> None:
+        """Args: `merging`: merges the values, if they are accumulators."""
         self._merging = merging
         self._keys = Keys(store, stage)
         self._times = Times(store, stage)
@@ -62,7 +66,7 @@ class Triggered:
         self._lateness = int(windowing.allowed_lateness.micros)
 
     def add(self, window: bytes, packed: bytes, watermark: int) -> int:
-        """Takes elements of a window; returns how many were dropped since it is over."""
+        """Adds elements of a window. Returns how many were dropped because it is over."""
         keys, runs = unpack(packed)
         if self._last(self._window_impl.decode(window)) < watermark:
             return sum(1 for run in runs for _ in self._decoded(run))
@@ -71,11 +75,11 @@ class Triggered:
         return 0
 
     def fire(self, before: int, now: int, clock: int) -> Iterator[bytes]:
-        """Panes as encoded elements: of what has come, then of what the watermark and the clock have made due."""
+        """Yields panes as encoded elements: those of new elements, then those that the watermark and the clock fire."""
         self._clock.micros = clock
         given, self._given = self._given, {}
         due: dict[bytes, list[tuple[bytes, int]]] = {}
-        # At the end of time all windows are over: nothing waits for the clock any more
+        # At the end of time all windows are over, so nothing waits for the clock any more
         for domain, time in ((EVENT, now), (PROCESSING, NEVER - 1 if now >= _END else clock)):
             for key, micros in self._times.due(domain, time):
                 due.setdefault(key, []).append((domain, micros))
@@ -94,7 +98,9 @@ class Triggered:
             kept = self._dumped(state)
             self._keys.put(key, notes.head() + kept if kept else None)
 
-    def _panes(self, state: Any, elements: Iterable[Any], before: int, now: int) -> Iterator[WindowedValue]:
+    def _panes(
+        self, state: CountingState, elements: Iterable[WindowedValue], before: int, now: int
+    ) -> Iterator[WindowedValue]:
         driver, watermark, shown = self._driver, Timestamp(micros=now), state.global_state.setdefault(_SHOWN, {})
         driver.watermark = late = Timestamp(micros=before)
         for pane in driver.process_elements(state, elements, late, late):
@@ -118,12 +124,12 @@ class Triggered:
                 yield from closing(driver, of_windows, window, shown.pop(window, 0))
                 forget(of_windows, window)
 
-    def _merge(self, state: Any, merging: Merging) -> None:
-        """Where many have gathered: those of the last pane to one, and those that have come since to one."""
+    def _merge(self, state: CountingState, merging: Merging) -> None:
+        """Merges accumulators if there are many: those of the last pane into one, and those after it into another."""
         shown = state.global_state.get(_SHOWN, {})
         for window, ids in state.global_state.get("window_ids", {}).items():
             if len(ids) > 1:
-                continue  # of windows that were merged: Beam's driver puts them together
+                continue  # of merged windows: Beam's driver combines them
             values = state.state[ids[0]].get(self._driver.ELEMENTS.tag, ())
             if len(values) < AT_LEAST:
                 continue
@@ -133,36 +139,36 @@ class Triggered:
             state.state[ids[0]][self._driver.ELEMENTS.tag] = [merging.merged(part) for part in parts]
             shown[window] = 1 if cut else 0
 
-    def _note(self, notes: Notes, key: bytes, state: Any) -> None:
-        """When the key is to be asked next: at its next timer, or when a window is over."""
+    def _note(self, notes: Notes, key: bytes, state: CountingState) -> None:
+        """Notes when the key is next due: at its next timer, or when a window is over."""
         first = {EVENT: NEVER, PROCESSING: NEVER}
         for timers in state.timers.values():
             for (_, domain, _), time in timers.items():
                 where = EVENT if domain == TimeDomain.WATERMARK else PROCESSING
                 first[where] = min(first[where], int(time.micros))
         for window in state.global_state.get("window_ids", ()):
-            # one microsecond later than its last one it is over
+            # A window is over one microsecond after its last one
             first[EVENT] = min(first[EVENT], self._last(window) + 1)
         held = int(state.get_earliest_hold().micros)
-        # The end of the global window holds nothing back: only at the end of time is it passed
+        # The end of the global window holds nothing back: the watermark passes it only at the end of time
         hold = NEVER if held >= _LAST_HOLD else held
         notes.update(self._times, key, first[EVENT], first[PROCESSING], hold)
 
-    def _last(self, window: Any) -> int:
-        """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
+    def _last(self, window: BoundedWindow) -> int:
+        """Returns the last microsecond at which a window accepts elements: before the end of time, for any lateness."""
         return min(int(window.max_timestamp().micros) + self._lateness, _END - 1)
 
     def hold(self) -> int:
-        """How far the output watermark may go. Known after `flush`."""
+        """Returns how far the output watermark may advance. Known after `flush`."""
         return self._least
 
     @property
     def is_pending(self) -> bool:
-        """Whether something waits for the clock."""
+        """Whether anything waits for the clock."""
         return self._times.waits_for_the_clock()
 
     def flush(self, watermark: int) -> None:
-        """Writes all to the bucket's store."""
+        """Writes all changes to the bucket's store."""
         self._least = self._times.least_hold(watermark, self._counts)
         self._keys.flush()
         self._times.flush()
@@ -171,7 +177,7 @@ class Triggered:
         record = self._keys.get(key)
         return record is not None and Notes(record).hold == hold
 
-    def _decoded(self, run: bytes) -> Iterator[Any]:
+    def _decoded(self, run: bytes) -> Iterator[WindowedValue]:
         stream = create_InputStream(run)
         while stream.size() > 0:
             yield self._elements.decode_from_stream(stream, True)
@@ -184,8 +190,8 @@ class Triggered:
 
     # ---- the driver's state as bytes -----------------------------------------------------------------------------
 
-    def _dumped(self, state: Any) -> bytes:
-        """Empty if there is nothing to keep."""
+    def _dumped(self, state: CountingState) -> bytes:
+        """Returns the encoded state; empty if there is nothing to keep."""
         windows = state.global_state.get("window_ids", {})
         if not windows and not state.timers:
             return b""
@@ -214,13 +220,13 @@ class Triggered:
                 out.write_var_int64(int(time.micros))
         return bytes(out.get())
 
-    def _loaded(self, data: bytes) -> Any:
+    def _loaded(self, data: bytes) -> CountingState:
         state = CountingState()
         if not data:
             return state
         stream = create_InputStream(data)
-        windows: dict[Any, list[int]] = {}
-        shown: dict[Any, int] = {}
+        windows: dict[BoundedWindow, list[int]] = {}
+        shown: dict[BoundedWindow, int] = {}
         for _ in range(stream.read_var_int64()):
             window = self._window_impl.decode_nested(stream.read_all(True))
             shown[window] = stream.read_var_int64()
@@ -241,11 +247,12 @@ class Triggered:
         return state
 
 
-def _ids(state: Any) -> set[int]:
+def _ids(state: CountingState) -> set[int]:
     return {each for ids in state.global_state.get("window_ids", {}).values() for each in ids}
 
 
-def _write_values(out: Any, values: list[Any]) -> None:
+def _write_values(out: create_OutputStream, values: list[Any]) -> None:
+    """Writes a state's values, which are all bytes, all Timestamps, or all ints."""
     if values and isinstance(values[0], bytes):
         out.write_var_int64(_BYTES)
         out.write_var_int64(len(values))
@@ -259,7 +266,7 @@ def _write_values(out: Any, values: list[Any]) -> None:
         _write_numbers(out, values)
 
 
-def _read_values(stream: Any) -> list[Any]:
+def _read_values(stream: create_InputStream) -> list[bytes] | list[Timestamp] | list[int]:
     kind = stream.read_var_int64()
     if kind == _BYTES:
         return [stream.read_all(True) for _ in range(stream.read_var_int64())]
@@ -267,8 +274,8 @@ def _read_values(stream: Any) -> list[Any]:
     return [Timestamp(micros=number) for number in numbers] if kind == _MICROS else numbers
 
 
-def _write_numbers(out: Any, numbers: list[Any]) -> None:
-    """Equal neighbours once, with their count."""
+def _write_numbers(out: create_OutputStream, numbers: Iterable[int]) -> None:
+    """Writes equal neighbours once, with their count."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and groups[-1][0] == number:
@@ -281,7 +288,7 @@ def _write_numbers(out: Any, numbers: list[Any]) -> None:
         out.write_var_int64(count)
 
 
-def _read_numbers(stream: Any) -> list[int]:
+def _read_numbers(stream: create_InputStream) -> list[int]:
     found: list[int] = []
     for _ in range(stream.read_var_int64()):
         number = stream.read_var_int64()

@@ -1,6 +1,6 @@
-"""State and timers of a DoFn in a streaming pipeline: kept by key in the bucket, loaded when a key is first asked for.
+"""The state and timers of a DoFn in a streaming pipeline. A bucket keeps them by key, and loads a key on first use.
 
-A key's record holds its cells: state by state id and window, and timers by family, window and tag.
+The record of a key holds its cells: state by state id and window, and timers by family, window and tag.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -26,9 +26,17 @@ from rmqio.runners.spark.streaming.state.keys import EVENT, NEVER, PROCESSING, K
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
+if TYPE_CHECKING:
+    from apache_beam.transforms.core import Windowing
+    from apache_beam.transforms.window import BoundedWindow
+
+    from rmqio.runners.spark.beam.private import CoderImpl
+
 Family = tuple[str, str]  # transform id, state or timer family id
+Name = tuple[Family, bytes, bytes, bytes]  # of a timer: family, encoded key, encoded window, tag
+Timer = tuple[int, int, bytes]  # when it fires, the time at which it holds the output watermark, the encoded timer
 _HEAD: Final = struct.Struct("<cII")  # kind, the state's or family's number, length of the window
-_FIRES: Final = struct.Struct("<qq")  # when, and what it holds back
+_FIRES: Final = struct.Struct("<qq")  # when the timer fires, and the time at which it holds the output watermark
 _STATE: Final = b"s"
 _ORDERED: Final = b"o"
 _TIMER: Final = b"t"
@@ -38,14 +46,21 @@ _WHOLE_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 def family_number(transform_id: str, name: str) -> int:
-    """What stands for the names in a record."""
+    """Returns the number that stands for the names in a record."""
     return zlib.crc32(f"{transform_id}\0{name}".encode())
 
 
 class KeyedState:
-    """The state of a stage in one bucket, for one micro-batch: serves the bundle, then goes back to the store."""
+    """The state of a stage in one bucket, for one micro-batch. Serves the bundle, and then writes to the store."""
 
-    def __init__(self, store: Store, stage: int, descriptor: Any, windowing: Any, timer_coders: Mapping[Family, Any]):
+    def __init__(
+        self,
+        store: Store,
+        stage: int,
+        descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+        windowing: Windowing,
+        timer_coders: Mapping[Family, CoderImpl],
+    ) -> None:
         self._keys = Keys(store, stage)
         self._times = Times(store, stage)
         self._lateness = int(windowing.allowed_lateness.micros)
@@ -54,30 +69,34 @@ class KeyedState:
         self._names, self._event_time = _families(descriptor)
         self._timer_coders = timer_coders
         self._least = NEVER
-        self._notes: dict[bytes, Notes] = {}  # of the keys that are loaded
-        self._cells: dict[bytes, dict[bytes, Any]] = {}  # the state keys that each key has used, by cell
+        self._notes: dict[bytes, Notes] = {}  # of the loaded keys
+        # By key and cell: the state keys that were used
+        self._cells: dict[bytes, dict[bytes, beam_fn_api_pb2.StateKey]] = {}
         self._servicer = StateServicer()
         self.timers = KeyTimers(self)
 
-    # ---- state, as the bundle asks for it ------------------------------------------------------------------------
+    # ---- state, as the bundle requests it ------------------------------------------------------------------------
 
-    def get_raw(self, state_key: Any) -> tuple[bytes, Any]:
+    def get_raw(self, state_key: beam_fn_api_pb2.StateKey) -> tuple[bytes, object]:
         self._enter(state_key)
-        found: tuple[bytes, Any] = self._servicer.get_raw(state_key)
+        found: tuple[bytes, object] = self._servicer.get_raw(state_key)
         return found
 
-    def append_raw(self, state_key: Any, data: bytes) -> Any:
+    def append_raw(self, state_key: beam_fn_api_pb2.StateKey, data: bytes) -> object:
         self._enter(state_key)
         return self._servicer.append_raw(state_key, data)
 
-    def clear(self, state_key: Any) -> Any:
+    def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object:
         self._enter(state_key)
         return self._servicer.clear(state_key)
 
-    def _enter(self, state_key: Any) -> None:
+    def _enter(self, state_key: beam_fn_api_pb2.StateKey) -> None:
         kind = state_key.WhichOneof("type")
         if kind not in ("bag_user_state", "ordered_list_user_state"):
-            raise NotImplementedError(f"state of the kind {kind} is not there in streaming")
+            raise NotImplementedError(
+                f"SparkRunner does not support state of the kind {kind} in streaming pipelines. Use another kind of "
+                "state, such as a bag or an ordered list"
+            )
         of = getattr(state_key, kind)
         self.load(of.key)
         number = family_number(of.transform_id, of.user_state_id)
@@ -87,8 +106,8 @@ class KeyedState:
         if cell not in cells:
             cells[cell] = self._state_key(of.key, cell)
 
-    def _state_key(self, key: bytes, cell: bytes) -> Any:
-        """The state key of a cell; of an ordered list, with all of its range."""
+    def _state_key(self, key: bytes, cell: bytes) -> beam_fn_api_pb2.StateKey:
+        """Returns the state key of a cell. For an ordered list, it covers the whole range."""
         kind, number, length = _HEAD.unpack_from(cell)
         transform_id, name = self._names[number]
         window = cell[_HEAD.size : _HEAD.size + length]
@@ -100,7 +119,7 @@ class KeyedState:
         return beam_fn_api_pb2.StateKey(ordered_list_user_state=ordered)
 
     def load(self, key: bytes) -> None:
-        """Takes the key's record out of the store, once."""
+        """Loads the key's record from the store, once."""
         if key in self._notes:
             return
         record = self._keys.get(key)
@@ -125,15 +144,18 @@ class KeyedState:
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def is_over(self, window: bytes, watermark: int) -> bool:
-        """Whether what comes for a window now is too late."""
+        """Returns whether an element for the window would be too late now."""
         return self._last(window) < watermark
 
     def _last(self, window: bytes) -> int:
-        """The last microsecond at which a window takes elements: before the end of time, whatever the lateness."""
+        """Returns the last microsecond at which a window accepts elements: before the end of time, for any lateness."""
         return min(self.end(window) + self._lateness, MAX - 1)
 
-    def _last_of(self, timers: Mapping[Any, Any]) -> Callable[[bytes], int]:
-        """For a key: until when its windows are kept: the last of their timers in event time fires before."""
+    def _last_of(self, timers: Mapping[Name, Timer]) -> Callable[[bytes], int]:
+        """Returns a function that gives the last microsecond until which a window of a key is kept.
+
+        It is not before the last event-time timer of the window, so that all of them fire. `timers`: the key's timers.
+        """
         latest: dict[bytes, int] = {}
         for (family, _, window, _), (fires, _, _) in timers.items():
             if self._event_time[family]:
@@ -141,16 +163,16 @@ class KeyedState:
         return lambda window: max(self._last(window), latest.get(window, _MIN))
 
     def end(self, window: bytes) -> int:
-        """The last microsecond of an encoded window."""
+        """Returns the last microsecond of an encoded window."""
         found = self._ends.get(window)
         if found is None:
             found = self._ends[window] = int(self._window_coder.decode(window).max_timestamp().micros)
         return found
 
     def wake(self, watermark: int, clock: int) -> bool:
-        """Loads the keys for which something is due; whether there are any."""
+        """Loads the keys for which something is due. Returns whether there are any."""
         if watermark >= MAX:
-            clock = NEVER - 1  # nothing else comes: what waits for the clock fires before its window is forgotten
+            clock = NEVER - 1  # no more input: timers that wait for the clock fire before their window is dropped
         self.timers.limits = {True: watermark, False: clock}
         woken = False
         for domain, now in ((EVENT, watermark), (PROCESSING, clock)):
@@ -161,7 +183,7 @@ class KeyedState:
         return woken
 
     def flush(self, watermark: int) -> None:
-        """Forgets the windows that are over and writes the rest to the bucket's store."""
+        """Drops the windows that are over, and writes the others to the bucket's store."""
         timers = self.timers.left()
         for key, notes in self._notes.items():
             kept: dict[bytes, bytes] = {}
@@ -197,52 +219,49 @@ class KeyedState:
         return record is not None and Notes(record).hold == hold
 
     def hold(self) -> int:
-        """How far the output watermark may go. Known after `flush`."""
+        """Returns how far the output watermark may advance. Known after `flush`."""
         return self._least
 
     @property
     def is_pending(self) -> bool:
-        """Whether something waits for the clock."""
+        """Whether anything waits for the clock."""
         return self._times.waits_for_the_clock()
 
-    def timer_coder(self, family: Family) -> Any:
+    def timer_coder(self, family: Family) -> CoderImpl:
         return self._timer_coders[family]
 
     def in_event_time(self, family: Family) -> bool:
         return self._event_time[family]
 
-    def encoded_window(self, window: Any) -> bytes:
+    def encoded_window(self, window: BoundedWindow) -> bytes:
         encoded: bytes = self._window_coder.encode(window)
         return encoded
 
 
-Name = tuple[Family, bytes, bytes, bytes]  # and encoded key, window, tag
-
-
 class KeyTimers:
-    """The timers of the keys that are loaded. What the bundle sets joins them; those that are due fire in order."""
+    """The timers of the loaded keys, including those that the bundle sets. Timers that are due fire in order."""
 
     def __init__(self, state: KeyedState) -> None:
         self._state = state
         self.limits: Mapping[bool, int] = {True: 0, False: 0}
-        """Up to when timers fire, by whether they are in event time."""
-        self._set: dict[Name, tuple[int, int, bytes]] = {}
+        """The time up to which timers fire, by whether they are in event time."""
+        self._set: dict[Name, Timer] = {}
         self._expired: set[Name] = set()  # timers that have fired for the last time
-        self._streams: dict[Family, Any] = {}
+        self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
 
     def put(self, name: Name, fires: int, holds: int, encoded: bytes) -> None:
-        """A timer of a key that is loaded."""
+        """Sets a timer of a loaded key."""
         self._set[name] = (fires, holds, encoded)
 
-    def stream(self, family: Family, coder: Any) -> Any:
-        """Where the bundle writes the timers of a family."""
+    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
+        """Returns a stream to which the bundle writes the timers of a family."""
         stream = self._streams[family] = data_plane.ClosableOutputStream()
         return stream
 
     def due(self) -> Iterator[tuple[Family, bytes]]:
-        """Encoded timers that fire now, until none is left; what they set is taken in between.
+        """Yields encoded timers that fire now, until none is left. Timers that are set in between are included.
 
-        Of a key and window one fires at a time, so that its callback can still clear or move a later one.
+        Only one timer of a key and window fires at a time, so that its callback can still clear or move a later one.
         """
         while True:
             self._collect()
@@ -257,7 +276,7 @@ class KeyTimers:
                         first[owner] = order
             if not first:
                 return
-            streams: dict[Family, Any] = {}
+            streams: dict[Family, create_OutputStream] = {}
             for _, _, name in sorted(first.values()):
                 fires, _, encoded = self._set.pop(name)
                 if self._is_last(name, fires):
@@ -266,10 +285,10 @@ class KeyTimers:
             for family, out in streams.items():
                 yield family, out.get()
 
-    def left(self) -> dict[bytes, dict[Name, tuple[int, int, bytes]]]:
-        """What is set and has not fired, by key."""
+    def left(self) -> dict[bytes, dict[Name, Timer]]:
+        """Returns the timers that are set and have not fired, by key."""
         self._collect()
-        found: dict[bytes, dict[Name, tuple[int, int, bytes]]] = {}
+        found: dict[bytes, dict[Name, Timer]] = {}
         for name, timer in self._set.items():
             found.setdefault(name[1], {})[name] = timer
         return found
@@ -290,21 +309,23 @@ class KeyTimers:
                     continue
                 fires, holds = int(timer.fire_timestamp.micros), int(timer.hold_timestamp.micros)
                 if self._is_last(name, fires) and name in self._expired:
-                    continue  # one that sets itself anew from there would never stop
+                    continue  # a timer that sets itself again after its last firing would never stop
                 out = create_OutputStream()
                 coder.encode_to_stream(timer, out, True)
                 self._set[name] = (fires, holds, out.get())
 
     def _is_last(self, name: Name, fires: int) -> bool:
-        """Whether a timer fires behind the end of its window, or by a clock that has run out with the input."""
+        """Returns whether a timer fires after the end of its window, or by the clock after the end of the input."""
         family, _, window, _ = name
         if self._state.in_event_time(family):
             return fires > self._state.end(window)
         return self.limits[True] >= MAX
 
 
-def _families(descriptor: Any) -> tuple[dict[int, Family], dict[Family, bool]]:
-    """Names of states and timer families by their number, and whether a family is in event time."""
+def _families(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+) -> tuple[dict[int, Family], dict[Family, bool]]:
+    """Returns the names of states and timer families by number, and whether each timer family is in event time."""
     names: dict[int, Family] = {}
     event_time: dict[Family, bool] = {}
     for transform_id, transform in descriptor.transforms.items():

@@ -1,6 +1,7 @@
-"""What waits for the end of its window: segments as they came, one for each micro-batch, put together when it fires.
+"""Keeps elements until the end of their window, in a segment for each micro-batch. Joins the segments when it fires.
 
-Nothing is read or decoded before that. Entries of a stage: an index of its windows, and the segments of each.
+Segments are neither read nor decoded before that. A stage has an entry with an index of its windows, and an entry for
+each segment of a window.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -19,16 +20,21 @@ from rmqio.runners.spark.worker.shuffling.grouping import Row, windowed
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 from rmqio.runners.spark.worker.spool import Spool
 
-_NUMBERS: Final = struct.Struct("<qII")  # the last microsecond of the window, its first segment, and how many there are
+if TYPE_CHECKING:
+    from apache_beam.transforms.core import Windowing
+
+_NUMBERS: Final = struct.Struct(
+    "<qII"
+)  # the last microsecond of the window, the number of its first segment, and their count
 _STAGE: Final = struct.Struct(">cI")
 _SEGMENT: Final = struct.Struct(">cII")
 
 
 class Windows:
-    """The windows of one GroupByKey in one bucket. Fires each once, when the watermark has passed it."""
+    """The windows of one GroupByKey in one bucket. Each fires once, when the watermark has passed it."""
 
-    def __init__(self, store: Store, stage: int, windowing: Any, merging: Merging | None = None) -> None:
-        """Args: what merges the values, where they are accumulators."""
+    def __init__(self, store: Store, stage: int, windowing: Windowing, merging: Merging | None = None) -> None:
+        """Args: `merging`: merges the values, if they are accumulators."""
         self._merging = merging
         self._store = store
         self._windowing = windowing
@@ -42,7 +48,7 @@ class Windows:
                 self._pending[window] = list(_NUMBERS.unpack(numbers))
 
     def add(self, window: bytes, packed: bytes, watermark: int) -> int:
-        """Takes a segment; returns how many of its elements were dropped, since their window is over."""
+        """Adds a segment. Returns how many of its elements were dropped because their window is over."""
         numbers = self._pending.get(window)
         if numbers is None:
             end = int(self._decode(window).max_timestamp().micros)
@@ -57,7 +63,7 @@ class Windows:
         return 0
 
     def _merge(self, window: bytes, numbers: list[int], merging: Merging) -> None:
-        """All segments to one."""
+        """Merges all segments of a window into one."""
         _, first, count = numbers
         names = [self._segment(window, first + at) for at in range(count)]
         runs: dict[bytes, list[bytes]] = {}
@@ -70,7 +76,7 @@ class Windows:
         numbers[2] = 1
 
     def fire(self, watermark: int, spool: Spool | None) -> Iterator[bytes]:
-        """The groups of the windows that the watermark has passed, as encoded elements, in the order of windows."""
+        """Yields the groups of windows that the watermark has passed, as encoded elements, in the order of windows."""
         due = sorted((numbers[0], window) for window, numbers in self._pending.items() if numbers[0] < watermark)
         for _, window in due:
             _, first, count = self._pending.pop(window)
@@ -98,7 +104,7 @@ class Windows:
 
 
 def _merged(segments: Iterable[bytes]) -> Iterator[Row]:
-    """The rows of all segments, sorted by key."""
+    """Returns the rows of all segments, sorted by key."""
     keys: list[bytes] = []
     runs: list[bytes] = []
     for segment in segments:
@@ -110,7 +116,7 @@ def _merged(segments: Iterable[bytes]) -> Iterator[Row]:
 
 
 def _joined(runs: list[bytes], merging: Merging) -> bytes:
-    """Runs of one key and window as one, behind the header that they all have."""
+    """Joins the runs of one key and window into one, after the header that they share."""
     if len(runs) == 1:
         return runs[0]
     parts = [split_window_header(run)[2] for run in runs]
@@ -118,7 +124,7 @@ def _joined(runs: list[bytes], merging: Merging) -> bytes:
 
 
 def _elements(packed: bytes) -> int:
-    """How many elements a segment holds."""
+    """Returns the number of elements in a segment."""
     _, runs = unpack(packed)
     return sum(map(_count, runs))
 
