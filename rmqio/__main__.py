@@ -1,4 +1,4 @@
-"""`python -m rmqio`: inspect a cluster, send messages, set groups' offsets; also installed as `rmqio`."""
+"""`python -m rmqio`: the command line, also installed as `rmqio`."""
 
 from __future__ import annotations
 

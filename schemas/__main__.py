@@ -1,5 +1,5 @@
-"""`python -m rmqio.schemas`: checks whether the schemas of a folder (`SUBJECT.vN.avsc`) can follow each other, or lists
-them.
+"""`rmqio schemas` and `python -m rmqio.schemas`: check whether the schemas of a folder (`SUBJECT.vN.avsc`) can follow
+each other, or list them.
 
 `check` prints each difference as a line on standard output: `order v2 cannot read v1: Order.total: ...`.
 """
@@ -11,11 +11,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from rmqio.argument_parser import Parser
 from rmqio.errors import LocalError, RmqioError
-from rmqio.serde.avro.compatibility import Level, check, parse
 from rmqio.serde.registry import FolderRegistry, fingerprint
+
+LEVELS: Final = (
+    "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive",
+)  # fmt: skip
+"""Those of `Level`, whose module needs fastavro, which `--help` does not."""
 
 
 class _Version(NamedTuple):
@@ -26,33 +31,42 @@ class _Version(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 success, 1 incompatible versions, 2 wrong usage or a file that is not a schema."""
-    given = _parser().parse_args(arguments)
+    """Run `python -m rmqio.schemas`, and return the exit status as `run`; wrong usage ends it with status 2."""
+    parser = Parser(prog="python -m rmqio.schemas")
+    add_options(parser)
+    return run(parser.parse(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Return the exit status: 0 success, 1 incompatible versions, 2 a file that is not a schema."""
     try:
         subjects = _read(given.folder)
-    except RmqioError as error:
-        print(f"rmqio.schemas: {error}", file=sys.stderr)
+    except (RmqioError, ImportError) as error:  # the second: without fastavro
+        program = given.parser.prog.removeprefix("python -m ").rpartition(" ")[0]
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
-    return _list(subjects) if given.command == "list" else _check(subjects, Level(given.level))
+    return _list(subjects) if given.command == "list" else _check(subjects, given.level)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m rmqio.schemas",
-        description="Avro schemas in files SUBJECT.vN.avsc, where N counts the versions of a subject.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
+def add_options(parser: Parser) -> None:
+    """Add the commands."""
+    parser.description = "Avro schemas in files SUBJECT.vN.avsc, where N counts the versions of a subject."
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    summary = "compare each version of a subject with the earlier ones"
     checking = commands.add_parser(
-        "check", help="compare each version of a subject with the earlier ones; exit status 1 if one cannot follow"
+        "check", help=summary, description=f"{summary.capitalize()}. The exit status is 1 if one cannot follow."
     )
     checking.add_argument(
         "--level",
         type=str.lower,
-        choices=[level.value for level in Level],
-        default=Level.BACKWARD_TRANSITIVE.value,
-        help="what a new version must be able to do, as Confluent's registry names it (default: %(default)s)",
+        choices=LEVELS,
+        default="backward_transitive",
+        metavar="LEVEL",
+        help="what a new version must be able to do, as Confluent's registry names it: "
+        f"{', '.join(LEVELS)}; default: %(default)s",
     )
-    listing = commands.add_parser("list", help="show subject, version, full name and fingerprint (CRC-64-AVRO) of each")
+    summary = "show subject, version, full name and fingerprint (CRC-64-AVRO) of each"
+    listing = commands.add_parser("list", help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     for command in (checking, listing):
         command.add_argument(
             "folder",
@@ -60,13 +74,15 @@ def _parser() -> argparse.ArgumentParser:
             type=Path,
             default=Path(__file__).parent,
             metavar="FOLDER",
-            help="where the files are (default: this package's own)",
+            help="where the files are; default: this package's own",
         )
-    return parser
+        command.set_defaults(parser=command)
 
 
 def _read(folder: Path) -> dict[str, list[_Version]]:
     """Return every subject's versions, ascending. Raises `RmqioError`, which names the file that is not a schema."""
+    from rmqio.serde.avro.compatibility import parse
+
     registry = FolderRegistry(folder)
     subjects: dict[str, list[_Version]] = {}
     for subject in registry.subjects():
@@ -84,7 +100,9 @@ def _read(folder: Path) -> dict[str, list[_Version]]:
     return subjects
 
 
-def _check(subjects: dict[str, list[_Version]], level: Level) -> int:
+def _check(subjects: dict[str, list[_Version]], level: str) -> int:
+    from rmqio.serde.avro.compatibility import Level, check
+
     failed = False
     for subject, versions in subjects.items():
         schemas = [version.schema for version in versions]
@@ -93,7 +111,7 @@ def _check(subjects: dict[str, list[_Version]], level: Level) -> int:
             if why := _refused(new):
                 print(f"{subject} v{numbers[index]} cannot be read or written here: {why}")
                 failed = True
-            for path, reason in check(new, schemas[:index], level, versions=numbers[: index + 1]):
+            for path, reason in check(new, schemas[:index], Level(level), versions=numbers[: index + 1]):
                 print(f"{subject} {path}: {reason}")
                 failed = True
     if not failed:

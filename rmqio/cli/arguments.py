@@ -1,106 +1,97 @@
-"""Building blocks of the command line: a parser with short errors, and commands with the common options."""
+"""The commands of the command line: each takes the common options, which only `rmqio --help_connection` shows."""
 
 from __future__ import annotations
 
 import argparse
-import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
-from rmqio.cli.connect import add_options
-from rmqio.cli.values import did_you_mean
+from rmqio.argument_parser import Parser
+from rmqio.command_line import add_connection, add_name_server
 
-
-class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors, the closest name for a wrong one, and common options before or after a command."""
-
-    def __init__(self, **given: Any) -> None:
-        def formatter(prog: str) -> argparse.HelpFormatter:
-            return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=110)
-
-        super().__init__(formatter_class=formatter, allow_abbrev=False, **given)
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and end the program with status 2."""
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if choice:
-            names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
-            message = f"{choice[1]!r} is none of {', '.join(names)}" + did_you_mean(choice[1], names)
-        print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
-        sys.exit(2)
-
-    def commands(self) -> Iterator[Parser]:
-        """Yield this parser and those of its commands."""
-        yield self
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for command in action.choices.values():
-                    yield from command.commands()
-
-    def option_names(self) -> set[str]:
-        return {name for action in self._actions for name in action.option_strings if name.startswith("--")}
+Run = Callable[[argparse.Namespace], int]
 
 
-def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; `found.run(found)` executes it. Wrong usage ends the program with status 2."""
-    known = {name for command in parser.commands() for name in command.option_names()}
-    found, rest = parser.parse_known_args(list(_with_underscores(argv, known)))
-    command: Parser = getattr(found, "parser", parser)
-    if rest:
-        unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
-        names = command.option_names() | parser.option_names()
-        command.error(f"unknown argument {unknown!r}" + did_you_mean(unknown.partition("=")[0], names))
-    if found.version:
-        found.run = _show_version
-    elif not hasattr(found, "run"):
-        found.run = _show_help
-        found.parser = command
-    found.writes = getattr(found, "writes", False)
-    return found
+class _HelpConnection(argparse.Action):
+    """Prints the connection options, and ends the program: like `--help`, also where arguments are missing."""
+
+    def __init__(self, option_strings: Any, dest: str, **given: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **given)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        shown = Parser(prog="rmqio", add_help=False, usage="rmqio COMMAND [OPTIONS]", epilog=_CONNECTION_MORE)
+        add_connection(shown)
+        shown.print_help()
+        parser.exit()
 
 
-def _with_underscores(argv: Sequence[str], known: set[str]) -> Iterator[str]:
-    """Spell options with hyphens as the parser does; arguments after a bare `--` stay as they are."""
-    is_over = False
-    for argument in argv:
-        is_over = is_over or argument == "--"
-        name, equals, value = argument.partition("=")
-        spelled = "--" + name[2:].replace("-", "_")
-        is_ours = not is_over and name.startswith("--") and name not in known and spelled in known
-        yield spelled + equals + value if is_ours else argument
+_CONNECTION_MORE = """\
+The name servers tell at which addresses brokers are. Options can stand before or after the command. docs/security.md
+describes those for security."""
 
 
-def _show_help(arguments: argparse.Namespace) -> int:
-    arguments.parser.print_help()
-    return 0
-
-
-def _show_version(_: argparse.Namespace) -> int:
-    from rmqio import __version__
-
-    print(f"rmqio {__version__}")
-    return 0
+def add_common(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that stand before a command, and return the group of those that the help shows."""
+    group = parser.add_argument_group("options, before or after the command")
+    add_name_server(group)
+    group.add_argument("-v", "--verbose", action="store_true", help="show the traceback of a failure")
+    _hidden_connection(parser, has_name_server=True)
+    group.add_argument(
+        "--help_connection", action=_HelpConnection, help="show the options for time limits, TLS, access"
+    )
+    return group
 
 
 def new_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int] | None, summary: str, *, more: str = ""
+    commands: Any,
+    name: str,
+    run: Run | None,
+    summary: str,
+    *,
+    more: str = "",
+    connects: bool = True,
+    fill: Callable[[Parser], None] | None = None,
 ) -> Parser:
-    """Add a command whose help ends with `more`. It takes the common options, but its help does not show them.
+    """Add a command whose help ends with `more`.
 
-    Their values are those of the whole command line, unless the command sets them.
+    `connects`: it takes the common options, which its help does not show. Their values are those of the whole command
+    line, unless the command sets them. `fill`: see `Parser`.
     """
-    parser: Parser = commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"{more}\n\nConnection options: see rmqio --help.".lstrip(),
-    )
-    own = len(parser._actions)
-    add_options(parser)
-    for action in parser._actions[own:]:
-        action.default = action.help = argparse.SUPPRESS
+    description = summary[0].upper() + summary[1:] + "."
+    epilog = _epilog(more) if connects else more
+    parser: Parser = commands.add_parser(name, help=summary, description=description, epilog=epilog, fill=fill)
+    return _prepared(parser, run, connects=connects)
+
+
+def optional_command(parent: Parser, name: str, run: Run, summary: str, *, more: str = "") -> Parser:
+    """Add a command of a command that also acts by itself."""
+    prog, description = f"{parent.prog} {name}", summary[0].upper() + summary[1:] + "."
+    parser = Parser(prog=prog, description=description, epilog=_epilog(more))
+    parent.add_optional_command(parser, name)
+    return _prepared(parser, run, connects=True)
+
+
+def _epilog(more: str) -> str:
+    return f"{more}\n\nConnection and security: rmqio --help_connection".lstrip()
+
+
+def _prepared(parser: Parser, run: Run | None, *, connects: bool) -> Parser:
+    group = parser.add_argument_group()
+    group.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if connects:
+        group.add_argument("--help_connection", action=_HelpConnection, help=argparse.SUPPRESS)
+        for action in _hidden_connection(parser):
+            action.default = argparse.SUPPRESS
     parser.set_defaults(parser=parser)
     if run is not None:
         parser.set_defaults(run=run)
     return parser
+
+
+def _hidden_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = False) -> list[argparse.Action]:
+    """Add the connection options without a line in the help; return them."""
+    own = len(parser._actions)
+    add_connection(parser, has_name_server=has_name_server)
+    for action in parser._actions[own:]:
+        action.help = argparse.SUPPRESS
+    return parser._actions[own:]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from rmqio.argument_parser import nearest
 from rmqio.cli.output import safe, size
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
@@ -37,8 +40,14 @@ def avro_reader(path: str) -> AvroValue:
         from rmqio.serde.avro import AvroDeserializer
     except ImportError as error:
         raise LocalError(f"--avro_schema: {error}") from error
+    if not os.path.exists(path):
+        folder, name = os.path.split(path)
+        there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        near = nearest(name, [each for each in there if each.endswith(".avsc")])
+        advice = f"; did you mean {os.path.join(folder, near)}?" if near else ""
+        raise LocalError(f"--avro_schema {path}: the file does not exist{advice}")
     try:
-        return AvroDeserializer(path)
+        return AvroDeserializer(Path(path))
     except OSError as error:
         raise LocalError(f"--avro_schema {path}: {error.strerror}") from error
 

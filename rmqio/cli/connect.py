@@ -1,21 +1,20 @@
-"""How to reach the cluster: the options, and the one place that makes `ClientOptions` of them."""
+"""How to reach the cluster: the one place that makes clients of a command's options; and what topics there are."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rmqio import command_line, security
+from rmqio import command_line
+from rmqio.argument_parser import did_you_mean
 from rmqio.cli.errors import CommandFailed
-from rmqio.cli.values import QueueName, did_you_mean, parse_count
-from rmqio.command_line import add_name_server
-from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.cli.values import QueueName
+from rmqio.errors import RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
+from rmqio.options import ClientOptions
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
@@ -23,36 +22,13 @@ if TYPE_CHECKING:
 _TAIL_OUTAGE_MS = 60_000
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every command takes."""
-    group = parser.add_argument_group("connections")
-    add = group.add_argument
-    add_name_server(group)
-    add("--namespace", default="", metavar="NAME", help="of an instance, put before topics and groups")
-    add(
-        "--timeout_ms",
-        type=parse_count,
-        default=3_000,
-        metavar="MS",
-        help="time to connect, and to answer a request; default: 3000",
-    )
-    add("-v", "--verbose", action="store_true", help="show tracebacks of failures")
-    security.add_arguments(parser)
-
-
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
     """Return the options of every client, including the admin client. Raises `LocalError`."""
-    timeout_ms = arguments.timeout_ms
-    given: dict[str, Any] = {
-        "request_timeout_ms": timeout_ms,
-        "connect_timeout_ms": timeout_ms,
+    given = command_line.connection_options(arguments) | {
         # A user is waiting: report a broker that is down instead of waiting for it.
-        "outage_timeout_ms": timeout_ms,
+        "outage_timeout_ms": arguments.timeout_ms,
         "max_retries": 2,
-        "namespace": arguments.namespace,
     }
-    if arguments.name_server is None and not os.environ.get(NAME_SERVER_VARIABLE):
-        raise LocalError(f"no name server given: --name_server HOST:9876, or set {NAME_SERVER_VARIABLE}")
     return command_line.client_options(arguments, **(given | more))
 
 
@@ -101,15 +77,17 @@ def queues_of(client: QueueClient, topic: str, names: Sequence[QueueName] = ()) 
     return sorted(chosen) if names else queues
 
 
-def missing_topic(client: QueueClient, topic: str) -> str:
-    """Return the error message for a missing topic, with the closest existing name."""
+def missing_topic(client: QueueClient, topic: str, *, advice: str = "") -> str:
+    """Return the error message for a missing topic, with the closest existing name and what else to do."""
     try:
         topics = client.topics()
     except RmqioError:
         topics = []
     near = did_you_mean(topic, list(topics))
+    if near:
+        return f"topic {topic!r} does not exist{near} {advice}".rstrip()
     # A name server forgets a topic when its last broker goes down.
-    return f"topic {topic!r} does not exist" + (near or ", or its brokers are down; `rmqio topics` lists the topics")
+    return f"topic {topic!r} does not exist, or its brokers are down; {advice or '`rmqio topics` lists the topics'}"
 
 
 def short(queue: MessageQueue) -> str:

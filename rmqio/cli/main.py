@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.cli import offsets, produce, reading, topics
-from rmqio.cli.arguments import Parser, parse
-from rmqio.cli.connect import add_options
+from rmqio.argument_parser import Parser
+from rmqio.cli import completion, describe, groups, offsets, produce, programs, reading, topics
+from rmqio.cli.arguments import add_common
 from rmqio.cli.output import allow_any_text, one_line
 from rmqio.errors import LocalError, RmqioError, TransportError
 
@@ -19,34 +20,29 @@ FAILED: Final = 1
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-_DESCRIPTION: Final = "Inspect a RocketMQ cluster, send messages, set the offsets of consumer groups."
-
-_EPILOG: Final = """\
-Only `produce`, and `offsets reset` with --execute, change anything. Reads use a private group and commit nothing.
---json prints output for scripts. Options can be written with hyphens too, and before or after the command.
-
-exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
-
-examples:
-  export NAMESRV_ADDR=127.0.0.1:9876
-  rmqio topics
-  rmqio describe orders --group billing
-  rmqio peek orders -n 3 --tags paid
-  rmqio tail orders --from 10m
-  rmqio produce orders --tags paid --keys o-17 '{"id": 17}'
-  rmqio offsets reset orders --group billing --to 2026-01-31T12:00:00+08:00
-"""
-
 
 def make_parser() -> Parser:
-    """Return the parser of the whole command line."""
-    parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", description=_DESCRIPTION, epilog=_EPILOG)
+    """Return the parser of the whole command line. Its help fits on a screen of 24 lines."""
+    parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", add_help=False)
     commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with its own --help")
-    for module in (topics, reading, produce, offsets):
+    for module in (topics, groups, describe, reading, produce, offsets, programs, completion):
         module.add_commands(commands)
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
-    add_options(parser)
+    options = add_common(parser)
+    options.add_argument("--version", action="store_true", help="show the version and exit")
+    options.add_argument("-h", "--help", action="help", help="show this help and exit")
     return parser
+
+
+def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; `found.run(found)` executes it. Wrong usage ends the program with status 2."""
+    found = parser.parse(argv)
+    found.whole = parser
+    if found.version:
+        found.run = _show_version
+    elif not hasattr(found, "run"):
+        found.run = _show_help
+    found.writes = getattr(found, "writes", False)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +72,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RmqioError, OSError) as error:
         return _end(FAILED, _with_advice(error), verbose=verbose)
     return status
+
+
+def _show_help(arguments: argparse.Namespace) -> int:
+    arguments.parser.print_help()
+    return OK
+
+
+def _show_version(_: argparse.Namespace) -> int:
+    from rmqio import __version__
+
+    print(f"rmqio {__version__}")
+    return OK
 
 
 def _with_advice(error: Exception) -> str:

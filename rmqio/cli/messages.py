@@ -10,10 +10,11 @@ from rmqio.cli.bodies import AvroValue, BodyStyle, body_fields, show_body
 from rmqio.cli.connect import short
 from rmqio.cli.output import count, duration, plural, print_json, safe_line, time_text
 from rmqio.errors import CorruptMessage
-from rmqio.model import KEYS, TAGS, UNIQ_KEY, MessageQueue, Record
+from rmqio.model import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, MessageQueue, Record
+from rmqio.terminal import COLUMNS, display_width
 
 # Shown elsewhere, or of no interest to the user.
-_NOT_SHOWN: Final = frozenset({KEYS, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})
+_NOT_SHOWN: Final = frozenset({KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})
 _VALUE_LENGTH: Final = 200
 
 
@@ -65,6 +66,7 @@ class Printer:
                 "message_id": _utf8(content.message_id),
                 "tags": _utf8(content.tags),
                 "keys": [_utf8(key) for key in content.keys],
+                "sharding_key": _utf8(content.sharding_key),
                 "store_timestamp_ms": content.store_timestamp_ms,
                 "born_timestamp_ms": content.born_timestamp_ms,
                 "born_host": content.born_host,
@@ -80,9 +82,7 @@ class Printer:
         if isinstance(content, CorruptMessage):
             yield f"{place}   cannot be decoded: {safe_line(content.reason)}"
             return
-        tags = f"   tags {safe_line(content.tags)}" if content.tags else ""
-        keys = f"   keys {safe_line(', '.join(content.keys))}" if content.keys else ""
-        yield f"{place}   {time_text(content.store_timestamp_ms)}{tags}{keys}"
+        yield from self._head(content, f"{place}   {time_text(content.store_timestamp_ms)}")
         yield f"  id        {safe_line(content.message_id)}"
         before_ms = content.store_timestamp_ms - content.born_timestamp_ms
         yield (
@@ -98,6 +98,20 @@ class Printer:
         yield from (f"  | {line}".rstrip() for line in shown.lines)
         if shown.left_out_bytes:
             yield f"  | ... {count(shown.left_out_bytes)} more bytes (--max_bytes 0 shows them)"
+
+    @staticmethod
+    def _head(record: Record, line: str) -> Iterator[str]:
+        """Yield the first line with what names the message; what does not fit goes on the next one."""
+        names = {"tags": record.tags, "keys": ", ".join(record.keys), "sharding key": record.sharding_key}
+        for name, value in names.items():
+            if value:
+                part = f"   {name} {safe_line(value)}"
+                if display_width(line + part) > COLUMNS:
+                    yield line
+                    line = part.removeprefix(" ")
+                else:
+                    line += part
+        yield line
 
 
 def _cut(text: str) -> str:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client, queues_of, short
 from rmqio.cli.errors import CommandFailed
-from rmqio.cli.groups import finish, print_states, require_group, state_fields, state_total
+from rmqio.cli.members import members_text
 from rmqio.cli.output import count, note, plural, print_json, print_table
+from rmqio.cli.queue_table import finish, print_states, require_group, state_fields, state_total
 from rmqio.cli.queues import now_ms, resolve, states
 from rmqio.cli.reset import Change, Method, Plan, choose_method, execute, verify
 from rmqio.cli.values import parse_queue, parse_to
@@ -23,9 +24,7 @@ example:
 
 _RESET_MORE = f"""\
 Shows what would change; --execute makes the change and verifies it. WHERE is earliest, latest, an offset (with
---queue), or a time: the first message stored then or later.
-{TIME_HELP};
-write Unix milliseconds as timestamp:MS.
+--queue), or a TIME: the first message stored then or later. {TIME_HELP}. Write Unix milliseconds as timestamp:MS.
 
 While no member of the group is online, its offsets are set by a commit. Members that are online would overwrite that,
 so they get RocketMQ's own reset (request 222), which each member learns of at its next pull. Pipelines of rmqio are
@@ -33,16 +32,16 @@ never online as members: stop them first, or use --method reset, which they obse
 
 examples:
   rmqio offsets reset --group billing orders --to earliest
-  rmqio offsets reset --group billing orders --to 2026-01-31T12:00:00+08:00 --execute
-  rmqio offsets reset --group billing orders --to 1200 --queue broker-a:3 --execute"""
+  rmqio offsets reset --group billing orders --to 10m --execute
+  rmqio offsets reset --group billing orders --to 1200 --queue broker-a:3"""
 
 _FAILED: Final = 1
 
 
 def add_commands(commands: Any) -> None:
     """Add `offsets` with its two commands."""
-    parser = new_command(commands, "offsets", None, "show or reset the offsets of a consumer group")
-    inner = parser.add_subparsers(metavar="COMMAND", title="commands")
+    parser = new_command(commands, "offsets", None, "show or set the offsets of a consumer group")
+    inner = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
 
     show = new_command(inner, "show", _show, "show the offsets of a group in a topic", more=_SHOW_MORE)
     reset = new_command(inner, "reset", _reset, "set the offsets of a group in a topic", more=_RESET_MORE)
@@ -96,15 +95,9 @@ def _show(arguments: argparse.Namespace) -> int:
             }
         )
         return finish(found, group)
-    print(f"topic {topic}, group {group}, {_online(members)}", end="\n\n")
+    print(f"topic {topic}, group {group}, {members_text(members)}", end="\n\n")
     print_states(found, now, group)
     return finish(found, group)
-
-
-def _online(members: Sequence[str] | None) -> str:
-    if members is None:
-        return "members online unknown"
-    return f"{plural(len(members), 'member')} online: {', '.join(members)}" if members else "nobody online"
 
 
 # ---- reset ----------------------------------------------------------------------------------------------------------
@@ -153,8 +146,8 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 
 def _print(plan: Plan, after: Sequence[int | None] | None, how: str) -> None:
-    print(f"topic {plan.topic}, group {plan.group}, {_online(plan.members)}", end="\n\n")
-    columns = ["QUEUE", ">MIN OFFSET", ">MAX OFFSET", ">COMMITTED", ">NEW", ">CHANGE"]
+    print(f"topic {plan.topic}, group {plan.group}, {members_text(plan.members)}", end="\n\n")
+    columns = ["QUEUE", "?>MIN OFFSET", "?>MAX OFFSET", ">COMMITTED", ">NEW", ">CHANGE"]
     rows = []
     for change in plan.changes:
         state = change.state

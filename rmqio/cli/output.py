@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, TextIO
+
+from rmqio.terminal import COLUMNS, display_width
 
 # Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
 # them; newlines and tabs stay.
@@ -58,18 +61,40 @@ def note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, total: Sequence[str] | None = None) -> None:
-    """Print aligned columns. A title that begins with `>` marks a column of numbers, aligned to the right."""
-    titles = [title.removeprefix(">") for title in columns]
-    lines = [titles, *rows, *([total] if total else [])]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    """Print aligned columns.
+
+    A title that begins with `>` marks a column of numbers, aligned to the right. A `?` in front of it marks a column to
+    leave out if the table is wider than the terminal; those on the left go first.
+    """
+    lines = [[title.lstrip("?>") for title in columns], *map(list, rows), *([list(total)] if total else [])]
+    widths = [max(display_width(line[i]) for line in lines) for i in range(len(columns))]
+    shown = list(range(len(columns)))
+    most = line_width()
+    for number in [number for number, title in enumerate(columns) if title.startswith("?")]:
+        if sum(widths[i] + 2 for i in shown) - 2 > most:
+            shown.remove(number)
     for number, line in enumerate(lines):
-        cells = [
-            cell.rjust(width) if title.startswith(">") else cell.ljust(width)
-            for cell, width, title in zip(line, widths, columns, strict=True)
-        ]
         if total and number == len(lines) - 1:
-            print("  ".join("-" * width for width in widths))
+            print("  ".join("-" * widths[i] for i in shown))
+        cells = [_aligned(line[i], widths[i], is_number=">" in columns[i][:2]) for i in shown]
         print("  ".join(cells).rstrip())
+
+
+def _aligned(cell: str, width: int, *, is_number: bool) -> str:
+    space = " " * (width - display_width(cell))
+    return space + cell if is_number else cell + space
+
+
+def line_width() -> int:
+    """Return the width to print for: the terminal's, but at least 80."""
+    return max(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
+
+
+def shortened(names: Sequence[str], most: int = 3) -> str:
+    """Join names; of many, only the first and how many more there are."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
 
 
 def count(number: int | None) -> str:
@@ -112,6 +137,6 @@ def time_text(ms: int | None, *, timespec: str = "milliseconds") -> str:
         return f"{ms} ms"
 
 
-def time_and_age(ms: int | None, now_ms: int) -> str:
-    """Format a time to the second, and how long ago it was."""
-    return "-" if ms is None else f"{time_text(ms, timespec='seconds')}  {duration(now_ms - ms)} ago"
+def age(ms: int | None, now_ms: int) -> str:
+    """Format how long ago a time was; None as a dash."""
+    return "-" if ms is None else f"{duration(now_ms - ms)} ago"

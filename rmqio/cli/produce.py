@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from rmqio.argument_parser import nearest
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import client_options, missing_topic, queue_client, short
 from rmqio.cli.errors import CommandFailed
@@ -35,11 +36,14 @@ _MORE = """\
 BODY `-` is standard input: all of it as one message, or with --lines one message per line, sent in batches as it
 arrives. --deliver_at takes a time as `peek --from` does, but 10m means in ten minutes; at most three days ahead.
 
+A topic that does not exist is created by the broker, if it permits that (autoCreateTopicEnable); else `rmqio topics
+create TOPIC` creates it.
+
 Delivery is at least once: a send with an unknown outcome is retried, and its messages can be stored twice. A message
 that is reported as sent is stored.
 
 examples:
-  rmqio produce orders '{"id": 17}' --tags paid --keys 'o-17 c-3' --property city=Zürich
+  rmqio produce orders '{"id": 17}' --tags paid --keys 'o-17 c-3'
   rmqio produce orders - < picture.png
   rmqio produce orders --lines - < orders.jsonl
   tail -f app.log | rmqio produce logs --lines -"""
@@ -49,7 +53,7 @@ def add_commands(commands: Any) -> None:
     """Add `produce`."""
     parser = new_command(commands, "produce", _produce, "send messages to a topic", more=_MORE)
     add = parser.add_argument
-    add("topic", metavar="TOPIC", help="must exist")
+    add("topic", metavar="TOPIC")
     add("body", metavar="BODY", help="the body; - is standard input")
     add("--lines", action="store_true", help="send one message per line; empty lines are left out")
     add("--tags", metavar="TAG", help="one tag; consumers filter on it")
@@ -84,12 +88,10 @@ def _produce(arguments: argparse.Namespace) -> int:
         delay_level=arguments.delay_level,
         deliver_at_ms=arguments.deliver_at,
     )
-    with RemotingProducer(client_options(arguments, max_retries=3), GROUP) as producer:
-        try:
-            producer.queues(arguments.topic)
-        except TopicNotExist as error:
-            with queue_client(arguments) as client:
-                raise CommandFailed(missing_topic(client, arguments.topic)) from error
+    is_new = _is_new(arguments)
+    with RemotingProducer(client_options(arguments, max_retries=3, create_topics=is_new), GROUP) as producer:
+        if is_new:
+            _require_creation(arguments, producer)
         sending = _Sending(producer, template, as_json=arguments.json, shows_each=not arguments.lines)
         if arguments.lines:
             return sending.send_lines(_lines(arguments.body))
@@ -98,6 +100,29 @@ def _produce(arguments: argparse.Namespace) -> int:
             raise LocalError("the body is empty; brokers reject empty messages")
         sending.send([body])
     return 0
+
+
+def _is_new(arguments: argparse.Namespace) -> bool:
+    """Return whether the topic does not exist: only then is a broker asked to create it."""
+    with queue_client(arguments) as client:
+        try:
+            client.queues(arguments.topic)
+        except TopicNotExist:
+            return True
+    return False
+
+
+def _require_creation(arguments: argparse.Namespace, producer: RemotingProducer) -> None:
+    """Raise `CommandFailed` unless the brokers create a missing topic; say it, since the name may be mistyped."""
+    topic = arguments.topic
+    with queue_client(arguments) as client:
+        try:
+            producer.queues(topic)
+        except TopicNotExist as error:
+            advice = f"`rmqio topics create {topic}` creates it"
+            raise CommandFailed(missing_topic(client, topic, advice=advice)) from error
+        near = nearest(topic, client.topics())
+    note(f"topic {topic} does not exist{f', but {near} does' if near else ''}: the broker is asked to create it")
 
 
 class _Sending:

@@ -1,15 +1,15 @@
-"""The position of a group in a topic, for `describe` and `offsets show`."""
+"""The queues of a topic and the position of a group in them, for `describe` and `offsets show`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqio.argument_parser import did_you_mean
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import count, duration, note, plural, print_table, time_and_age
+from rmqio.cli.output import age, count, duration, note, plural, print_table
 from rmqio.cli.queues import QueueState
-from rmqio.cli.values import did_you_mean
 from rmqio.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ def require_group(admin: Admin, group: str, topic: str, states: Sequence[QueueSt
 
 
 def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -> None:
-    """Print the table of queues."""
-    columns = ["QUEUE", ">MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "LAST MESSAGE"]
-    if group is not None:
-        columns += [">COMMITTED", ">LAG", ">LAG TIME"]
+    """Print the table of queues: how many messages each has, or where the group is."""
     total = state_total(states, now_ms, group)
-    last = ["total", "", "", count(total["messages"]), time_and_age(total["last_timestamp_ms"], now_ms)]
-    if group is not None:
-        last += ["", count(total["lag_messages"]), duration(total["lag_ms"])]
+    newest = age(total["last_timestamp_ms"], now_ms)
+    if group is None:
+        columns = ["QUEUE", "?>MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "NEWEST"]
+        last = ["total", "", "", count(total["messages"]), newest]
+    else:
+        columns = ["QUEUE", "?>MIN OFFSET", ">MAX OFFSET", "?NEWEST", ">COMMITTED", ">LAG", ">LAG TIME"]
+        last = ["total", "", "", newest, "", count(total["lag_messages"]), duration(total["lag_ms"])]
     print_table(columns, [_row(state, now_ms, group) for state in states], total=last)
 
 
@@ -60,17 +61,13 @@ def finish(states: Sequence[QueueState], group: str | None) -> int:
 
 def _row(state: QueueState, now_ms: int, group: str | None) -> list[str]:
     if state.error is not None:
-        return [short(state.queue), "-", "-", "-", "cannot be reached", *(["-"] * 3 if group is not None else [])]
-    row = [
-        short(state.queue),
-        count(state.min_offset),
-        count(state.max_offset),
-        count(state.messages),
-        time_and_age(state.last_ms, now_ms),
-    ]
-    if group is not None:
-        row += [count(state.committed), count(state.lag), duration(state.lag_ms(now_ms))]
-    return row
+        more = ["-", "no answer"] if group is None else ["no answer", "-", "-", "-"]
+        return [short(state.queue), "-", "-", *more]
+    row = [short(state.queue), count(state.min_offset), count(state.max_offset)]
+    newest = age(state.last_ms, now_ms)
+    if group is None:
+        return [*row, count(state.messages), newest]
+    return [*row, newest, count(state.committed), count(state.lag), duration(state.lag_ms(now_ms))]
 
 
 def state_fields(state: QueueState, now_ms: int, group: str | None) -> dict[str, Any]:

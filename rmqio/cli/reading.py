@@ -17,8 +17,9 @@ from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages import Item, Printer
 from rmqio.cli.output import note, plural
 from rmqio.cli.queues import Range, for_all, items_of, newest, place_in_time, resolve
-from rmqio.cli.values import Position, parse_count, parse_from, parse_offset, parse_queue, parse_size
-from rmqio.command_line import TIME_HELP
+from rmqio.cli.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
+from rmqio.cli.watch import INTERRUPTED
+from rmqio.command_line import TIME_HELP, Position
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
@@ -26,14 +27,13 @@ from rmqio.model import MessageFilter, MessageQueue
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10
 """The number of waits after which tail looks for new queues; the route itself is looked up every 30 s."""
-_INTERRUPTED: Final = 130
 
 _PEEK_MORE = f"""\
 Messages are in the order in which the brokers stored them.
 {TIME_HELP}.
 
 examples:
-  rmqio peek orders                                   the newest ten
+  rmqio peek orders                              the newest ten
   rmqio peek orders -n 3 --from 2h --tags 'paid || sent'
   rmqio peek orders --queue broker-a:3 --offset 17 -n 1 --max_bytes 0
   rmqio peek orders --json | jq -r .body"""
@@ -59,6 +59,7 @@ def add_commands(commands: Any) -> None:
     where.add_argument("--offset", type=parse_offset, metavar="N", help="start at this offset of one queue")
     where.add_argument(
         "--from",
+        "--start",
         dest="begin",
         type=parse_from,
         default=Position("latest"),
@@ -72,6 +73,7 @@ def add_commands(commands: Any) -> None:
     tail.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after N messages")
     tail.add_argument(
         "--from",
+        "--start",
         dest="begin",
         type=parse_from,
         default=Position("latest"),
@@ -170,7 +172,7 @@ def _tail(arguments: argparse.Namespace) -> int:
             _follow(client, arguments, printer, message_filter)
     except KeyboardInterrupt:  # the usual end
         sys.stdout.flush()
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0
 
 

@@ -1,31 +1,19 @@
-"""Values that several commands take: times, positions, numbers, queues, properties."""
+"""Values that several commands take: positions, numbers, queues, properties."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import time
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from rmqio.command_line import DURATION, SECONDS, parse_time
+from rmqio.command_line import DURATION, SECONDS, parse_time, position_parser, whole_number
 
-
-def did_you_mean(wrong: str, names: Sequence[str] | set[str]) -> str:
-    """Return advice to append to a message; empty if no name is close."""
-    nearest = difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
-
-
-# ---- values ---------------------------------------------------------------------------------------------------------
-
-
-class Position(NamedTuple):
-    """A position in a queue: by name, by store time, or by offset."""
-
-    kind: Literal["earliest", "latest", "time", "offset"]
-    value: int = 0
-    """Unix milliseconds, or an offset."""
+parse_from = position_parser("earliest", "latest", "timestamp:TIME")
+parse_to = position_parser("earliest", "latest", "timestamp:TIME", numbers_are_offsets=True)
+"""Like `parse_from`, but a bare number is an offset."""
+parse_offset = whole_number("offset", 0)
+parse_count = whole_number("number", 1)
+parse_size = whole_number("number", 0)
 
 
 def parse_coming_time(text: str) -> int:
@@ -39,39 +27,15 @@ def parse_coming_time(text: str) -> int:
     return found
 
 
-def parse_from(text: str) -> Position:
-    """Parse `earliest`, `latest` or a time, also as `timestamp:TIME`."""
-    if text in ("earliest", "latest"):
-        return Position("earliest" if text == "earliest" else "latest")
-    return Position("time", parse_time(text.removeprefix("timestamp:")))
-
-
-def parse_to(text: str) -> Position:
-    """Like `parse_from`, but a bare number is an offset."""
-    if text.isascii() and text.isdigit():
-        return Position("offset", int(text))
-    return parse_from(text)
-
-
-def parse_offset(text: str) -> int:
-    """Parse an offset."""
-    return _whole_number(text, "offset", 0)
-
-
-def parse_count(text: str) -> int:
-    """Parse a count of at least one."""
-    return _whole_number(text, "number", 1)
-
-
-def parse_size(text: str) -> int:
-    """Parse a number of bytes or milliseconds; 0 is allowed."""
-    return _whole_number(text, "number", 0)
-
-
-def _whole_number(text: str, what: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"{what} {text!r} is not a whole number of at least {least}")
-    return int(text)
+def parse_seconds(text: str) -> float:
+    """Parse a duration in seconds; a fraction is permitted."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0.1 <= found <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
+    return found
 
 
 class QueueName(NamedTuple):

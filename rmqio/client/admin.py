@@ -11,7 +11,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.errors import BrokerSystemError, LocalError, RequestTimeout, TopicNotExist, TransportError, WireError
-from rmqio.model import BrokerData, MessageQueue
+from rmqio.model import BrokerData, MessageQueue, QueueData
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
@@ -23,6 +23,7 @@ _GET_BROKER_CONFIG = 26
 _GET_CONSUMER_LIST_BY_GROUP = 38
 _QUERY_TOPIC_CONSUME_BY_WHO = 300
 _ROUTE_POLL_S = 0.05
+_KINDS = ("%RETRY%", "%DLQ%")
 
 
 class Admin:
@@ -62,7 +63,7 @@ class Admin:
         """
         if queues < 1:
             raise LocalError(f"topic {topic!r}: queues is {queues}; it must be at least 1")
-        masters = self._masters(cluster)
+        masters = self.masters(cluster)
         command = requests.create_topic(
             self._routes.wire_name(topic),
             read_queues=queues,
@@ -71,31 +72,24 @@ class Admin:
             attributes=attributes,
         )
         for broker in masters:
-            self._ask(broker, command, f"creation of topic {topic!r} on {broker.broker}")
-        names = {broker.broker for broker in masters}
-
-        def is_there() -> bool:
-            shown = {q.broker: (q.read_queues, q.permission) for q in self._routes.route(topic, refresh=True).queues}
-            return all(shown.get(name) == (queues, permission) for name in names)
-
-        self._wait_for_route(topic, is_there, f"topic {topic!r} with {queues} queues on {', '.join(sorted(names))}")
+            self.ask(broker, command, f"creation of topic {topic!r} on {broker.broker}")
+        shown = {broker.broker: QueueData(broker.broker, queues, queues, permission) for broker in masters}
+        self.wait_for_route(topic, shown)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and its messages everywhere, and wait until it has no route. No effect if there is none."""
         name = self._routes.wire_name(topic)
-        for broker in self._masters(None):
-            self._ask(broker, requests.delete_topic_in_broker(name), f"deletion of topic {topic!r} on {broker.broker}")
-        for server in self._options.name_servers:
-            answer = self._request(server, requests.delete_topic_in_name_server(name))
-            requests.expect_success(answer, f"deletion of topic {topic!r} at name server {server}")
-        self._wait_for_route(topic, lambda: False, f"deletion of topic {topic!r}", gone=True)
+        for broker in self.masters():
+            self.ask(broker, requests.delete_topic_in_broker(name), f"deletion of topic {topic!r} on {broker.broker}")
+        self.ask_name_servers(requests.delete_topic_in_name_server(name), f"deletion of topic {topic!r}")
+        self.wait_until_gone(topic)
 
     def topic_config(self, topic: str) -> dict[str, dict[str, Any]]:
         """Return the topic's configuration on each broker that has it, by broker name. Raises `TopicNotExist`."""
         command = Command(RequestCode.GET_TOPIC_CONFIG, {"topic": self._routes.wire_name(topic)})
         found = {}
         for name, broker in self._routes.route(topic, refresh=True).brokers.items():
-            answer = self._ask(broker, command, f"configuration of topic {topic!r} on {name}")
+            answer = self.ask(broker, command, f"configuration of topic {topic!r} on {name}")
             try:
                 found[name] = dict(json.loads(answer.body))
             except (ValueError, TypeError) as error:
@@ -111,21 +105,20 @@ class Admin:
 
         return call_with_retries(ask, self._options, self._environment)
 
-    def group_members(self, group: str, topic: str) -> list[str]:
-        """Return the client ids of the group's members that are online at the topic's brokers, sorted.
+    def group_members(self, group: str, topic: str | None = None) -> list[str]:
+        """Return the client ids of the group's members that are online, sorted: at the topic's brokers, or at all.
 
         Clients that read under another group and only commit for this one, as rmqio pipelines do, are not included.
         """
         command = Command(_GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._routes.wire_name(group)})
         found: set[str] = set()
-        for name, broker in self._routes.route(topic).brokers.items():
-            answer = self._request(self._master(broker, f"members of group {group!r}"), command)
-            if answer.code == BrokerSystemError.number and "no consumer" in (
-                answer.remark or ""
-            ):  # its way to say that there are none
-                continue
-            requests.expect_success(answer, f"members of group {group!r} on {name}")
-            found |= set(_strings(answer, "consumerIdList", f"members of group {group!r} on {name}"))
+        for broker in self.masters() if topic is None else self._routes.route(topic).brokers.values():
+            what = f"members of group {group!r} on {broker.broker}"
+            answer = self._request(self._master(broker, what), command)
+            if answer.code == BrokerSystemError.number and "no consumer" in (answer.remark or ""):
+                continue  # its way to say that there are none
+            requests.expect_success(answer, what)
+            found |= set(_strings(answer, "consumerIdList", what))
         return sorted(found)
 
     def groups_of_topic(self, topic: str) -> list[str]:
@@ -137,7 +130,7 @@ class Admin:
         found: set[str] = set()
         for name, broker in self._routes.route(topic).brokers.items():
             what = f"groups of topic {topic!r} on {name}"
-            found |= set(_strings(self._ask(broker, command, what), "groupList", what))
+            found |= set(_strings(self.ask(broker, command, what), "groupList", what))
         return sorted(self._routes.users_names(found))
 
     def reset_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -151,7 +144,7 @@ class Admin:
             raise LocalError(f"{queue}: the topic is not on that broker")
         self._require_reset_of_one_queue(broker)
         command = requests.reset_group_offset(self._routes.wire_name(group), self._routes.wire_queue(queue), offset)
-        self._ask(broker, command, f"reset of group {group!r} at {queue}")
+        self.ask(broker, command, f"reset of group {group!r} at {queue}")
 
     def _require_reset_of_one_queue(self, broker: BrokerData) -> None:
         """Raise unless the broker keeps resets itself, which is the default since 5.0.
@@ -160,7 +153,7 @@ class Admin:
         """
         if broker.broker in self._resets_one_queue:
             return
-        config = self._ask(broker, Command(_GET_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
+        config = self.ask(broker, Command(_GET_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
         if b"useServerSideResetOffset=true" not in config.splitlines():
             raise LocalError(
                 f"broker {broker.broker!r} cannot reset one queue (useServerSideResetOffset is not true, or it is"
@@ -172,7 +165,11 @@ class Admin:
         """Close the connections. Idempotent."""
         self._pool.close()
 
-    def _masters(self, cluster: str | None) -> list[BrokerData]:
+    # ---- for the modules that ask brokers for more -------------------------------------------------------------------
+
+    def masters(self, cluster: str | None = None) -> list[BrokerData]:
+        """Return the brokers that have a master (of one cluster), sorted by name. Raises `TransportError` for none."""
+
         def ask() -> list[BrokerData]:
             return requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
 
@@ -183,7 +180,8 @@ class Admin:
             raise TransportError(f"no master of {where} known to name servers {'; '.join(self._options.name_servers)}")
         return masters
 
-    def _ask(self, broker: BrokerData, command: Command, what: str) -> Command:
+    def ask(self, broker: BrokerData, command: Command, what: str) -> Command:
+        """Return a master's answer, which is a success; retried as the options say."""
         address = self._master(broker, what)
 
         def attempt() -> Command:
@@ -193,6 +191,61 @@ class Admin:
 
         return call_with_retries(attempt, self._options, self._environment)
 
+    def answer(self, broker: BrokerData, command: Command, what: str) -> Command:
+        """Return a master's answer, whatever its code."""
+        address = self._master(broker, what)
+        return call_with_retries(lambda: self._request(address, command), self._options, self._environment)
+
+    def ask_name_servers(self, command: Command, what: str) -> None:
+        """Send a change to every name server: they know nothing of each other."""
+        for server in self._options.name_servers:
+            requests.expect_success(self._request(server, command), f"{what} at name server {server}")
+
+    def ask_name_server(self, command: Command, what: str) -> Command:
+        """Return the answer of a name server that answers, whatever its code."""
+        return call_with_retries(lambda: self._routes.ask(command, what), self._options, self._environment)
+
+    def wait_for_route(self, topic: str, shown: Mapping[str, QueueData]) -> None:
+        """Wait until the name servers show the topic so on these brokers. Raises `RequestTimeout` after 30 s."""
+
+        def is_there() -> bool:
+            try:
+                queues = {queue.broker: queue for queue in self._routes.route(topic, refresh=True).queues}
+            except TopicNotExist:
+                return False
+            return all(queues.get(name) == wanted for name, wanted in shown.items())
+
+        self._wait(is_there, f"topic {topic!r} as it was set on {', '.join(sorted(shown))}")
+
+    def wait_until_gone(self, topic: str, brokers: frozenset[str] = frozenset()) -> None:
+        """Wait until the name servers show the topic nowhere, or not on these brokers. Raises as `wait_for_route`."""
+
+        def is_gone() -> bool:
+            try:
+                queues = self._routes.route(topic, refresh=True).queues
+            except TopicNotExist:
+                return True
+            return bool(brokers) and brokers.isdisjoint(queue.broker for queue in queues)
+
+        self._wait(is_gone, f"deletion of topic {topic!r}")
+
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+        deadline = self._environment.clock() + ROUTE_TIMEOUT_MS / 1000
+        while not is_done():
+            if self._environment.clock() >= deadline:
+                raise RequestTimeout(f"{what}: not seen in the route within {ROUTE_TIMEOUT_MS} ms")
+            self._environment.sleep(_ROUTE_POLL_S)
+
+    def wire_name(self, name: str) -> str:
+        """Return a topic's or group's name as brokers know it."""
+        return self._routes.wire_name(name)
+
+    def users_name(self, name: str) -> str | None:
+        """Return a brokers' name of a topic or group without the namespace; None if it belongs to another one."""
+        kind = next((prefix for prefix in _KINDS if name.startswith(prefix)), "")
+        found = self._routes.users_names([name.removeprefix(kind)])
+        return kind + found[0] if found else None
+
     @staticmethod
     def _master(broker: BrokerData, what: str) -> str:
         if broker.master is None:
@@ -201,20 +254,6 @@ class Admin:
 
     def _request(self, address: str, command: Command) -> Command:
         return self._pool.connection(address).request(command, self._options.request_timeout_ms)
-
-    def _wait_for_route(self, topic: str, is_there: Callable[[], bool], what: str, *, gone: bool = False) -> None:
-        deadline = self._environment.clock() + ROUTE_TIMEOUT_MS / 1000
-        while True:
-            try:
-                if is_there():
-                    return
-                self._routes.route(topic, refresh=True)
-            except TopicNotExist:
-                if gone:
-                    return
-            if self._environment.clock() >= deadline:
-                raise RequestTimeout(f"{what}: not seen in the route within {ROUTE_TIMEOUT_MS} ms")
-            self._environment.sleep(_ROUTE_POLL_S)
 
 
 def _strings(answer: Command, field: str, what: str) -> list[str]:

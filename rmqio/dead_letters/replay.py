@@ -36,6 +36,9 @@ _MAX_IN_FLIGHT: Final = 4
 _ROUTE_REFRESH_MS: Final = 30_000
 _COMMIT_EVERY: Final = 5_000
 """Number of letters after which the replay waits for all sends and commits the group's offsets."""
+_NAME_A_TOPIC: Final = "name a topic to send it to, with --to (in Python, to=)"
+LARGE_BODY_BYTES: Final = MAX_MESSAGE_BYTES + 1
+"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
 _MAX_REMEMBERED: Final = 1_000_000
 """Number of letters' ids that are remembered to detect copies; about 150 MB."""
 
@@ -65,7 +68,7 @@ class Choice:
             if topic is not None:
                 validate_topic(topic)
         if self.to == self.dead_letter_topic:
-            raise LocalError(f"to is {self.to!r}, the dead-letter topic itself; give another topic")
+            raise LocalError(f"to={self.to!r} is the dead-letter topic itself: name another topic")
         if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
             raise LocalError(f"limit is {self.limit!r}; it must be a whole number of at least 1")
 
@@ -129,7 +132,7 @@ def replay(
     if start is None:
         start = StartFrom.group_offsets(reset="earliest") if consumer_group else StartFrom.earliest()
     if start.needs_group and consumer_group is None:
-        raise LocalError("a start at a group's offsets needs consumer_group")
+        raise LocalError("a start at a group's offsets needs consumer_group=, the group")
     if client_factory is None:
         from rmqio.client.factory import RemotingClientFactory
 
@@ -141,12 +144,7 @@ def replay(
 
 def client_options(name_server: str | tuple[str, ...] | list[str] | None, security: Security) -> ClientOptions:
     """The client options of a replay. Raises `LocalError`."""
-    return ClientOptions(
-        parse_name_server(name_server),
-        security=security,
-        # A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted.
-        compress_over_bytes=MAX_MESSAGE_BYTES + 1,
-    )
+    return ClientOptions(parse_name_server(name_server), security=security, compress_over_bytes=LARGE_BODY_BYTES)
 
 
 class Replay:
@@ -261,9 +259,9 @@ class Replay:
         if letter.message is None:
             self.result.note_problem(letter, letter.why_not)
         elif not topic:
-            self.result.note_problem(letter, "it does not say where it came from; set `to`")
+            self.result.note_problem(letter, f"the letter does not say where its message came from: {_NAME_A_TOPIC}")
         elif topic == self._choice.dead_letter_topic:
-            self.result.note_problem(letter, "it came from the dead-letter topic itself; set `to`")
+            self.result.note_problem(letter, f"the message came from the dead-letter topic itself: {_NAME_A_TOPIC}")
         elif self._is_copy(topic, letter.message_id):
             row.duplicates += 1
         elif self._gathering is None:

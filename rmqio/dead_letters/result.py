@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from rmqio.dead_letters.letters import DeadLetter
 from rmqio.errors import CorruptMessage
+from rmqio.terminal import COLUMNS, cut
 
 MOST_PROBLEMS: Final = 20
-_REASON_WIDTH: Final = 60
+_REASON: Final = "  first reason: "
 
 
 @dataclass(slots=True)
@@ -96,32 +96,45 @@ class ReplayResult:
         return asdict(self) | {"letters": self.letters, "sent": self.sent, "not_sent": self.not_sent}
 
     def table(self) -> str:
-        """A readable table: a line for each topic and error, the sum, and the problems."""
-        sent = "would send" if self.is_dry_run else "sent"
-        lines: list[tuple[str, ...]] = [("topic", "error", "letters", sent, "duplicates", "not sent", "first reason")]
-        for row in sorted(self.rows, key=lambda row: (row.topic, -row.letters)):
+        """A readable table: a row for each topic and error, with the first reason below it; then what it means."""
+        sent = "WOULD SEND" if self.is_dry_run else "SENT"
+        rows = sorted(self.rows, key=lambda row: (row.topic, -row.letters))
+        lines: list[tuple[str, ...]] = [("TOPIC", "ERROR", "LETTERS", sent, "DUPLICATES", "NOT SENT")]
+        for row in rows:
             counts = (row.letters, row.sent, row.duplicates, row.not_sent)
-            reason = textwrap.shorten(row.reason, _REASON_WIDTH, placeholder=" ...")
-            lines.append((row.topic or "?", row.error or "?", *map(str, counts), reason))
+            lines.append((row.topic or "?", row.error or "?", *(f"{count:,}" for count in counts)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        texts = ["  ".join(_cells(line, widths)).rstrip() for line in lines]
-        texts += [f"not sent: {problem}" for problem in self.problems]
+        texts = [_aligned(lines[0], widths)] if rows else []
+        for row, line in zip(rows, lines[1:], strict=True):
+            texts += [_aligned(line, widths), *([_REASON + cut(row.reason, COLUMNS - len(_REASON))] * bool(row.reason))]
+        return "\n".join([*texts, *([""] if texts else []), *self._sentences()])
+
+    def _sentences(self) -> list[str]:
+        # A broker's remark can have several lines.
+        texts = [f"Not sent: {' '.join(problem.split()).rstrip('.')}." for problem in self.problems]
         if len(self.problems) < self.not_sent:
-            texts.append(f"not sent: {self.not_sent - len(self.problems)} more")
+            texts.append(f"Not sent: {_plural(self.not_sent - len(self.problems), 'letter')} more.")
         incomplete = sum(row.incomplete for row in self.rows)
         if incomplete:
-            texts.append(f"{incomplete} of those lack parts that did not fit into the letter (RMQIO_DROPPED_...)")
+            lack = "message lacks" if incomplete == 1 else "messages lack"
+            texts.append(f"{incomplete:,} {lack} parts that did not fit into the letter (RMQIO_DROPPED_...).")
         if self.lost:
-            texts.append(
-                f"lost: {self.lost} offsets of {self.dead_letter_topic}, deleted on the broker before they were read"
-            )
-        where = self.to or "where they came from"
-        done = f"{sent} {self.sent} to {where}" if self.sent or not self.is_dry_run else "sent none"
-        return "\n".join([*texts, f"{self.read} read, {self.letters} chosen, {done}"])
+            were, they = ("was", "it was") if self.lost == 1 else ("were", "they were")
+            lost = f"{_plural(self.lost, 'offset')} of topic {self.dead_letter_topic}"
+            texts.append(f"Lost: {lost} {were} deleted on the broker before {they} read.")
+        where = f"topic {self.to}" if self.to else "the topics that they came from"
+        were = "would be" if self.is_dry_run else "was" if self.sent == 1 else "were"
+        chosen = f"Read {_plural(self.read, 'letter')} of topic {self.dead_letter_topic} and chose {self.letters:,}."
+        return [*texts, f"{chosen} {_plural(self.sent, 'message')} {were} sent to {where}."]
 
 
-def _cells(line: tuple[str, ...], widths: list[int]) -> list[str]:
-    return [
-        text.rjust(width) if 2 <= column <= 5 else text.ljust(width)
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
+    cells = (
+        text.rjust(width) if column >= 2 else text.ljust(width)
         for column, (text, width) in enumerate(zip(line, widths, strict=True))
-    ]
+    )
+    return "  ".join(cells).rstrip()

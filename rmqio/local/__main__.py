@@ -1,4 +1,4 @@
-"""`python -m rmqio.local`: runs a RocketMQ name server and broker until Ctrl-C.
+"""`rmqio local` and `python -m rmqio.local`: run a RocketMQ name server and broker until Ctrl-C.
 
 Standard output has one line, the name server's address, for scripts; everything else goes to standard error.
 """
@@ -9,9 +9,10 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
+from rmqio.argument_parser import Parser
 from rmqio.errors import RmqioError
 from rmqio.local.broker import LocalRocketMQ
 from rmqio.local.errors import LocalBrokerError
@@ -27,8 +28,15 @@ class _Interrupted(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `python -m rmqio.local`, and return the exit status as `run`; wrong usage ends it with status 2."""
+    parser = Parser(prog="python -m rmqio.local")
+    add_options(parser)
+    return run(parser.parse(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(given: argparse.Namespace) -> int:
     """Run until SIGINT or SIGTERM. Exit status: 0 when stopped this way, 128 + signal if not up yet, 1 on failure."""
-    given = _parser().parse_args(arguments)
+    say = _teller(given.parser.prog.removeprefix("python -m "))
     stop = threading.Event()
     up = False
 
@@ -55,57 +63,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for topic, queues in given.topic:
                 rocketmq.create_topic(topic, queues)
             up = True
-            _say(f"broker {rocketmq.broker} (pid {rocketmq.pid()}) is up, data and logs in {rocketmq.data_dir}")
-            _say("Ctrl-C stops it and the name server")
+            say(f"broker {rocketmq.broker} (pid {rocketmq.pid()}) is up, data and logs in {rocketmq.data_dir}")
+            say("Ctrl-C stops it and the name server")
             print(rocketmq.name_server, flush=True)
             while not stop.wait(_POLL_S):
                 _require_running(rocketmq)
-            _say("stopping" + (" (the broker writes its state, about ten seconds)" if given.data_dir else ""))
+            say("stopping" + (" (the broker writes its state, about ten seconds)" if given.data_dir else ""))
     except _Interrupted as interrupted:
-        _say("interrupted before it was up")
+        say("interrupted before it was up")
         return 128 + interrupted.number
     except RmqioError as error:
-        _say(str(error))
+        say(str(error))
         return 1
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m rmqio.local",
-        description="Start a RocketMQ 5.5.0 name server and broker on free loopback ports, print the name server's "
-        "address, and stop both on Ctrl-C. The first start downloads 98 MB.",
-    )
-    parser.add_argument(
+def add_options(parser: Parser) -> None:
+    """Add the description and the options."""
+    parser.description = """\
+Start a RocketMQ 5.5.0 name server and broker on free loopback ports, print the name server's address, and stop both on
+Ctrl-C. The first start downloads 98 MB."""
+    add = parser.add_argument
+    add(
         "--topic",
         action="append",
         default=[],
         type=_topic,
         metavar="NAME[:QUEUES]",
-        help="create this topic, with 4 queues by default; can be repeated",
+        help="create this topic, with 4 queues by default; repeatable",
     )
-    parser.add_argument(
-        "--data-dir", metavar="DIR", help="keep topics and messages there (default: a temporary folder)"
-    )
-    parser.add_argument("--port", type=int, help="the name server's port (default: a free one)")
-    parser.add_argument("--broker-port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
-    parser.add_argument(
-        "--heap", type=int, default=1024, metavar="MB", help="maximum heap size of the broker (default: 1024)"
-    )
-    parser.add_argument("--name", default="broker-a", help="the broker's name (default: broker-a)")
-    parser.add_argument("--tls", action="store_true", help="also accept TLS, with a self-signed certificate")
-    for option, server in (("--broker-config", "broker"), ("--name-server-config", "name server")):
-        parser.add_argument(
+    add("--data-dir", metavar="DIR", help="keep topics and messages there; default: a temporary folder")
+    add("--port", type=int, metavar="PORT", help="the name server's port; default: a free one")
+    add("--broker-port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
+    add("--heap", type=int, default=1024, metavar="MB", help="maximum heap size of the broker; default: 1024")
+    add("--name", default="broker-a", metavar="NAME", help="the broker's name; default: broker-a")
+    add("--tls", action="store_true", help="also accept TLS, with a self-signed certificate")
+    for option, server, example in (
+        ("--broker-config", "broker", "autoCreateTopicEnable=true"),
+        ("--name-server-config", "name server", "scanNotActiveBrokerInterval=5000"),
+    ):
+        add(
             option,
             action="append",
             default=[],
             type=_property,
             metavar="KEY=VALUE",
-            help=f"a property of RocketMQ's {server}, for example "
-            + ("autoCreateTopicEnable=true" if server == "broker" else "scanNotActiveBrokerInterval=5000")
-            + "; can be repeated",
+            help=f"a property of RocketMQ's {server}, e.g. {example}; repeatable",
         )
-    return parser
 
 
 def _topic(text: str) -> tuple[str, int]:
@@ -127,8 +131,8 @@ def _require_running(rocketmq: LocalRocketMQ) -> None:
         raise LocalBrokerError(f"a process ended unexpectedly: {rocketmq!r}\n{rocketmq.logs()}")
 
 
-def _say(text: str) -> None:
-    print(f"rmqio.local: {text}", file=sys.stderr, flush=True)
+def _teller(name: str) -> Callable[[str], None]:
+    return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

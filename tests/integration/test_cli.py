@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from rmqio.cli.main import main
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.connections.connection import Connection
@@ -26,6 +25,7 @@ from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.command_line import Tool
 
 pytestmark = pytest.mark.broker
 
@@ -37,27 +37,6 @@ AWKWARD = {
     "terminal": b"some text, and then: \x1b[31mred\x1b[0m\x07 \xc2\x9b2J",
     "json": b'{"id": 17}',
 }
-
-
-class Tool:
-    """Runs command lines in this process."""
-
-    def __init__(self, name_server: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._name_server, self._capsys = name_server, capsys
-        self.err = ""
-
-    def __call__(self, *arguments: str, status: int = 0) -> str:
-        self._capsys.readouterr()
-        found = main([*arguments, "--name_server", self._name_server])
-        out, self.err = self._capsys.readouterr()
-        assert found == status, self.err
-        return out
-
-    def json(self, *arguments: str, status: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", status=status))
-
-    def lines(self, *arguments: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self(*arguments, "--json").splitlines()]
 
 
 @pytest.fixture
@@ -162,6 +141,20 @@ def test_lag_is_none_at_the_end(rmqio: Tool, client: RemotingQueueClient, queue:
     client.commit_offset(group, queue, 120)
     assert rmqio.json("offsets", "show", queue.topic, "--group", group)["total"]["lag_messages"] == 0
     assert "lies 20 past the queue's end" in rmqio.err
+
+
+def test_describe_shows_again_until_interrupted(rocketmq: LocalRocketMQ, rmqio: Tool, topic: str) -> None:
+    with _command(rocketmq, "describe", topic, "--watch=0.2", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["total"]["messages"] == 0
+        rmqio("produce", topic, "x")
+        while json.loads(process.stdout.readline())["total"]["messages"] == 0:
+            pass
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(30) == 130
+        assert re.fullmatch(rb"rmqio: ended by Ctrl-C, shown \d+ times\n", process.stderr.read())
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
@@ -285,6 +278,12 @@ def test_reading_leaves_no_trace(
     rmqio("peek", name, "--sql", "a = 1")
     rmqio("tail", name, "--from", "earliest", "-n", "5")
     rmqio("offsets", "show", name, "--group", group)
+    rmqio("groups", "--long")
+    rmqio("groups", group)
+    rmqio("groups", group + "x", status=1)
+    rmqio("topics", "create", name, "--dry_run")
+    rmqio("topics", "update", name, "--queues", "3", "--dry_run")
+    rmqio("topics", "delete", name, "--dry_run")
     for to in ("earliest", "latest", "7", "1h"):
         rmqio("offsets", "reset", name, "--group", group, "--to", to)
         assert "--execute" in rmqio("offsets", "reset", name, "--group", group, "--to", to, "--dry-run")

@@ -26,6 +26,7 @@ BASE = {
         "start",
         "subscription",
         "telemetry",
+        "terminal",
         "topics_needed",
     )
 }
@@ -196,6 +197,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.cli.topics", "from rmqio.client.admin import Admin\nimport json", None),
     ("rmqio.cli.bodies", "def f():\n    from rmqio.serde.avro import AvroDeserializer", None),
     ("rmqio.cli.bodies", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
+    ("rmqio.cli.programs", "def f():\n    from rmqio.local import __main__", None),
+    ("rmqio.cli.programs", "from rmqio.local import __main__", "cli imports"),
     ("rmqio.cli.topics", "from rmqio.transforms import read", "cli imports"),
     ("rmqio.cli.topics", "import apache_beam", "cli imports"),
     ("rmqio.pyspark.reader", "import apache_beam", "no Beam"),

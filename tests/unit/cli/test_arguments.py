@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from rmqio.argument_parser import Parser
 from rmqio.cli.connect import client_options
 from rmqio.cli.main import main, make_parser, parse
 from rmqio.cli.values import QueueName, parse_from, parse_queue, parse_to
 from rmqio.command_line import Position
 from rmqio.options import NAME_SERVER_VARIABLE
+from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
+from rmqio.serde.avro.compatibility import Level
 
 
 def parsed(line: str) -> argparse.Namespace:
@@ -52,9 +57,15 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("pek orders", "rmqio: 'pek' is none of topics, describe, peek, tail, produce, offsets; did you mean peek?"),
+        ("pek orders", "rmqio: 'pek' is none of topics, groups, describe, peek, tail, produce, offsets, replay, "),
+        ("pek orders", "completion; did you mean peek? (see rmqio --help)"),
         ("offsets shw orders", "rmqio offsets: 'shw' is none of show, reset; did you mean show?"),
-        ("peek", "rmqio peek: the following arguments are required: TOPIC"),
+        ("topics creat orders", "unknown argument 'orders'; did you mean `rmqio topics create`?"),
+        ("topics update orders", "nothing is said to change: add --queues, --permission or another option"),
+        ("topics create o --permission rx", "'rx' is none of rw, r, w"),
+        ("topics create o --message_type FIF", "'FIF' is none of NORMAL, FIFO, "),
+        ("completion bsh", "'bsh' is none of bash, zsh, fish; did you mean bash?"),
+        ("describe orders --watch=0", "argument --watch: '0' is not a number of seconds from 0.1 to 86400"),
         ("peek orders --quee b:1", "rmqio peek: unknown argument '--quee'; did you mean --queue?"),
         ("peek orders --name_servr=h:1", "unknown argument '--name_servr=h:1'; did you mean --name_server?"),
         ("peek orders more", "rmqio peek: unknown argument 'more'"),
@@ -62,10 +73,11 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("peek orders --offset=-1", "offset '-1' is not a whole number"),
         ("peek orders --offset 1 --from 10m", "not allowed with argument --offset"),
         ("peek orders --queue b:x", "queue 'b:x' is not BROKER:ID, e.g. broker-a:3"),
-        ("peek orders --from yesterday", "time 'yesterday' is neither ISO 8601"),
+        ("peek orders --from yesterday", "'yesterday' is not earliest, latest or a TIME like 10m or 2026-01-31T"),
+        ("peek orders --from latst", "; did you mean latest?"),
+        ("peek orders --from 10x", "time '10x' is neither ISO 8601"),
         ("peek orders --from 2026-01-31T12:00", "has no time zone; add one"),
         ("produce orders x --property a=", "property 'a=' is not NAME=VALUE"),
-        ("offsets reset orders --to 1", "required: --group"),
         ("offsets reset orders --group g --to 1 --dry_run --execute", "not allowed with argument"),
         ("peek orders --body xml", "'xml' is none of auto, text, json, hex, none"),
     ],
@@ -102,7 +114,97 @@ def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ["", "--help", "peek --help", "offsets", "offsets reset --help", "--version"])
+@pytest.mark.parametrize(
+    ("line", "usage", "missing"),
+    [
+        ("describe", "rmqio describe TOPIC [OPTIONS]", "TOPIC is missing"),
+        ("offsets", "rmqio offsets show|reset ...", "COMMAND is missing"),
+        ("schemas", "rmqio schemas check|list ...", "COMMAND is missing"),
+        ("topics delete", "rmqio topics delete TOPIC [OPTIONS]", "TOPIC is missing"),
+        ("produce", "rmqio produce TOPIC BODY [OPTIONS]", "TOPIC and BODY are missing"),
+        ("offsets reset orders", "rmqio offsets reset TOPIC --group GROUP --to WHERE [OPTIONS]",
+         "--group and --to are missing"),
+        ("replay", "rmqio replay --dead_letter_topic TOPIC [OPTIONS]", "--dead_letter_topic is missing"),
+        ("completion", "rmqio completion SHELL [OPTIONS]", "SHELL is missing"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_told_alike(line: str, usage: str, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    program = usage.split(" [")[0]
+    name = " ".join(word for word in program.split() if word.islower() and "|" not in word and "-" not in word)
+    assert capsys.readouterr() == ("", f"usage: {usage}\n{name}: {missing} (see {name} --help)\n")
+
+
+def test_schemas_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in sys.modules if name.startswith("rmqio.serde.avro")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastavro", None)  # so that importing it fails
+    assert main(["schemas", "check"]) == 2
+    assert capsys.readouterr().err == "rmqio schemas: rmqio.serde.avro needs fastavro: pip install 'rmqio[avro]'\n"
+
+
+def test_schemas_knows_every_level() -> None:
+    assert tuple(Level) == LEVELS
+
+
+def helps(parser: Parser) -> Iterator[str]:
+    yield parser.format_help()
+    for command in parser.commands.values():
+        yield from helps(command)
+
+
+def test_every_help_fits_80_columns_and_the_first_one_a_screen() -> None:
+    whole = list(helps(make_parser()))
+    assert len(whole) == 19
+    assert [line for text in whole for line in text.splitlines() if len(line) > 80] == []
+    assert len(whole[0].splitlines()) < 24
+    assert "==SUPPRESS==" not in "".join(whole)
+
+
+def test_an_option_with_an_optional_value_takes_it_after_an_equals_sign_only() -> None:
+    assert parsed("describe --watch orders").watch == 2
+    assert parsed("describe --watch=0.5 orders").watch == 0.5
+    assert parsed("describe orders").watch is None
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "pattern"),
+    [
+        ("topics", "_topics", None),
+        ("topics order*", "_topics", "order*"),
+        ("topics -l creates", "_topics", "creates"),
+        ("topics create orders", "_create", None),
+        ("--timeout_ms 5 topics --timeout_ms 6 create orders", "_create", None),
+        ("topics -- create", "_topics", "create"),  # a topic of that name
+    ],
+)
+def test_topics_lists_unless_a_command_is_named(line: str, name: str, pattern: str | None) -> None:
+    found = parsed(line)
+    assert found.run.__name__ == name
+    assert getattr(found, "pattern", None) == pattern
+
+
+def test_connection_options_have_a_help_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("--help_connection", "peek --help-connection"):  # also where arguments are missing
+        assert main(line.split()) == 0
+        out = capsys.readouterr().out
+        assert all(word in out for word in ("--name_server", "--timeout_ms", "--tls_ca_file", "--credentials"))
+        assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("module", ["replay", "schemas", "local"])
+def test_a_program_has_the_same_options_under_both_names(module: str) -> None:
+    """`python -m rmqio.replay` and `rmqio replay`."""
+    done = subprocess.run([sys.executable, "-m", f"rmqio.{module}", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    ours = make_parser().commands[module].format_help()
+    options = set(re.findall(r"--\w+", ours.partition("options:")[2])) - {"--help_connection"}
+    assert options <= set(re.findall(r"--\w+", done.stdout))
+    assert f"usage: python -m rmqio.{module} " in done.stdout
+
+
+@pytest.mark.parametrize("line", ["", "--help", "peek --help", "topics create --help", "offsets --help", "--version"])
 def test_help_is_no_failure(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 0
     out = capsys.readouterr().out
@@ -141,10 +243,28 @@ def test_queues() -> None:
     assert parse_queue("3") == QueueName(None, 3)
 
 
-def test_help_needs_neither_beam_nor_a_client() -> None:
+HEAVY = (
+    "apache_beam", "pyspark", "grpc", "fastavro", "requests", "tqdm", "lz4", "zstandard",
+    "rmqio.client", "rmqio.wire", "rmqio.serde", "rmqio.local", "rmqio.dead_letters", "rmqio.schemas",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("--help", ()),
+        ("peek --help", ()),
+        ("topics create --help", ()),
+        ("replay --help", ("lz4", "zstandard", "rmqio.client", "rmqio.wire", "rmqio.dead_letters")),
+        ("schemas --help", ("requests", "rmqio.serde", "rmqio.schemas")),
+        ("local --help", ("requests", "lz4", "zstandard", "rmqio.client", "rmqio.wire", "rmqio.local")),
+    ],
+)
+def test_help_needs_neither_beam_nor_a_client(line: str, needed: tuple[str, ...]) -> None:
     program = (
-        "import sys; from rmqio.cli.main import main; main(['--help']); "
-        "print(sorted(m for m in sys.modules if m.startswith(('apache_beam', 'rmqio.client', 'fastavro', 'requests'))))"
+        f"import sys; from rmqio.cli.main import main; main({line.split()!r}); "
+        f"print(*sorted(m for m in sys.modules if m.startswith({HEAVY!r})))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.rstrip().endswith("[]")
+    loaded = done.stdout.splitlines()[-1].split()
+    assert [module for module in loaded if not module.startswith(needed or ("none",))] == []

@@ -5,52 +5,20 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rmqio.cli import reading
-from rmqio.cli.main import main, make_parser, parse
+from rmqio.cli.main import make_parser, parse
 from rmqio.cli.messages import Item
 from rmqio.cli.produce import _lines_of
 from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
-from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.faults import answer, close
 from rmqio.wire.codes import RequestCode
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker(brokers=("broker-a", "broker-b")) as broker:
-        broker.cluster.create_topic("orders", 2, ("broker-a", "broker-b"))
-        yield broker
-
-
-class Tool:
-    """Runs command lines."""
-
-    def __init__(self, broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-        self._broker, self._capsys = broker, capsys
-        self.err = ""
-
-    def __call__(self, *arguments: str, status: int = 0) -> str:
-        found = main([*arguments, "--name_server", self._broker.name_server, "--timeout_ms", "2000"])
-        out, self.err = self._capsys.readouterr()
-        assert found == status, self.err
-        return out
-
-    def json(self, *arguments: str, status: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", status=status))
-
-    def bodies(self, *arguments: str) -> list[str]:
-        return [json.loads(line)["body"] for line in self(*arguments, "--json").splitlines()]
-
-
-@pytest.fixture
-def rmqio(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(broker, capsys)
+from tests.helpers.command_line import Tool
 
 
 def fill(broker: FakeBroker) -> None:
@@ -72,7 +40,7 @@ def test_a_broker_that_is_down_does_not_keep_back_what_the_other_says(broker: Fa
     broker.cluster.commit("billing", broker.cluster.create_topic("orders", 2)[0], 1)
     broker.stop_broker("broker-b")
     out = rmqio("describe", "orders", "--group", "billing", status=1)
-    assert "broker-b:0           -           -         -  cannot be reached" in out
+    assert "broker-b:0           -           -  no answer" in out
     assert "rmqio: no answer for broker-b:0, broker-b:1: cannot connect to 127.0.0.1:" in rmqio.err
     found = rmqio.json("describe", "orders", status=1)
     assert found["total"]["messages"] == 6
@@ -131,15 +99,20 @@ def test_a_message_that_does_not_decode_is_shown_in_its_place(broker: FakeBroker
     ("arguments", "status", "expected"),
     [
         ("describe order", 1, "topic 'order' does not exist; did you mean orders?"),
+        ("topics order", 1, "no topic matches 'order'; the nearest is orders"),
+        ("topics oder*", 1, "no topic matches 'oder*'; the nearest is orders"),
+        ("topics nothing-like-it", 1, "no topic matches 'nothing-like-it'; `rmqio topics` lists all topics"),
+        ("topics updte", 1, "no topic matches 'updte'; did you mean the command `rmqio topics update`?"),
+        ("peek orders --avro_schema none.avsc", 2, "--avro_schema none.avsc: the file does not exist"),
         ("peek nothing-like-it", 1, "does not exist, or its brokers are down; `rmqio topics` lists"),
-        ("produce order x", 1, "topic 'order' does not exist; did you mean orders?"),
+        ("produce order x", 1, "does not exist; did you mean orders? `rmqio topics create order` creates it"),
+        ("produce new x", 1, "does not exist, or its brokers are down; `rmqio topics create new` creates it"),
         ("peek orders --queue broker-c:0", 1, "no queue broker-c:0; it has 4: broker-a:0 to broker-b:1"),
         ("peek orders --queue 0", 1, "topic 'orders' is on 2 brokers; write broker-a:0"),
         ("peek orders --offset 3", 2, "--offset 3: an offset is of one queue, and topic 'orders' has 4"),
         ("peek orders --queue broker-a:0 --offset 9", 1, "has no offset 9: it holds 0 to 2, and 3 is its end"),
         ("peek orders --tags", 2, "expected one argument"),
         ("produce orders x --property KEYS=1", 2, "the name is reserved"),
-        ("produce orders", 2, "required: BODY"),
         ("offsets reset orders --group g --to 3", 2, "an offset belongs to one queue, and 4 are selected"),
     ],
 )
@@ -174,6 +147,33 @@ def test_tail_finds_queues_that_are_added_and_rides_out_that_none_are_known(monk
         reading._follow(client, arguments, Printer(), MessageFilter())  # type: ignore[arg-type]
         client.close()
     assert seen == [b"0", b"1", b"2"]
+
+
+def test_a_topic_is_created_where_the_broker_permits_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker(settings=BrokerSettings(auto_create_topics=True)) as broker:
+        broker.cluster.create_topic("orders", 2)
+        rmqio = Tool(broker.name_server, capsys, "--timeout_ms", "2000")
+        rmqio("produce", "order", "x")
+        assert "topic order does not exist, but orders does: the broker is asked to create it" in rmqio.err
+        rmqio("produce", "order", "y")
+        assert rmqio.err == ""
+        rmqio("produce", "more", "--lines", "a\nb\nc")
+        assert sorted(rmqio.bodies("peek", "order")) == ["x", "y"]
+        assert sorted(rmqio.bodies("peek", "more")) == ["a", "b", "c"]
+
+
+def test_a_topic_that_exists_is_never_made_anew_by_a_send(broker: FakeBroker, rmqio: Tool) -> None:
+    """Whoever deletes it meanwhile gets an error, not another topic."""
+    rmqio("produce", "orders", "x")
+    (sent,) = (request for _, request in broker.requests if request.code == RequestCode.SEND_MESSAGE_V2)
+    assert sent.ext["c"] == ""
+
+
+def test_no_topic_at_all(broker: FakeBroker, rmqio: Tool) -> None:
+    broker.cluster.delete_topic("orders")
+    assert rmqio("topics") == ""
+    assert "there is no topic yet; `rmqio topics create TOPIC` creates one" in rmqio.err
+    assert rmqio.json("topics", "x", status=1) == {"topics": []}
 
 
 def test_an_empty_body_is_refused(rmqio: Tool) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rmqio.cli.bodies import Shown, avro_reader, body_fields, show_body
 from rmqio.cli.messages import Item, Printer
-from rmqio.cli.output import duration, one_line, print_json, print_table, safe, safe_line, size, time_text
+from rmqio.cli.output import duration, one_line, print_json, print_table, safe, safe_line, shortened, size, time_text
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import MessageQueue, Record
 from rmqio.testing import InMemoryCluster
@@ -66,6 +66,30 @@ def test_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
         "-----  -----  ---\n"
         "total  1,239\n"
     )  # fmt: skip
+
+
+def test_a_table_leaves_out_columns_where_the_terminal_is_too_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ("QUEUE", "?>FIRST", "?NEWEST", ">LAG")
+    row = ("broker-a:0", "1" * 20, "2" * 20, "3" * 25)
+    print_table(columns, [row])
+    assert capsys.readouterr().out.splitlines()[0].split() == ["QUEUE", "NEWEST", "LAG"]
+    monkeypatch.setenv("COLUMNS", "100")
+    print_table(columns, [row])
+    assert capsys.readouterr().out.splitlines()[0].split() == ["QUEUE", "FIRST", "NEWEST", "LAG"]
+    print_table(("?QUEUE", "LAG"), [("", "3" * 200)])  # what is needed stays, however wide
+    assert capsys.readouterr().out.splitlines()[0].split() == ["LAG"]
+
+
+def test_a_table_knows_how_wide_chinese_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("CITY", ">LAG"), [("杭州", "1"), ("Zürich", "2")])
+    assert capsys.readouterr().out == "CITY    LAG\n杭州      1\nZürich    2\n"
+
+
+def test_many_names_are_shortened() -> None:
+    assert shortened(["a", "b", "c"]) == "a, b, c"
+    assert shortened(["a", "b", "c", "d"]) == "a, b and 2 more"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +177,10 @@ def test_avro_bodies(tmp_path: Path) -> None:
     assert body_fields(record(b"\x22"), 0, avro)["value"] == {"id": 17}
     assert show_body(record(b"\x22\x22"), "auto", 1_000, avro).kind.startswith("not of this Avro schema (")
     assert "error" in body_fields(record(b"\x22\x22"), 0, avro)
-    with pytest.raises(LocalError, match=r"none\.avsc"):
-        avro_reader(str(tmp_path / "none.avsc"))
+    with pytest.raises(LocalError, match=r"ordr\.avsc: the file does not exist; did you mean .*/order\.avsc\?"):
+        avro_reader(str(tmp_path / "ordr.avsc"))
+    with pytest.raises(LocalError, match=r"nowhere/order\.avsc: the file does not exist$"):
+        avro_reader(str(tmp_path / "nowhere" / "order.avsc"))
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
@@ -167,6 +193,20 @@ def test_a_message_with_commands_in_every_field(capsys: pytest.CaptureFixture[st
     assert out.startswith("broker-a:0 @ 7   ")
     assert "property  \\x1b[3m = \\x1b[4m\\n5\n" in out
     assert "\x1b" not in out
+
+
+def test_what_names_a_message_stands_beside_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    short = record(b"x", tags="paid", keys=["o-17"], properties={"__SHARDINGKEY": "c-3"})
+    Printer(False, "auto", 1_000).print(Item(0, QUEUE, 7, short))
+    Printer(False, "auto", 1_000).print(Item(0, QUEUE, 7, short._replace(raw_properties=b"")))
+    Printer(True, "auto", 1_000).print(Item(0, QUEUE, 7, short))
+    out = capsys.readouterr().out
+    first, second, *_ = out.splitlines()
+    assert first.endswith("   tags paid   keys o-17")
+    assert second == "  sharding key c-3"
+    assert max(len(line) for line in out.splitlines()[:-1]) <= 80
+    assert "__SHARDINGKEY" not in out.rpartition("\n{")[0]
+    assert json.loads(out.splitlines()[-1])["sharding_key"] == "c-3"
 
 
 def test_a_message_that_does_not_decode(capsys: pytest.CaptureFixture[str]) -> None:

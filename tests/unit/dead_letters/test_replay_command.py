@@ -8,6 +8,7 @@ import pytest
 
 from rmqio.dead_letters.command import main
 from rmqio.dead_letters.replay import Replay
+from rmqio.terminal import display_width
 from rmqio.testing import InMemoryCluster
 from tests.helpers.replaying import AT, fill, letter, program
 
@@ -19,12 +20,17 @@ def test_without_a_place_to_go_it_shows_what_is_there(
     letter(cluster, body=b"", offset=50)
     assert program(cluster) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "topic  error       letters  would send  duplicates  not sent  first reason",
-        "other  SerdeError        1           1           0         0  no Avro",
-        "src    SerdeError        4           3           0         1  no JSON",
-        "src    ValueError        1           1           0         0  too late",
-        "not sent: queue dead/broker-a/0, offset 5: the message had an empty body, which no producer here sends",
-        "6 read, 6 chosen, would send 5 to where they came from",
+        "TOPIC  ERROR       LETTERS  WOULD SEND  DUPLICATES  NOT SENT",
+        "other  SerdeError        1           1           0         0",
+        "  first reason: no Avro",
+        "src    SerdeError        4           3           0         1",
+        "  first reason: no JSON",
+        "src    ValueError        1           1           0         0",
+        "  first reason: too late",
+        "",
+        "Not sent: queue dead/broker-a/0, offset 5: the message had an empty body, which no producer here sends.",
+        "Read 6 letters of topic dead and chose 6. 5 messages would be sent to the topics that they came from.",
+        "Nothing has been sent. To send the messages, add --back (each to the topic that it came from) or --to=TOPIC.",
     ]
     assert cluster.records("src") == []
 
@@ -52,7 +58,7 @@ def test_an_interrupted_replay_says_what_it_has_done(
     assert program(cluster, "--back") == 130
     captured = capsys.readouterr()
     assert captured.err == "rmqio.replay: interrupted\n"
-    assert "5 read, 5 chosen, sent 0 to where they came from" in captured.out
+    assert "Read 5 letters of topic dead and chose 5. 0 messages were sent to the topics" in captured.out
 
 
 def interrupted(*_: object) -> None:
@@ -65,13 +71,13 @@ def interrupted(*_: object) -> None:
         (["--back", "--to=t"], "not allowed with"),
         (["--to=dead"], "the dead-letter topic itself"),
         (["--error=("], "is not a regular expression"),
-        (["--start=latest"], "is not earliest, group or timestamp:TIME"),
+        (["--start=latest"], "is not earliest, group or a TIME"),
         (["--start=group"], "needs --consumer_group"),
         (["--stop=timestamp:2026-01-31"], "has no time zone"),
         (["--stop=timestamp:soon"], "is neither ISO 8601"),
-        (["--stop=never"], "is not latest or timestamp:TIME"),
-        (["--limit=0"], "limit is 0"),
-        (["--bakc"], "unrecognized arguments"),
+        (["--stop=never"], "is not latest or a TIME"),
+        (["--limit=0"], "argument --limit: number '0' is not a whole number of at least 1"),
+        (["--bakc"], "unknown argument '--bakc'; did you mean --back?"),
     ],
 )
 def test_wrong_usage(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +85,50 @@ def test_wrong_usage(argv: list[str], message: str, capsys: pytest.CaptureFixtur
         main([*AT, *argv])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dead_letter_topic=dad"], "--dead_letter_topic dad: the topic does not exist; did you mean dead?"),
+        (["--to=srcs"], "--to srcs: the topic does not exist; did you mean src?"),
+        (["--to=nothing-like-it", "--json"], "--to nothing-like-it: the topic does not exist"),
+    ],
+)
+def test_a_topic_that_does_not_exist_is_told_before_anything_is_read(
+    cluster: InMemoryCluster, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster)
+    assert program(cluster, *flags) == 1
+    assert capsys.readouterr() == ("", f"rmqio.replay: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "last"),
+    [
+        ([], "add --back (each to the topic that it came from) or --to=TOPIC."),
+        (["--dry_run"], "add --back (each to the topic that it came from) or --to=TOPIC."),
+        (["--back", "--dry-run"], "leave out --dry_run."),
+        (["--to", "other", "--dry_run"], "leave out --dry_run."),
+        (["--error", "no such error"], "There is nothing to send."),
+    ],
+)
+def test_a_preview_says_how_to_go_on(
+    cluster: InMemoryCluster, flags: list[str], last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster)
+    assert program(cluster, *flags) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(last)
+
+
+def test_a_long_reason_is_cut_to_the_width_of_a_terminal(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letter(cluster, reason="省份 " * 60)
+    assert program(cluster) == 0
+    (reason,) = (line for line in capsys.readouterr().out.splitlines() if "first reason" in line)
+    assert reason.endswith(" ...")
+    assert 76 <= display_width(reason) <= 80
 
 
 def test_times_of_a_command_line(cluster: InMemoryCluster) -> None:

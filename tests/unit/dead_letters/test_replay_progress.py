@@ -79,7 +79,7 @@ def test_a_letter_whose_sending_failed_holds_the_group_back(cluster: InMemoryClu
         ({"kind": "element"}, "had no message"),
         ({"body": b""}, "empty body"),
         ({"topic": "dead"}, "the dead-letter topic itself"),
-        ({"origin": None}, "it does not say where it came from"),
+        ({"origin": None}, "does not say where its message came from"),
     ],
 )
 def test_a_letter_that_has_nothing_to_send_is_named_and_passed(
@@ -154,8 +154,8 @@ def test_offsets_that_are_lost_are_counted_and_said(
     assert program(cluster, "--back", "--consumer_group=g") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [
-        "lost: 2 offsets of dead, deleted on the broker before they were read",
-        "2 read, 2 chosen, sent 2 to where they came from",
+        "Lost: 2 offsets of topic dead were deleted on the broker before they were read.",
+        "Read 2 letters of topic dead and chose 2. 2 messages were sent to the topics that they came from.",
     ]
     assert caplog.messages == ["queue dead/broker-a/0: 2 offsets before 5 are lost on the broker"]
     assert program(cluster, "--back", "--consumer_group=g") == 0, "told once"

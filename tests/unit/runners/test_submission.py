@@ -45,12 +45,12 @@ def test_a_misspelt_sink_and_a_misspelt_topic_of_dead_letters_are_refused(cluste
     factory = InMemoryClientFactory(cluster.name)
     pipeline = beam.Pipeline(options=runners.options([]))
     _ = pipeline | beam.Create([Message(b"x")]) | "Write" >> WriteToRocketMQ("order", client_factory=factory)
-    with pytest.raises(Refused, match="^Write: topic 'order' does not exist: did you mean 'orders'"):
+    with pytest.raises(Refused, match=r"^Write: topic 'order' does not exist: did you mean 'orders'"):
         pipeline.run()
     pipeline = beam.Pipeline(options=runners.options([]))
     write = WriteToRocketMQ("orders", client_factory=factory, dead_letter_topic="dead")
     _ = pipeline | beam.Create([Message(b"x")]) | "Write" >> write
-    with pytest.raises(Refused, match="^Write/Dead letters/Write: topic 'dead' does not exist"):
+    with pytest.raises(Refused, match=r"^Write/Dead letters/Write: topic 'dead' does not exist"):
         pipeline.run()
     assert cluster.records("orders") == []
 

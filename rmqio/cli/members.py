@@ -1,0 +1,14 @@
+"""Who of a consumer group is online, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqio.cli.output import plural, shortened
+
+
+def members_text(members: Sequence[str] | None) -> str:
+    """Say who is online; None: unknown."""
+    if members is None:
+        return "members online unknown"
+    return f"{plural(len(members), 'member')} online: {shortened(members)}" if members else "nobody online"

@@ -1,0 +1,41 @@
+"""`rmqio replay`, `schemas` and `local`: the programs that also run as `python -m`, with the same parsers.
+
+Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqio.argument_parser import Parser
+from rmqio.cli.arguments import new_command
+
+
+def add_commands(commands: Any) -> None:
+    """Add the three."""
+    replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
+    replay.set_defaults(writes=True)
+    summary = "list the Avro schemas of a folder, or check them"
+    new_command(commands, "schemas", None, summary, fill=_fill_schemas, connects=False)
+    new_command(commands, "local", None, "run a RocketMQ on this machine", fill=_fill_local, connects=False)
+
+
+def _fill_replay(parser: Parser) -> None:
+    from rmqio.dead_letters import arguments, command
+
+    arguments.add_options(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _fill_schemas(parser: Parser) -> None:
+    from rmqio.schemas import __main__ as schemas
+
+    schemas.add_options(parser)
+    parser.set_defaults(run=schemas.run)
+
+
+def _fill_local(parser: Parser) -> None:
+    from rmqio.local import __main__ as local
+
+    local.add_options(parser)
+    parser.set_defaults(run=local.run)
