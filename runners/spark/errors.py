@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+from rmqio.errors import RmqioError
+
 _MARK: Final = "rmqio-task-failure"
 _FOUND: Final = re.compile(rf"{_MARK}<(.*?)>{_MARK}", re.DOTALL)
 _JAVA_FRAME: Final = re.compile(r"\s+(at [\w.$<>/]+\(|\.\.\. \d+ more)|Driver stacktrace:|\s*$")
@@ -73,6 +75,8 @@ def described(error: BaseException, otherwise: str = "") -> str:
         theirs = [frame for frame in frames if not _CALLERS.search(frame.filename)]
         if not theirs and each is not error:
             continue  # Beam raised the error again
+        if not theirs and isinstance(error, RmqioError):
+            continue  # the text says it all
         trace = "".join(traceback.format_list(theirs or frames))
         end = _WHERE.sub("", "".join(traceback.format_exception_only(each))).strip()
         part = f"Traceback (most recent call last):\n{trace}{end}"

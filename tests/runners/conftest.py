@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _WITHOUT_SPARK: Final = re.compile(
-    r"flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_worker"
+    r"flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_(worker|state_errors)"
 )
 
 

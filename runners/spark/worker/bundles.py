@@ -26,6 +26,7 @@ from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState, UserState
+from rmqio.runners.spark.worker.state_errors import StateNotEncodable, declared
 from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
 
 if TYPE_CHECKING:
@@ -197,7 +198,10 @@ class Bundles:
         self._used = True
         self._channel.input = chunks
         self._channel.timers = self._kept_timers or (Timers(self._event_time) if self._event_time else None)
-        residuals, finalizes = self._processor.process_bundle(uuid.uuid4().hex)
+        try:
+            residuals, finalizes = self._processor.process_bundle(uuid.uuid4().hex)
+        except StateNotEncodable as error:
+            raise declared(self.descriptor, error) from None
         self._add_metrics(self._processor.monitoring_infos())
         return residuals, finalizes
 

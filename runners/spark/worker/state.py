@@ -16,6 +16,7 @@ from rmqio.runners.spark.beam.private import (
 )
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
+from rmqio.runners.spark.worker.state_errors import not_encodable
 
 _SIDE_INPUTS = frozenset(
     {
@@ -72,8 +73,12 @@ class TaskState(sdk_worker.CachingStateHandler):
 
     def extend(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl, elements: Iterable[object]) -> object:
         out = create_OutputStream()
-        for element in elements:
-            coder.encode_to_stream(element, out, True)
+        given = list(elements)
+        try:
+            for element in given:
+                coder.encode_to_stream(element, out, True)
+        except Exception as error:  # noqa: BLE001 - whatever a coder raises
+            raise not_encodable(state_key, coder, given, error) from None
         return self._user.append_raw(state_key, out.get())
 
     def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object:
