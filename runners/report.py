@@ -94,6 +94,8 @@ class Report:
         """Returns a table for people: a row per need, and a sentence per option."""
         rows: list[tuple[str, str, str]] = [("needed", "by", f"on {self.mode.value}")]
         rows += [(line.need.value, _listed(line.where), _told(line.cell)) for line in self.lines]
+        if not self.lines:
+            rows.append(("nothing special", "", Verdict.YES.value))
         shown = [text for row in rows for text in _wrapped(row)]
         rule = "  ".join("-" * width for width in _WIDTHS)
         width = sum(_WIDTHS) + 2 * (len(_WIDTHS) - 1)

@@ -89,3 +89,11 @@ def test_report_ends_any_program(
     shown = capsys.readouterr().out
     assert "on DirectRunner" in shown
     assert ("refused" in shown) == bool(status)
+
+
+def test_a_report_on_a_pipeline_that_needs_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = beam.Pipeline(options=runners.options(["--report"]))
+    _ = pipeline | beam.Create([1])
+    with pytest.raises(SystemExit):
+        pipeline.run()
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["nothing", "special", "yes"]
