@@ -26,7 +26,7 @@ ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[lat
 DIFFERS = f"tests/integration/test_read_endless.py::{ADDED}"
 ENTER = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def _can_enter() -> bool:
@@ -44,6 +44,6 @@ def test_an_old_broker_passes_the_same_tests() -> None:
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "broker"]
     command = [*ENTER, *pytest_, f"--deselect={DIFFERS}", *files]
     environment = os.environ | {"RMQIO_LOCAL_LOCK": str(LOCK)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     assert " passed" in done.stdout
