@@ -4,12 +4,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+DOCS := .venv-docs
 # Of Beam and PySpark, for test-versions: the first and the last that SparkRunner takes, and between.
 VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo dist fuzz test test-oldest test-versions test-pythons test-clusters test-exhaustive test-fast coverage bench bench-runners bench-spark lint clean
+.PHONY: help chaos demo dist fuzz test test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,7 +29,7 @@ demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show 
 test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
-	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster' \
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
 		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
 
@@ -89,6 +90,9 @@ test-pythons: $(foreach each,$(PYTHONS),$(if $(call python_of,$(each)),.venv-pyt
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
 	@$(PY) -m pytest -m cluster tests/runners $(ARGS)
 
+test-examples: $(STAMP)  ## the programs of examples/, on a broker and a Spark that the tests start; under ten minutes
+	@$(PY) -m pytest -m 'examples and not cluster' tests/examples $(ARGS)
+
 test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, half a million orders; over an hour
 	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)
 
@@ -121,8 +125,18 @@ lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
 	@$(PY) -m tests.helpers.typecheck
 	@$(PY) -m tests.helpers.audit
 
+$(DOCS)/.installed: pyproject.toml
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@echo "installing the tools of the documentation into $(DOCS) ..."
+	@$(DOCS)/bin/python -m docs.tools.requirements > $(DOCS)/requirements.txt
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS)/requirements.txt
+	@touch $@
+
+docs: $(DOCS)/.installed  ## the documentation's site in build/site; warnings and broken links are errors; half a minute
+	@$(DOCS)/bin/python -m docs.tools.build $(ARGS)
+
 dist: $(STAMP)  ## a release: sdist and wheels with and without the C extension in dist/, each tried in an empty environment
 	@$(PY) -m tests.release $(ARGS)
 
 clean:  ## remove the virtual environment and what tools left
-	rm -rf $(VENV) $(OLDEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) $(DOCS) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -93,15 +93,36 @@ def group() -> Picture:
         (20, "stage A, task 1", ["`bucket 0, key a, run [1, 2]`", "`bucket 1, key b, run [3]`"]),
         (330, "stage A, task 2", ["`bucket 0, key a, run [4]`", "`bucket 1, key c, run [5, 6]`"]),
     ):
-        picture.box("ours", x, 20, 290, 116, name, "`worker/shuffling/writing.py`", "one row holds a key and a run of values", *rows)
+        picture.box(
+            "ours",
+            x,
+            20,
+            290,
+            116,
+            name,
+            "`worker/shuffling/writing.py`",
+            "one row holds a key and a run of values",
+            *rows,
+        )
         picture.arrow((x + 145, 136), (x + 145, 174))
-    picture.box("runner", 20, 174, 600, 74, "Spark's shuffle", "repartitionById(bucket), sortWithinPartitions(key, value)", "`execution.py`")
+    picture.box(
+        "runner",
+        20,
+        174,
+        600,
+        74,
+        "Spark's shuffle",
+        "repartitionById(bucket), sortWithinPartitions(key, value)",
+        "`execution.py`",
+    )
     for x, name, rows in (
         (20, "stage B, bucket 0", ["`a: [1, 2] + [4]`"]),
         (330, "stage B, bucket 1", ["`b: [3]   c: [5, 6]`"]),
     ):
         picture.arrow((x + 145, 248), (x + 145, 286))
-        picture.box("ours", x, 286, 290, 96, name, "`worker/shuffling/grouping.py`", "joins runs, decodes nothing", *rows)
+        picture.box(
+            "ours", x, 286, 290, 96, name, "`worker/shuffling/grouping.py`", "joins runs, decodes nothing", *rows
+        )
     picture.box("yours", 20, 404, 600, 34, "your DoFn gets (key, iterable)")
     picture.arrow((165, 382), (165, 404))
     picture.arrow((475, 382), (475, 404))
@@ -115,17 +136,37 @@ def micro_batch() -> Picture:
         622,
         "The life of a micro-batch",
         "A planning process plans the ranges and the clock; Spark writes that offset to its log. Level 0 reads the "
-        "ranges. Later levels keep state per bucket. Reports reach the driver. Spark commits. Then finalizers run, group "
-        "offsets are committed, and the next micro-batch is planned from where this one ended.",
+        "ranges. Later levels keep state per bucket. Reports reach the driver. Spark commits. Then finalizers run, "
+        "group offsets are committed, and the next micro-batch is planned from where this one ended.",
     )
     steps = [
-        ("ours", "plan", "`streaming/source.py, transforms/reading/queue_planner.py`", "ranges of each queue, and the clock"),
+        (
+            "ours",
+            "plan",
+            "`streaming/source.py, transforms/reading/queue_planner.py`",
+            "ranges of each queue, and the clock",
+        ),
         ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
-        ("ours", "level 0: read", "`streaming/operator.py, transforms/reading/planned_ranges.py`", "each task reads some of the ranges; its rows go to buckets"),
-        ("ours", "levels 1, 2, ...: group, state, timers", "`streaming/stateful.py, streaming/bucket.py`", "first the data, then the watermark; state in RocksDB"),
+        (
+            "ours",
+            "level 0: read",
+            "`streaming/operator.py, transforms/reading/planned_ranges.py`",
+            "each task reads some of the ranges; its rows go to buckets",
+        ),
+        (
+            "ours",
+            "levels 1, 2, ...: group, state, timers",
+            "`streaming/stateful.py, streaming/bucket.py`",
+            "first the data, then the watermark; state in RocksDB",
+        ),
         ("ours", "reports to the driver", "`streaming/query.py`", "cuts are kept before Spark commits"),
         ("runner", "Spark's commit", "`CHECKPOINT/commits/N`", "state and position are now final"),
-        ("ours", "settle", "`streaming/query.py, transforms/reading/commits.py`", "bundle finalizers, metrics, group offsets"),
+        (
+            "ours",
+            "settle",
+            "`streaming/query.py, transforms/reading/commits.py`",
+            "bundle finalizers, metrics, group offsets",
+        ),
     ]
     for at, (kind, name, code, line) in enumerate(steps):
         picture.box(kind, 70, 20 + 86 * at, 550, 66, name, code, line)

@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 _STYLE: Final = """
-    text { font: 15px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; fill: #1f2933; }
+    text { font: 15px system-ui, -apple-system, "Segoe UI", Roboto, Arial, "DejaVu Sans", sans-serif; fill: #1f2933; }
     .title { font-weight: 600; font-size: 14.5px; }
     .small { font-size: 12.5px; fill: #52606d; }
     .code { font: 12.5px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #52606d; }
@@ -89,5 +89,6 @@ class Picture:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
             f'width="{self.width}" height="{self.height}" role="img" aria-labelledby="title description">'
         )
-        words = f'<title id="title">{escape(self.title)}</title>\n  <desc id="description">{escape(self.description)}</desc>'
-        return "\n  ".join([head, words, f"<style>{_STYLE}  </style>", page, *self._shapes]) + "\n</svg>\n"
+        title = f'<title id="title">{escape(self.title)}</title>'
+        words = f'<desc id="description">{escape(self.description)}</desc>'
+        return "\n  ".join([head, title, words, f"<style>{_STYLE}  </style>", page, *self._shapes]) + "\n</svg>\n"

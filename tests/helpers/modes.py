@@ -1,6 +1,6 @@
 """The marker `shows(Mode, ...)`: the mode in which a test claims to run, checked against what it really started.
 
-README's table of what runners do names tests. A cell that says "yes" needs a test that is marked for its mode
+The table of docs/capabilities.md names tests. A cell that says "yes" needs a test that is marked for its mode
 (`named_tests.problem`). A marked test fails if it has started no pipeline in that mode, neither in its own process nor
 in programs that it has started. Parameters may also carry the marker.
 """

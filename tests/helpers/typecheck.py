@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("rmqio", "pyspark_rocketmq", "tests", "bench")
+PACKAGES = ("rmqio", "pyspark_rocketmq", "tests", "bench", "docs", "examples")
 MAPPED = {"runners": "rmqio/runners", "pipelines": "rmqio/pipelines", "schemas": "rmqio/schemas"}
 
 

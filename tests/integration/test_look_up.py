@@ -172,7 +172,8 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
         wait_until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
         for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
             assert look(client, kind) == dict.fromkeys(queues(client), expected)
-        assert look(client, "committed", group) == dict.fromkeys(queues(client), 7)
+        expected_offsets = dict.fromkeys(queues(client), 7)
+        wait_until(lambda: look(client, "committed", group) == expected_offsets, "what was committed")
         assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
         assert (client.offset_for_time(queue, 1), client.committed_offset(group, queue)) == (0, 7)
         assert read_all() == list(range(COUNT))

@@ -158,10 +158,10 @@ def test_a_group_goes_on_where_it_ended(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("option", ["source_topic", "sink_topic"])
-def test_a_missing_topic_is_one_line_and_status_1(bench: Bench, option: str) -> None:
+def test_a_missing_topic_is_one_line_and_status_2(bench: Bench, option: str) -> None:
     bench.load(bodies(1))
     done = bench.province("--stop=latest", f"--{option}=none-such")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("province.py: ")

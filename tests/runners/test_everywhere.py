@@ -1,4 +1,4 @@
-"""What README says about reads and writes, on all runners: one pipeline, on a broker with access control and TLS.
+"""What docs/read.md and docs/write.md say, on all runners: one pipeline, on a broker with access control and TLS.
 
 It has filters on the broker, dead letters of reads and writes, and error handlers. If a runner supports unbounded
 reads, a queue is added during the read. Other tests, with Beam's in-process runner, show each of these in detail.

@@ -198,7 +198,7 @@ UnregisterMessageCallback UnregisterMessageCallbackOrderly
 """What the module of rocketmq-client-python 2.0.0 declares when it is imported."""
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/librocketmq.md"])
+@pytest.mark.parametrize("document", ["docs/clients.md", "docs/librocketmq.md"])
 def test_what_the_documents_say_of_the_library_in_the_wheel(document: str) -> None:
     """Which functions of the other distribution's module the real library lacks."""
     ffi = pytest.importorskip("rocketmq.ffi", reason="the library needs the extra 'native'")

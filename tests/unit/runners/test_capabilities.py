@@ -1,4 +1,4 @@
-"""README's table of what runners do is that of `rmqio.runners.capabilities`, and each test of it is there and runs."""
+"""The page of capabilities has the table of `rmqio.runners.capabilities`, and each test of it is there and runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.named_tests import ROOT, problem
 
 
 def table() -> str:
-    """As README has it: each cell is a link to the first test that shows it."""
+    """As the page has it: each cell is a link to the first test that shows it."""
     links: dict[str, str] = {}
 
     def shown(cell: Cell) -> str:
@@ -25,11 +25,11 @@ def table() -> str:
     rows += [[need.value, *map(shown, row.values())] for need, row in TABLE.items()]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     parts = ((link, *test.split("::", 1)) for test, link in links.items())
-    return "\n".join([*lines, "", *(f'[{link}]: {file} "{name}"' for link, file, name in parts)])
+    return "\n".join([*lines, "", *(f'[{link}]: ../{file} "{name}"' for link, file, name in parts)])
 
 
-def test_readme_has_the_table() -> None:
-    assert table() in (ROOT / "README.md").read_text(), f"README.md must have:\n\n{table()}"
+def test_the_page_has_the_table() -> None:
+    assert table() in (ROOT / "docs" / "capabilities.md").read_text(), f"docs/capabilities.md must have:\n\n{table()}"
 
 
 STREAMS: Final = "tests/runners/spark/streaming/test_pipelines.py"

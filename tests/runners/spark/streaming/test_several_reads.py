@@ -184,7 +184,9 @@ def test_a_checkpoint_of_a_start_that_came_to_nothing_binds_nobody(topics: Topic
     """Nothing was planned, so there is no state that another pipeline could mistake for its own."""
     flags = ["--streaming", f"--checkpoint_dir={tmp_path}"]
     pipeline = beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(flags))
-    _ = pipeline | topics.read("none-such") | beam.Map(str)
+    topic = topics.made()
+    nowhere = StopAt.offsets({MessageQueue(topic, "none-such", 0): 1})
+    _ = pipeline | topics.read(topic, stop=nowhere) | beam.Map(str)
     with pytest.raises(PipelineFailed, match=r"^ReadFromRocketMQ.*: .*none-such"):
         pipeline.run().wait_until_finish()
     assert (tmp_path / "rmqio.json").exists()

@@ -1,0 +1,62 @@
+"""Builds the site into build/site, with warnings as errors, and checks its links: `make docs`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from docs.tools.links import broken_links
+
+ROOT: Final = Path(__file__).parents[2]
+SITE: Final = ROOT / "build" / "site"
+PACKAGES: Final = ROOT / "build" / "api"
+MAPPED: Final = ("runners", "pipelines", "schemas")
+"""Folders that pyproject.toml maps into the package."""
+
+
+def lay_out(packages: Path = PACKAGES) -> None:
+    """Links to the sources, in the layout of an installed package: the reference is made from them, without imports."""
+    shutil.rmtree(packages, ignore_errors=True)
+    package = packages / "rmqio"
+    package.mkdir(parents=True)
+    for each in (ROOT / "rmqio").iterdir():
+        (package / each.name).symlink_to(each)
+    for name in MAPPED:
+        (package / name).symlink_to(ROOT / name)
+
+
+def main() -> int:
+    """Returns the exit status."""
+    lay_out()
+    shutil.rmtree(SITE, ignore_errors=True)
+    # Signatures are formatted by ruff, which is beside this Python.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    built = subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    shutil.rmtree(ROOT / ".cache", ignore_errors=True)  # Zensical's; it would not notice a change of a docstring
+    # Zensical ends with status 0 whatever the reader of docstrings complains about.
+    complaints = [line for line in built.stdout.splitlines() if line.startswith(("griffe:", "mkdocstrings:"))]
+    if built.returncode or complaints:
+        print(_without_traceback(built.stdout), file=sys.stderr)
+        return built.returncode or 1
+    pages, links, broken = broken_links(SITE)
+    for each in broken:
+        print(each, file=sys.stderr)
+    print(f"build/site: {pages} pages, {links:,} internal links, {len(broken)} broken")
+    return 1 if broken else 0
+
+
+def _without_traceback(output: str) -> str:
+    """Returns what Zensical prints, without the traceback that follows its own messages in strict mode."""
+    message, _, trace = output.partition("Traceback (most recent call last):")
+    return message if "--strict" in trace else output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Reads JSON as rows with a schema, sums a column by another, and writes the sums as JSON.
+
+    rmqio local --port 9876 --topic orders:4 --topic totals &
+    python examples/json_rows.py --name_server=127.0.0.1:9876
+
+A body that is not JSON fails the pipeline; dead_letters.py sets it aside. For the orders of write_with_keys.py, the
+program writes and prints these totals:
+
+    {'customer': 'c-0', 'total': 45.0}
+    {'customer': 'c-1', 'total': 55.0}
+    {'customer': 'c-2', 'total': 65.0}
+"""
+
+import argparse
+
+import apache_beam as beam
+
+from rmqio import ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.runners import options
+from rmqio.serde import JsonDeserializer, JsonSerializer
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name_server", help="host:port; default: the environment variable NAMESRV_ADDR")
+    parser.add_argument("--source_topic", default="orders")
+    parser.add_argument("--sink_topic", default="totals")
+    arguments, runner_options = parser.parse_known_args()
+
+    with beam.Pipeline(options=options(runner_options)) as pipeline:
+        orders = pipeline | ReadFromRocketMQ(
+            arguments.source_topic,
+            name_server=arguments.name_server,
+            start=StartFrom.earliest(),
+            stop=StopAt.latest(),
+            deserializer=JsonDeserializer(),
+        )
+        rows = orders | beam.Map(lambda it: beam.Row(customer=str(it["customer"]), amount=float(it["amount"])))
+        sums = rows | beam.GroupBy("customer").aggregate_field("amount", sum, "total")
+        totals = sums | "To dicts" >> beam.Map(lambda row: {"customer": row.customer, "total": row.total})
+        totals | WriteToRocketMQ(
+            arguments.sink_topic,
+            name_server=arguments.name_server,
+            serializer=JsonSerializer(key_fields=["customer"]),
+            id_fn=str,  # a total that is written again has the same id
+        )
+        totals | beam.Map(print)

@@ -1,0 +1,123 @@
+"""The site's navigation, reference and pictures are complete, and its link checker finds what is broken."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from docs.tools import draw
+from docs.tools.build import lay_out
+from docs.tools.links import broken_links, repository_path
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+PACKAGES: Final = [
+    "rmqio",
+    "rmqio.client",
+    "rmqio.local",
+    "rmqio.pyspark",
+    "rmqio.runners",
+    "rmqio.runners.flink",
+    "rmqio.runners.spark",
+    "rmqio.serde",
+    "rmqio.serde.avro",
+    "rmqio.serde.registry",
+    "rmqio.testing",
+]
+"""What a program imports from."""
+
+
+def test_each_page_is_in_the_navigation_once() -> None:
+    listed = re.findall(r"^\s+- (?:.+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(PAGES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_reference_has_each_public_name(package: str) -> None:
+    if package == "rmqio.runners.spark" or package == "rmqio.pyspark":
+        pytest.importorskip("pyspark", reason="the package needs it")
+    module: Any = importlib.import_module(package)
+    text = "".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
+    described = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+    described |= {"rmqio.runners.options"} if "rmqio.runners.options.options" in described else set()  # also a module
+    described |= {f"rmqio.client.{name}" for name in ("COMMIT", "ROLLBACK", "UNKNOWN") if f"`{name}`" in text}
+
+    def is_described(name: str) -> bool:  # by itself, or with all of its module
+        return f"{package}.{name}" in described or getattr(getattr(module, name), "__module__", "") in described
+
+    assert [name for name in module.__all__ if not is_described(name)] == []
+    assert [name for name in described if not _exists(name)] == []
+
+
+def _exists(name: str) -> bool:
+    module, _, last = name.rpartition(".")
+    if "pyspark" in name or ".spark" in name:
+        pytest.importorskip("pyspark", reason="the package needs it")
+    try:
+        return hasattr(importlib.import_module(module), last)
+    except ModuleNotFoundError:
+        return False
+
+
+def test_the_reference_is_made_of_the_packages_as_they_are_installed(tmp_path: Path) -> None:
+    lay_out(tmp_path / "api")
+    for path in ("rmqio/__init__.py", "rmqio/runners/spark/runner.py", "rmqio/schemas/__main__.py"):
+        assert (tmp_path / "api" / path).is_file()
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(draw.PICTURES))
+def test_a_picture_is_what_its_source_draws(name: str) -> None:
+    assert (draw.FOLDER / name).read_text() == str(draw.PICTURES[name]()), "run python -m docs.tools.draw"
+
+
+def test_all_pictures_have_a_source() -> None:
+    assert {path.name for path in draw.FOLDER.iterdir()} == set(draw.PICTURES)
+
+
+@pytest.mark.parametrize("name", sorted(draw.PICTURES))
+def test_files_that_a_picture_names_exist(name: str) -> None:
+    named = re.findall(r"[\w/]+\.py", (draw.FOLDER / name).read_text())
+    folders = [ROOT / "rmqio", ROOT / "runners" / "spark"]
+    assert [path for path in named if not any((folder / path).is_file() for folder in folders)] == []
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+
+def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "read").mkdir()
+    (tmp_path / "index.html").write_text(
+        '<a href="read/#start">ok</a><a href="read/#nope">no anchor</a><a href="gone/">no page</a>'
+        '<img src="none.svg"><a href="https://example.org/">elsewhere</a><a href="#here">self</a><p id="here">'
+    )
+    (tmp_path / "read" / "index.html").write_text('<h2 id="start">Start</h2><a href="..">home</a>')
+    found = broken_links(tmp_path)
+    assert (found.pages, found.links) == (2, 6)
+    assert found.broken == [
+        "index.html: gone/: there is no such file",
+        "index.html: none.svg: there is no such file",
+        "index.html: read/#nope: the page has no such anchor",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("link", "path"),
+    [
+        ("../tests/conftest.py", "tests/conftest.py"),
+        ("../../CONTRIBUTING.md#set-up", "CONTRIBUTING.md"),
+        ("../read.md", None),  # of the site
+        ("read.md", None),
+        ("https://example.org/../tests/conftest.py", None),
+        ("../tests/nowhere.py", None),  # the check of the site's links finds it
+    ],
+)
+def test_links_out_of_the_site_are_told_from_those_in_it(link: str, path: str | None) -> None:
+    assert repository_path(link) == path
