@@ -233,8 +233,11 @@ class QueuePlanner:
         """Adds queues that are new, or whose broker answers again."""
         interval_ms = self._discovery.interval_ms
         if interval_ms > 0 and (time.monotonic() - self._discovered_at) * 1000 >= interval_ms:
-            self._away |= set(self._discovery.subscription.find_queues(client, missing_ok=True))
-            self._discovered_at = time.monotonic()
+            try:
+                self._away |= set(self._discovery.subscription.find_queues(client, missing_ok=True))
+            finally:
+                # Also after a failure: name servers that hang must not hold up each micro-batch.
+                self._discovered_at = time.monotonic()
         self._add(client, state, may_wait=True)
 
     def _add(self, client: QueueClient, state: dict[str, Any], *, may_wait: bool) -> None:

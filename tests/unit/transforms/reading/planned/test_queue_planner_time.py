@@ -99,6 +99,22 @@ def test_a_queue_whose_broker_is_away_stands_still_and_the_others_go_on(
     assert ranges(planner, third, advance(planner, third)) == {N0: (3, 5)}
 
 
+def test_a_look_for_queues_that_fails_is_repeated_after_the_interval_and_not_by_each_micro_batch(
+    clocked: InMemoryCluster, clock: ManualClock
+) -> None:
+    fill(clocked, 3)
+    planner = planner_of(clocked, interval_ms=10_000)
+    first = advance(planner, None)
+    clocked.add_queues("t", 1)
+    clocked.fail_next("queues", TransportError("no name server answers"))
+    clock.advance(11)
+    second = advance(planner, first)
+    third = advance(planner, second)
+    assert set(second["queues"]) == set(third["queues"]) == {N0}
+    clock.advance(11)
+    assert set(advance(planner, third)["queues"]) == {N0, N1}
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_the_watermark_waits_for_a_late_queue_whose_broker_is_silent(
     is_restarted: bool, clocked: InMemoryCluster, clock: ManualClock
