@@ -16,6 +16,7 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.streaming.source": "the driver's planner, in Spark's own process for planning",
     "rmqio.runners.spark.streaming.stateful": "the driver's task, in the workers of its query",
     "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
+    "rmqio.runners.spark.worker.state_errors": "a DoFn of the stage that has failed, to name its line",
 }
 
 
