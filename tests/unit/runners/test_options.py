@@ -140,6 +140,8 @@ def test_an_option_like_no_other_may_belong_to_the_program() -> None:
 def test_help_lists_the_options_of_the_runner(
     capsys: pytest.CaptureFixture[str], runner: str, shown: str, not_shown: str
 ) -> None:
+    if runner == "SparkRunner":
+        pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
     with pytest.raises(SystemExit) as ended:
         runners.options([f"--runner={runner}", "--help"])
     text = capsys.readouterr().out
