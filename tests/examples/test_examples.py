@@ -187,9 +187,10 @@ def test_a_stream_ends_on_ctrl_c(
         job.wait_until(has_begun, "the first output", timeout_s=400)
         os.killpg(job.process.pid, signal.SIGINT)  # a terminal sends it to the whole group
         assert job.process.wait(120) == 0, job.log.read_text()
-    assert "Traceback" not in job.log.read_text()
-    if name in PYSPARK:
+    if name in PYSPARK:  # whose client library may log the interrupted request, with a traceback
         assert bench.lines(job.output.read_text()) == shown(name)
+    else:
+        assert "Traceback" not in job.log.read_text()
 
 
 def test_spark_submit_names_the_master(bench: Bench) -> None:
