@@ -188,7 +188,8 @@ def test_a_stream_ends_on_ctrl_c(
         os.killpg(job.process.pid, signal.SIGINT)  # a terminal sends it to the whole group
         assert job.process.wait(120) == 0, job.log.read_text()
     if name in PYSPARK:  # whose client library may log the interrupted request, with a traceback
-        assert bench.lines(job.output.read_text()) == shown(name)
+        # Spark may have been interrupted before it reported the micro-batch whose messages are in the sink.
+        assert set(bench.lines(job.output.read_text())) <= set(shown(name))
     else:
         assert "Traceback" not in job.log.read_text()
 
