@@ -16,7 +16,7 @@ EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; th
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
+$(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
@@ -26,22 +26,24 @@ $(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
-test: $(STAMP)  ## lint, types and all tests: on a real broker that the tests start, then on the oldest Beam
+test: $(STAMP)  ## lint, types and all tests, on a real broker too; then the fast ones on the oldest Beam and other Pythons
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
 		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory test-oldest
+	@$(MAKE) --no-print-directory test-pythons
 
-$(OLDEST)/.installed: pyproject.toml tests/oldest.txt
+$(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
-		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs trustme
+		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs msgspec trustme
 	@touch $@
 
-test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the oldest Beam that is supported
-	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --ignore=tests/runners \
+# tests/helpers/again.py says which tests run again.
+test-oldest: $(OLDEST)/.installed  ## the tests that need no broker and can differ, on the oldest Beam that is supported
+	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --again beam --ignore=tests/runners \
 		-n 2 --dist loadfile $(ARGS)
 
 .venv-beam-%/.installed: pyproject.toml
@@ -55,7 +57,7 @@ test-oldest: $(OLDEST)/.installed  ## the tests that need no broker, on the olde
 
 # Batch suite and streaming smoke tests, without some that take long. PySpark 4.1 leaves sockets to the collector,
 # and has no streams.
-SPARK_BATCH := $(addprefix batch/test_,beam_suite.py runner.py steps.py step_chains.py step_failures.py assigning.py worker.py) test_units.py
+SPARK_BATCH := $(addprefix batch/test_,beam_suite.py runner.py memory.py processes.py steps.py step_chains.py step_failures.py assigning.py worker.py) test_units.py
 SPARK_STREAMS := state $(addprefix streaming/test_,pipelines.py cut.py source.py)
 
 test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beams and PySparks that it takes; VERSIONS="2.77.0-4.3.0" chooses
@@ -69,22 +71,28 @@ test-versions: $(VERSIONS:%=.venv-beam-%/.installed)  ## SparkRunner on the Beam
 		done; \
 	done; test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
-# Of Python, for test-pythons: those that are installed, as commands or by pyenv.
+# Of Python, for test-pythons: those that are installed, as commands or by pyenv, but for that of .venv.
 PYTHONS ?= 3.12 3.13
 PYENV := $(or $(PYENV_ROOT),$(HOME)/.pyenv)
-python_of = $(firstword $(foreach each,python$(1) $(wildcard $(PYENV)/versions/$(1)*/bin/python),$(shell $(each) -c 'import sys; print(sys.executable)' 2>/dev/null)))
+python_of = $(firstword $(foreach each,python$(1) $(wildcard $(PYENV)/versions/$(1)*/bin/python),$(shell $(each) -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null)))
+HERE = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+OTHERS = $(foreach each,$(filter-out $(HERE),$(PYTHONS)),$(if $(call python_of,$(each)),$(each)))
 
-.venv-python-%/.installed: pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch])
+.venv-python-%/.installed: pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
 	@test -x .venv-python-$*/bin/python || $(call python_of,$*) -m venv .venv-python-$*
 	@echo "installing for Python $* into .venv-python-$* ..."
 	@.venv-python-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
-test-pythons: $(foreach each,$(PYTHONS),$(if $(call python_of,$(each)),.venv-python-$(each)/.installed))  ## the fast tests on other versions of Python; PYTHONS="3.12 3.13"
-	@for each in $(PYTHONS); do \
-		if [ ! -x .venv-python-$$each/bin/python ]; then echo "Python $$each is not installed: skipped"; continue; fi; \
+# Without the files whose tests all need a broker or Spark: each process would import them.
+AGAIN := tests/unit tests/contract tests/runners/spark/batch/test_worker.py tests/runners/spark/test_units.py
+
+test-pythons: $(patsubst %,.venv-python-%/.installed,$(OTHERS))  ## fast tests that can differ, on other versions of Python; PYTHONS="3.12 3.13"
+	@missing="$(strip $(filter-out $(HERE) $(OTHERS),$(PYTHONS)))"; test -z "$$missing" || echo "Python $$missing: not installed, so not tested"
+	@for each in $(OTHERS); do \
 		echo "Python $$each"; \
-		.venv-python-$$each/bin/python -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS) || exit 1; \
+		.venv-python-$$each/bin/python -m pytest -m 'not broker and not slow and not spark' --again python \
+			-n 2 --dist loadfile $(ARGS) $(AGAIN) || exit 1; \
 	done
 
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes

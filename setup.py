@@ -1,8 +1,11 @@
-"""What pyproject.toml cannot say: the optional C extension (docs/accelerator.md), and one file of editable installs."""
+"""What pyproject.toml cannot say: the optional C extensions (docs/accelerator.md), editable installs that are found
+from anywhere, and the package's description.
+"""
 
 import base64
 import hashlib
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -12,39 +15,68 @@ from setuptools.command.editable_wheel import editable_wheel
 # optional: without a compiler rmqio installs all the same, and runs in Python.
 _FAST = Extension(
     "rmqio.wire._fast",
-    ["rmqio/wire/_fast.c", "rmqio/wire/_fast_values.c", "rmqio/wire/_fast_header.c"],
+    [f"rmqio/wire/_fast{name}.c" for name in ("", "_values", "_copies", "_header")],
     depends=["rmqio/wire/_fast.h"],
+    optional=True,
+)
+_BULK = Extension(
+    "rmqio.serde.avro.bulk._bulk",
+    [f"rmqio/serde/avro/bulk/_bulk{name}.c" for name in ("", "_values", "_columns")],
+    depends=["rmqio/serde/avro/bulk/_bulk.h"],
     optional=True,
 )
 _FORMAT = "pyspark_rocketmq/__init__.py"
 
 
 class EditableWheel(editable_wheel):
-    """Puts the module of Spark's format into the environment as a file.
+    """Makes the package be found where setuptools' import finder alone does not find it.
 
-    Spark looks for formats with `pkgutil.iter_modules()`, which does not see modules that an import finder maps to this
-    folder.
+    - Spark looks for formats with `pkgutil.iter_modules()`, which does not see modules that the finder maps to this
+      folder. So the module of the format is in the environment as a file.
+    - A program that is beside a clone called `rmqio` has that folder on its path. So the finder comes first.
     """
 
     def run(self) -> None:
         super().run()
         for wheel in Path(self.dist_dir).glob("*.whl"):
-            _add(wheel, _FORMAT, Path(__file__).with_name("pyspark_rocketmq").joinpath("__init__.py").read_bytes())
+            _mend(wheel, _FORMAT, Path(__file__).with_name("pyspark_rocketmq").joinpath("__init__.py").read_bytes())
 
 
-def _add(wheel: Path, name: str, data: bytes) -> None:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+def _mend(wheel: Path, name: str, data: bytes) -> None:
+    """Adds a file to an editable wheel, and puts its finder first."""
     old = wheel.rename(wheel.with_suffix(".old"))
     with zipfile.ZipFile(old) as source, zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as target:
-        for entry in source.infolist():
-            content = source.read(entry)
-            if entry.filename.endswith(".dist-info/RECORD"):
-                content += f"{name},sha256={digest},{len(data)}\n".encode()
-            target.writestr(entry, content)
-        target.writestr(name, data)
+        files = {entry: source.read(entry) for entry in source.namelist()}
+        (record,) = (each for each in files if each.endswith(".dist-info/RECORD"))
+        for each in files:
+            if each.startswith("__editable__") and each.endswith("_finder.py"):
+                files[each] = files[each].replace(b"sys.meta_path.append(", b"sys.meta_path.insert(0, ")
+        files[name] = data
+        del files[record]
+        lines = [*(f"{each},{_digest(content)}" for each, content in files.items()), f"{record},,"]
+        files[record] = "".join(f"{line}\n" for line in lines).encode()
+        for each, content in files.items():
+            target.writestr(each, content)
     old.unlink()
+
+
+def _digest(content: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return f"sha256={digest},{len(content)}"
+
+
+def _description() -> str:
+    """README without its picture and the links into this repository: elsewhere, they lead nowhere."""
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n+", "", text)
+    return re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
 
 
 # The wheel of a release for all platforms has none.
 _WITHOUT = os.environ.get("RMQIO_NO_EXTENSION") == "1"
-setup(ext_modules=[] if _WITHOUT else [_FAST], cmdclass={"editable_wheel": EditableWheel})
+setup(
+    ext_modules=[] if _WITHOUT else [_FAST, _BULK],
+    cmdclass={"editable_wheel": EditableWheel},
+    long_description=_description(),
+    long_description_content_type="text/markdown",
+)

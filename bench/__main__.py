@@ -33,29 +33,35 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="rmqio beside Java's official client, on one local broker, in alternating repeats.",
-        epilog="Exit status: 0; 1 when the sides did unequal work or something failed; 3 with --strict when a target "
-        "was missed.",
+        epilog="Exit status: 0; 1 if the sides did unequal work or something failed; with --strict, 3 if a target was "
+        "missed.",
     )
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of: {', '.join(NAMES)}; by default all")
-    parser.add_argument("--messages", type=int, help=f"of each run; {Plan().messages:,} by default")
-    parser.add_argument("--sync-messages", type=int, help=f"of each run of single sends; {Plan().sync_messages:,}")
-    parser.add_argument("--memory-messages", type=int, help=f"of the memory case; {Plan().memory_messages:,}")
-    parser.add_argument("--repeats", type=int, help=f"timed ones, after a warm-up; {Plan().repeats} by default")
-    parser.add_argument("--sizes", default="100,1024", help="of the bodies, in bytes; 100,1024 by default")
-    parser.add_argument("--batch", type=int, help=f"messages of a batch send; {Plan().batch} by default")
-    parser.add_argument("--in-flight", type=int, help=f"batches on their way at once; {Plan().in_flight} by default")
-    parser.add_argument("--runners", default="", help="further runners for the latency, e.g. SparkRunner,FlinkRunner")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
-    parser.add_argument("--strict", action="store_true", help="fail when a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, between its marks")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"a case: {', '.join(NAMES)}. Default: all")
+    parser.add_argument("--messages", type=int, help=f"messages in each run. Default: {Plan().messages:,}")
+    parser.add_argument(
+        "--sync-messages", type=int, help=f"messages in each run of sync. Default: {Plan().sync_messages:,}"
+    )
+    parser.add_argument(
+        "--memory-messages", type=int, help=f"messages in the case memory. Default: {Plan().memory_messages:,}"
+    )
+    parser.add_argument("--repeats", type=int, help=f"timed runs, after warm-ups. Default: {Plan().repeats}")
+    parser.add_argument("--sizes", default="100,1024", help="sizes of the bodies in bytes. Default: %(default)s")
+    parser.add_argument("--batch", type=int, help=f"messages per batch. Default: {Plan().batch}")
+    parser.add_argument("--in-flight", type=int, help=f"batches in flight. Default: {Plan().in_flight}")
+    parser.add_argument(
+        "--runners", default="", help="more runners for the case latency, such as SparkRunner,FlinkRunner"
+    )
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
+    parser.add_argument("--strict", action="store_true", help="exit with 3 if a target is missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to a file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table into a page, between its marks")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.names) - set(NAMES))
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     sizes = tuple(int(size) for size in given.sizes.split(","))
     if min(sizes) < 12:
-        parser.error("--sizes: a body has at least 12 bytes, for its number")
+        parser.error("--sizes: a body needs at least 12 bytes, because it contains a number")
     plan = Plan.quick(sizes) if given.quick else Plan(sizes=sizes)
     changes = {
         name: getattr(given, name)

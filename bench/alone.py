@@ -137,4 +137,4 @@ def start_up(lab: Lab) -> list[Row]:
 
 def _require_count(name: str, expected: int, answer: dict[str, Any]) -> None:
     if answer["count"] != expected:
-        raise BenchError(f"{name}: {expected} messages are there, {answer['count']} were read")
+        raise BenchError(f"{name}: {expected} messages are in the topic, {answer['count']} were read")

@@ -55,10 +55,10 @@ def main(
     """Run `compare` for each size of bodies and show what it found; the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{module}", description=(doc or "").partition("\n")[0])
     for name in _NUMBERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{getattr(usual, name):,} by default")
-    parser.add_argument("--sizes", default="100,1024", help="of the bodies, in bytes; 100,1024 by default")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {getattr(usual, name):,}")
+    parser.add_argument("--sizes", default="100,1024", help="sizes of the bodies in bytes; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to a file")
     given = parser.parse_args(arguments)
     changes: dict[str, Any] = {name: getattr(given, name) for name in _NUMBERS if getattr(given, name) is not None}
     sizes = tuple(int(size) for size in given.sizes.split(","))

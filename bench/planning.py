@@ -1,12 +1,13 @@
-"""What a look at the ends of 8 queues on 2 brokers takes: all at once, beside queue after queue, on the same cluster.
+"""Measures a look at the ends of 8 queues on 2 brokers: all at once, beside queue after queue, on the same cluster.
 
 python -m bench.planning [--repeats 3] [--looks 200] [--quick]
 
 It starts a name server and two brokers. Each repeat looks while both are up, while one is under SIGSTOP, and while one
-is killed, with a client for each side that has looked before; the sides take turns at being first. "First" is the look
-that misses the broker, "later" the looks after that, `--pause` seconds apart, as a planner's are. Queue after queue is
-`max_offset` with the retries of `ClientOptions`, once while a broker is away: it takes long. Both sides must find the
-same end for each queue whose broker is up, and an error for each other; else the exit status is 1.
+is killed. Each side has a client that has looked before, and the sides take turns at being first. "First" is the look
+that notices that the broker is away. "Later" are the looks after it, `--pause` seconds apart, as a planner does it.
+Queue after queue means `max_offset` with the retries of `ClientOptions`; it runs only once while a broker is away,
+because it takes long. Both sides must find the same end for each queue whose broker is up, and an error for each other
+queue. Otherwise, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Bench:
         deadline = time.monotonic() + 60
         while not is_so():
             if time.monotonic() > deadline:
-                raise BenchError("the cluster did not come to rest within 60 s")
+                raise BenchError("the ends of the queues still changed after 60 s")
             time.sleep(0.2)
 
     def table(self) -> str:
@@ -154,9 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.planning", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--looks", type=int, default=200, help="while both are up; 200 by default")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds between looks that go without a broker")
-    parser.add_argument("--quick", action="store_true", help="one repeat, few looks: shows that it works")
+    parser.add_argument("--looks", type=int, default=200, help="looks while both brokers are up; default: %(default)s")
+    parser.add_argument(
+        "--pause", type=float, default=0.5, help="seconds between looks while a broker is away; default: %(default)s"
+    )
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     given = parser.parse_args(arguments)
     repeats, looks = (1, 10) if given.quick else (given.repeats, given.looks)
     load = os.getloadavg()[0]

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -18,8 +19,8 @@ from bench.rows import Row
 BEGIN: Final = "<!-- results: written by python -m bench --markdown -->"
 END: Final = "<!-- end of results -->"
 BUSY_WARNING: Final = (
-    "**The machine was busy with other work (load average {:.1f} before the start): these figures show that the "
-    "benchmark runs, and nothing else.**"
+    "**The machine was busy with other work (load average {:.1f} before the start). These figures only show that the "
+    "benchmark runs.**"
 )
 _BUSY: Final = 0.5
 _COLUMNS: Final = ("case", "bytes", "ours", "peer", "ratio", "target", "", "what")
@@ -63,16 +64,25 @@ class Report:
         put_between(path, BEGIN, END, self.markdown())
 
     def markdown(self) -> str:
-        lines = [f"Machine: {machine_text()}.", "", f"Settings: {settings_text(self.plan)}.", ""]
+        lines = [_prose(f"Machine: {machine_text()}."), "", _prose(f"Settings: {settings_text(self.plan)}."), ""]
         if self.is_busy:
             lines += [BUSY_WARNING.format(self.load_at_start), ""]
         for size, chosen in self.java_settings.items():
             tried = self.java_search.get(size, [])
-            lines += [f"Java's consumer was fastest, of {len(tried)} settings tried with {size} B, with {chosen}.", ""]
+            lines += [
+                _prose(
+                    f"Of {len(tried)} settings tried with {size} B messages, Java's consumer was fastest with {chosen}."
+                ),
+                "",
+            ]
         lines += ["| " + " | ".join(_COLUMNS) + " |", "|---|--:|--:|--:|--:|--:|---|---|"]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(row)) + " |" for row in self.rows]
         lines.append("")
         return "\n".join(lines)
+
+
+def _prose(text: str) -> str:
+    return textwrap.fill(text, 140, break_long_words=False, break_on_hyphens=False)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -135,7 +145,7 @@ def machine_text() -> str:
     m = machine()
     return (
         f"{m['cores']} cores, {m['memory_gb']} GB, {m['system']} {m['architecture']}, Python {m['python']}, "
-        f"Apache Beam {m['apache_beam']}; broker and both sides share the cores; load average at the end "
+        f"Apache Beam {m['apache_beam']}; the broker and both sides share the cores; load average at the end "
         f"{m['load_average_at_end']}"
     )
 
@@ -155,7 +165,7 @@ def settings_text(plan: Mapping[str, Any]) -> str:
     config = ", ".join(f"{key}={value}" for key, value in s["broker_config"].items())
     return (
         f"RocketMQ {s['rocketmq']}, broker heap {s['broker_heap_mb']} MB, {config}; topics of {s['queues']} queues; "
-        f"Java peer {s['java_heap']}; {plan['messages']:,} messages a run; "
+        f"Java peer {s['java_heap']}; {plan['messages']:,} messages per run; "
         f"{plan['repeats']} timed repeats after {plan['warm_ups']} warm-ups; "
         f"sends in batches of {plan['batch']} with {plan['in_flight']} batches in flight"
     )

@@ -15,11 +15,10 @@ import argparse
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.runners import options
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, schema_of_class
+import apache_beam as beam
 
 
 class Order(NamedTuple):

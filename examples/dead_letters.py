@@ -14,11 +14,10 @@ write_with_keys.py, the program prints their ids and amounts:
 import argparse
 from typing import Any
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.serde import JsonDeserializer
+import apache_beam as beam
 
 
 def show(order: Any) -> None:

@@ -13,10 +13,9 @@ properties. From the orders of write_with_keys.py, it copies and prints these:
 
 import argparse
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.runners import options
+import apache_beam as beam
 
 
 def show(record: Record) -> None:

@@ -13,11 +13,10 @@ program writes and prints these totals:
 
 import argparse
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.runners import options
 from rmqio.serde import JsonDeserializer, JsonSerializer
+import apache_beam as beam
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

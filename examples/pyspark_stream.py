@@ -12,6 +12,7 @@ its last micro-batches have read. For the orders of write_with_keys.py, with --s
 import argparse
 import os
 import sys
+import time
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -38,7 +39,9 @@ if __name__ == "__main__":
     sink = sink.trigger(availableNow=True) if arguments.stop else sink.trigger(processingTime="1 second")
     query = sink.option("topic", arguments.sink_topic).start()
     try:
-        query.awaitTermination()
+        while query.isActive:
+            time.sleep(1)  # awaitTermination() waits in Java, where Ctrl-C makes PySpark log tracebacks
+        query.awaitTermination()  # raises the error of a query that has failed
     except KeyboardInterrupt:
         query.stop()
     for batch in query.recentProgress:

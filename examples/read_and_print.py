@@ -13,10 +13,9 @@ For each order of write_with_keys.py, it prints the queue, the tag, the keys and
 
 import argparse
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt
 from rmqio.runners import options
+import apache_beam as beam
 
 
 def show(record: Record) -> None:

@@ -17,10 +17,9 @@ import contextlib
 import json
 from typing import Any
 
-import apache_beam as beam
-
 from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt
 from rmqio.runners import options
+import apache_beam as beam
 
 
 def placed_ms(record: Record) -> int:

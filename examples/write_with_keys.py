@@ -15,10 +15,9 @@ the same queue; docs/write.md says when they also keep their order. The program 
 import argparse
 import json
 
-import apache_beam as beam
-
 from rmqio import Message, WriteToRocketMQ
 from rmqio.runners import options
+import apache_beam as beam
 
 BEGIN_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -18,6 +18,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.error_handling import ErrorHandler
 
+from rmqio.batches import Batch
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
 from rmqio.interfaces import ClientFactory
@@ -77,8 +78,11 @@ def to_message(province: Province) -> Message:
     return _FORMAT(province[1])
 
 
-class TakeProvince(beam.DoFn):
-    """Applies `take_province` to each record; bad records are counted and go to the output "bad" as `ReadFailure`."""
+class TakeProvinces(beam.DoFn):
+    """Applies `take_province` to each record of a batch; bad ones are counted and go to the output "bad".
+
+    It is `MapRecords` with counters of its own, and emits bad records as `ReadFailure`.
+    """
 
     def __init__(self) -> None:
         self._addresses = Metrics.counter("province", "addresses")
@@ -87,14 +91,19 @@ class TakeProvince(beam.DoFn):
     def start_bundle(self) -> None:
         self._kinds: collections.Counter[str] = collections.Counter()
 
-    def process(self, element: Record) -> Iterator[Any]:
-        self._addresses.inc()
-        try:
-            yield take_province(element)
-        except BadAddress as error:
-            self._bad.inc()
-            self._kinds[error.kind] += 1
-            yield beam.pvalue.TaggedOutput(_BAD, failure_of_record(element, error))
+    def process(self, element: Batch[Record]) -> Iterator[Any]:
+        self._addresses.inc(len(element))
+        provinces, positions = [], []
+        for position, record in enumerate(element):
+            try:
+                provinces.append(take_province(record))
+                positions.append(position)
+            except BadAddress as error:
+                self._bad.inc()
+                self._kinds[error.kind] += 1
+                yield beam.pvalue.TaggedOutput(_BAD, failure_of_record(record, error))
+        if provinces:
+            yield element.with_values(provinces, positions)
 
     def finish_bundle(self) -> None:
         # One line per bundle: a topic full of bad input must not fill the disk with logs.
@@ -113,6 +122,7 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
         start=options.start,
         stop=options.stop,
         dead_letter_topic=options.dead_letter_topic,
+        batches=True,
         **at,
     )
     if options.dead_letter_topic is not None:
@@ -120,14 +130,14 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
     else:
         with ErrorHandler("Leave out" >> beam.Map(leave_out)) as corrupt:
             records = pipeline | "Read addresses" >> read.with_error_handler(corrupt)
-    taken = records | "Take the province" >> beam.ParDo(TakeProvince()).with_outputs(_BAD, main="provinces")
+    taken = records | "Take the province" >> beam.ParDo(TakeProvinces()).with_outputs(_BAD, main="provinces")
     provinces, bad = taken["provinces"], taken[_BAD]
-    provinces.element_type, bad.element_type = Province, ReadFailure
+    provinces.element_type, bad.element_type = Batch, ReadFailure
     to: dict[str, Any] = {"with_sent": False, **at}
     if options.exactly_once is not None:
         to["exactly_once"] = LookBack(options.exactly_once)
     written = provinces | "Write provinces" >> WriteToRocketMQ(
-        options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), **to
+        options.sink_topic, serializer=to_message, id_fn=operator.itemgetter(0), batches=True, **to
     )
     _ = written.failed | "Provinces refused" >> beam.Map(refuse)
     # Bad records have their own branch, not one shared with the read's failures: in-process, Beam runs the steps after

@@ -1,4 +1,4 @@
-"""Where PySpark looks for the format `rocketmq`: it imports each installed module whose name begins with `pyspark_`."""
+"""Lets PySpark find the format `rocketmq`: it imports each installed module whose name begins with `pyspark_`."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rmqio.batches import Batch, MessageBatch
     from rmqio.errors import RmqioError
     from rmqio.look_back import LookBack
     from rmqio.model import Message, MessageQueue, Record, SendResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rmqio.transforms.decode import DecodeRecords
     from rmqio.transforms.deduplicate import DropDuplicates
     from rmqio.transforms.descriptor import QueueDescriptor
+    from rmqio.transforms.map_records import MapRecords
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
     from rmqio.transforms.read_failures import ReadFailure
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
@@ -41,7 +43,10 @@ _HOMES = {
     "DecodeRecords": "transforms",
     "DropDuplicates": "transforms",
     "FailedMessage": "transforms",
+    "MapRecords": "transforms",
     "TopicFromFields": "transforms",
+    "Batch": "batches",
+    "MessageBatch": "batches",
     "RmqioError": "errors",
     "LookBack": "look_back",
     "Message": "model",
@@ -69,6 +74,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Batch",
     "CallableCredentials",
     "ClientOptions",
     "ConstantTopic",
@@ -79,7 +85,9 @@ __all__ = [
     "FailedMessage",
     "FileCredentials",
     "LookBack",
+    "MapRecords",
     "Message",
+    "MessageBatch",
     "MessageQueue",
     "QueueDescriptor",
     "ReadAllFromRocketMQ",

@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """What the parser takes, without commands."""
+        """The parser's arguments, without commands."""
         self._filled()
         return [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
 
@@ -82,20 +82,20 @@ class Parser(argparse.ArgumentParser):
         found, rest = self.parse_known_args(argv)
         command: Parser = vars(found).setdefault("parser", self)
         if rest:
-            command.error(self._advice(command, argv, rest))
+            command.error(command._advice(argv, rest))
         assert isinstance(found, argparse.Namespace)
         return found
 
-    def _advice(self, command: Parser, argv: Sequence[str], rest: Sequence[str]) -> str:
-        """Return the error message for arguments that the command does not take."""
+    def _advice(self, argv: Sequence[str], rest: Sequence[str]) -> str:
+        """Return the error message for arguments that this command does not take."""
         unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
         text = f"unknown argument {unknown!r}"
         if unknown.startswith("-"):
-            return text + did_you_mean(unknown.partition("=")[0], command._option_names() | self._option_names())
+            return text + did_you_mean(unknown.partition("=")[0], self._option_names())
         # `rmqio topics creat orders`: what was to be a command has been taken for an argument.
-        found = (nearest(argument, command._optional_commands) for argument in argv)
+        found = (nearest(argument, self._optional_commands) for argument in argv)
         name = next((name for name in found if name is not None), None)
-        return f"{text}; did you mean `{command.prog} {name}`?" if name else text
+        return f"{text}; did you mean `{self.prog} {name}`?" if name else text
 
     def error(self, message: str) -> NoReturn:
         """Print the error and end the program with status 2. If an argument is missing, print the usage first."""

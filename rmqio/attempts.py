@@ -1,4 +1,4 @@
-"""What a runner knows about the bundles that it runs, for the transforms that write in them.
+"""The runner's knowledge of the bundles that it runs, for the transforms that write in them.
 
 If a runner sets nothing, `current()` is None. A bundle may then be a repeat if it is the first of its DoFn instance,
 because failed work is always restarted with new instances.

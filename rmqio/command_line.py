@@ -1,4 +1,4 @@
-"""What the command lines of rmqio have in common: the cluster, times, and positions in queues."""
+"""The common parts of rmqio's command lines: the cluster, times, and positions in queues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = F
     group = parser.add_argument_group("connection")
     if not has_name_server:
         add_name_server(group)
-    group.add_argument("--namespace", default="", metavar="NAME", help="of an instance, put before topics and groups")
+    group.add_argument("--namespace", default="", metavar="NAME", help="the instance, a prefix of topics and groups")
     group.add_argument(
         "--timeout_ms",
         type=whole_number("number", 1),
@@ -118,7 +118,7 @@ class Position(NamedTuple):
     value: int = 0
     """Unix milliseconds, or an offset."""
     reset: Reset = "earliest"
-    """Where to start if the group has no offset."""
+    """The start for a group that has no offset."""
 
 
 def position_parser(*kinds: str, numbers_are_offsets: bool = False) -> Callable[[str], Position]:

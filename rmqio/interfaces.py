@@ -7,6 +7,7 @@ sockets, `rmqio.testing` in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import CorruptMessage, RmqioError
@@ -20,6 +21,8 @@ IDS: Final = "ids"
 RANDOM_IDS: Final = "random; copies cannot be dropped"
 """The value of `IDS` in a write's display data if messages that a bundle sends again look like new ones. It is not an
 annotation, because an annotation must be known before the write is applied."""
+EXACTLY_ONCE: Final = "exactly_once"
+"""The name of the sink's group in the display data of an exactly-once write."""
 
 
 class OffsetLookup(Protocol):
@@ -52,11 +55,11 @@ class OffsetQuery(NamedTuple):
     queue: MessageQueue
     kind: Literal["min", "max", "time", "committed"]
     timestamp_ms: int = 0
-    """For "time"."""
+    """The timestamp of a "time" query."""
     group: str = ""
-    """For "committed"."""
+    """The group of a "committed" query."""
     at_least: int = 0
-    """For "max": the end that was seen before. If a replica has less, it is behind, which is a `TransportError`; if a
+    """A "max" query's end that was seen before. If a replica has less, it is behind, which is a `TransportError`; if a
     master has less, that is the answer."""
 
 
@@ -67,13 +70,13 @@ class FetchedBatch(NamedTuple):
     corrupt: tuple[CorruptMessage, ...]
     """Messages among them that cannot be decoded."""
     next_offset: int
-    """Where reading continues. It can be beyond the last record if a filter or a removed file left a gap."""
+    """The offset to read next. It can be beyond the last record if a filter or a removed file left a gap."""
     max_offset: int
     """The broker's end when it answered: `max_offset - next_offset` messages are left."""
     skipped: int = 0
     """Offsets in this range that the broker skipped although no filter explains it (files removed by retention)."""
     latency_ms: float = 0.0
-    """From sending the pull to decoding its answer."""
+    """The time from sending the pull to decoding its answer."""
 
 
 class QueueReader(Protocol):
@@ -171,6 +174,21 @@ class QueueClient(OffsetLookup, Protocol):
         ...
 
 
+class MicroBatchLimits(Protocol):
+    """How much a micro-batch may read of one source, as a runner that plans says it."""
+
+    @property
+    def max_records(self) -> int | None: ...
+
+    @property
+    def max_bytes(self) -> int | None: ...
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether a read may stop before its planned end."""
+        ...
+
+
 class PendingSend(Protocol):
     """A batch in flight."""
 
@@ -183,11 +201,12 @@ class PendingSend(Protocol):
         ...
 
 
-class SendStatistics(Protocol):
+@dataclass(slots=True)
+class SendStatistics:
     """How a producer has handled failures so far. A producer that retries shows them as `statistics`."""
 
-    retries: int
-    unknown_outcomes: int
+    retries: int = 0
+    unknown_outcomes: int = 0
     """Tries that ended without an answer. The message may be stored, so each retry of one may be a duplicate."""
 
 

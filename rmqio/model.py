@@ -227,7 +227,7 @@ class SendStatus(Enum):
 
 
 class SendResult(NamedTuple):
-    """Where one message was stored.
+    """The place at which one message was stored.
 
     For a delayed message `queue_offset` and `offset_message_id` point into the broker's system topic.
     """
@@ -260,7 +260,7 @@ class PullResult:
 
     status: PullStatus
     next_offset: int
-    """Where to pull next. It is less than the broker's own value if the decompressed bodies became too large."""
+    """The next pull's offset. It is less than the broker's own value if the decompressed bodies became too large."""
     min_offset: int
     max_offset: int
     """One past the newest message that is visible."""

@@ -182,6 +182,8 @@ class ReadOptions:
       max_num_records: stop after this many records; for trials. The queues share the number by what they hold at the
         start. Without a stop, the read waits for missing records, an even share in each queue. With a filter, fewer
         records can arrive, because the shares count messages before filtering. Not for `ReadAllFromRocketMQ`.
+      splits_per_queue: how many parts of a queue may be read at the same time, by different tasks. The order of a queue
+        is then lost. Only for reads with a stop, and without committed offsets, since parts end in any order.
       pull_batch, pull_depth, request_timeout_ms: as in `ClientOptions`.
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`; at most half of `discovery_interval_ms` in an
         endless read, so that each look finds new queues.
@@ -208,6 +210,7 @@ class ReadOptions:
     max_out_of_orderness_ms: int = 0
     idle_timeout_ms: int = 1_000
     max_num_records: int | None = None
+    splits_per_queue: int = 1
     pull_batch: int = 32
     pull_depth: int = 16
     name_server_poll_interval_ms: int = 30_000
@@ -222,7 +225,8 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         _positive(
-            self, "max_records_per_bundle", "max_bundle_ms", "poll_timeout_ms", "pull_batch", "pull_depth",
+            self, "max_records_per_bundle", "max_bundle_ms", "poll_timeout_ms", "splits_per_queue", "pull_batch",
+            "pull_depth",
             "name_server_poll_interval_ms", "broker_heartbeat_interval_ms", "request_timeout_ms",
         )  # fmt: skip
         _positive(
@@ -240,8 +244,9 @@ class ReadOptions:
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Options from the consumer keys of the Flink connector.
 
-        A producer key, or a key without effect here, is accepted with a warning. An unknown key raises `LocalError`,
-        which names the nearest known key.
+        A producer key is accepted with a warning, so that both sides can share a configuration. A key that would have
+        no effect here is refused, unless it has the connector's default. So is an unknown key; the error names the
+        nearest known key.
         """
         return _from_properties(cls, _READ_KEYS, _WRITE_KEYS, properties)
 
@@ -307,33 +312,32 @@ class WriteOptions:
 @dataclass(frozen=True, slots=True)
 class _Key:
     option: str | None
-    """The field that the key sets; None: the key has no effect here."""
+    """The field that the key sets; None: the key would have no effect here."""
     convert: Callable[[str], Any] = field(default=str)
-    why_ignored: str = ""
+    defaults: tuple[int, ...] = ()
+    """The connector's own defaults of a key without effect, by version. Any other value is refused."""
+    why_refused: str = ""
 
 
 _COMMON_KEYS = {
     "nameserver.address": _Key("name_server"),
     "nameserver.poll.interval": _Key("name_server_poll_interval_ms", int),
+    "brokerserver.heartbeat.interval": _Key("broker_heartbeat_interval_ms", int),
 }
 _READ_KEYS = _COMMON_KEYS | {
-    "brokerserver.heartbeat.interval": _Key(
-        None, int, "a read sends no heartbeats; for the producer of dead letters, set broker_heartbeat_interval_ms"
-    ),
     "consumer.group": _Key("consumer_group"),
     "consumer.topic": _Key("topic"),
     "consumer.tag": _Key("tags"),
     "consumer.offset.persist.interval": _Key("offset_commit_interval_ms", int),
     "consumer.batch.size": _Key("pull_batch", int),
     "consumer.pull.thread.pool.size": _Key(
-        None, int, "pulls are pipelined on one connection per broker, not spread over threads; see pull_depth"
+        None, int, (20,), "pulls are pipelined on one connection per broker, not spread over threads (pull_depth)"
     ),
     "consumer.delay.when.message.not.found": _Key(
-        None, int, "the read waits for an exhausted queue with a long poll, so there is no delay to set"
+        None, int, (10, 100), "the broker holds the pull of an exhausted queue, so there is no delay to set"
     ),
 }
 _WRITE_KEYS = _COMMON_KEYS | {
-    "brokerserver.heartbeat.interval": _Key("broker_heartbeat_interval_ms", int),
     "producer.group": _Key("producer_group"),
     "producer.retry.times": _Key("max_retries", int),
     "producer.timeout": _Key("request_timeout_ms", int),
@@ -357,9 +361,9 @@ def _from_properties(
             value = key.convert(str(text).strip())
         except ValueError as error:
             raise LocalError(f"property {name!r} is {text!r}; it must be a whole number") from error
-        if key.option is None:
-            _LOGGER.warning("property %r has no effect here: %s", name, key.why_ignored)
-        else:
+        if key.option is None and value not in key.defaults:
+            raise LocalError(f"property {name!r} is {text!r}, but does nothing here: {key.why_refused}. Remove it")
+        if key.option is not None:
             found[key.option] = value
     return cls(**found)
 

@@ -37,7 +37,7 @@ FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""From a broker on the same machine to an outage that was survived."""
+"""Upper bounds, from a broker on the same machine to an outage that was survived."""
 _RETRY_S: Final = 10.0
 """Minimum time between two tries to get the port."""
 _MAX_RETRY_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""Where a read starts and stops: values that an `OffsetLookup` resolves once, to one offset per queue.
+"""The start and the stop of a read: values that an `OffsetLookup` resolves once, to one offset per queue.
 
 This module has no client and no I/O. The five start strategies are those of RocketMQ's Flink connector.
 """
@@ -47,12 +47,12 @@ class LateQueue(NamedTuple):
     began_ms: int
     """When the read began, in Unix milliseconds by the clock of the process that looked for queues."""
     new_queue_start: Literal["earliest", "latest"] | None
-    """For a queue that is new since then. None: the queue existed, and only its broker did not answer."""
+    """The start of a queue that is new since then. None: the queue existed, and only its broker did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """Where to start in a queue of which nothing has been read yet. Created by the functions named after strategies.
+    """The start in a queue of which nothing has been read yet. Created by the functions named after strategies.
 
     The strategy is not applied again on resume, restore or retry: the position is in the runner's own state.
     """
@@ -185,7 +185,7 @@ def clamp_offset(
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """Where the read of a queue ends (exclusive), which makes it bounded. Resolved once, when the pipeline starts."""
+    """The end of a queue's read (exclusive), which makes it bounded. Resolved once, when the pipeline starts."""
 
     kind: Literal["latest", "timestamp", "offsets"]
     timestamp_ms: int = 0
@@ -230,7 +230,7 @@ def check_named(named: Iterable[MessageQueue], queues: Collection[MessageQueue],
 
 
 def nearest_queue(queue: MessageQueue, queues: Collection[MessageQueue]) -> str:
-    """For an error about a queue that is not among `queues`: which one the user may have meant, and what to do."""
+    """Return advice about a queue that is not among `queues`: which one the user may have meant, and what to do."""
     if not queues:
         return "there are none"
     same = [each.queue_id for each in sorted(queues) if each[:2] == queue[:2]]

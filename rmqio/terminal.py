@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 COLUMNS: Final = 80
-"""What help and tables are written for."""
+"""The width of help texts and tables."""
+GAP: Final = 2
+"""Spaces between the columns of a table."""
+_SHORTEST: Final = 16
+_DOTS: Final = "..."
+
+
+def line_width() -> int:
+    """Return the width to print for: the terminal's, but at least 80."""
+    return max(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
 
 
 def display_width(text: str) -> int:
@@ -23,6 +34,45 @@ def cut(text: str, columns: int) -> str:
     while end < len(text) and (left := left - _width(text[end])) >= 0:
         end += 1
     return text[:end].rstrip() + " ..."
+
+
+def without_middle(text: str, columns: int) -> str:
+    """Return the text with dots in place of its middle if it takes more columns. Both ends tell names apart."""
+    if display_width(text) <= columns:
+        return text
+    head, tail, left = 0, len(text), columns - len(_DOTS)
+    while head < tail:
+        takes_head = head <= len(text) - tail
+        left -= _width(text[head if takes_head else tail - 1])
+        if left < 0:
+            break
+        head, tail = (head + 1, tail) if takes_head else (head, tail - 1)
+    return text[:head] + _DOTS + text[tail:]
+
+
+def with_short_names(rows: Sequence[Sequence[str]], names: Sequence[int], most: int) -> list[list[str]]:
+    """Return a table's rows with the middle of long names left out, so that they take at most so many columns.
+
+    The widest of the columns `names` gives first. Where two names would then look the same, all stay whole.
+    """
+    if not rows:
+        return []
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    before = list(widths)
+    while sum(widths) + GAP * (len(widths) - 1) > most:
+        widest = max(names, key=lambda column: widths[column], default=None)
+        if widest is None or widths[widest] <= _SHORTEST:
+            break
+        widths[widest] -= 1
+    found = [list(row) for row in rows]
+    for column in names:
+        if widths[column] == before[column]:
+            continue
+        short = [without_middle(row[column], widths[column]) for row in rows]
+        if len(set(short)) == len({row[column] for row in rows}):
+            for row, cell in zip(found, short, strict=True):
+                row[column] = cell
+    return found
 
 
 def _width(character: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import options, runner_path, unknown_flags
 
-__all__ = ["options", "runner_path", "unknown_flags"]
+__all__ = ["PipelineFailed", "options", "runner_path", "unknown_flags"]

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from apache_beam.coders.coder_impl import CoderImpl
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
-__all__ = ["add_arguments", "beam_runner_api_pb2", "common_urns", "given_flags", "portable_form"]
+__all__ = [
+    "CoderImpl",
+    "add_arguments",
+    "beam_fn_api_pb2",
+    "beam_runner_api_pb2",
+    "common_urns",
+    "given_flags",
+    "pickler",
+    "portable_form",
+]
 
 
 def portable_form(pipeline: Any) -> Any:

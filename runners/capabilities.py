@@ -22,7 +22,7 @@ class Mode(Enum):
 
 
 class Requirement(Enum):
-    """What a pipeline may need from a runner; each is a row of the table."""
+    """A capability that a pipeline may need from a runner; each is a row of the table."""
 
     ENDING_READS = "reads that end"
     ENDLESS_READS = "reads without end"
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
     verdict: Verdict
     text: str
-    """What happens, and what to do about it; may be empty."""
+    """The behaviour, and the advice about it; may be empty."""
     tests: tuple[str, ...]
     """The tests that show it, as pytest names them."""
 
@@ -94,6 +94,7 @@ def _row(direct: Cell, spark: Cell, spark_streaming: Cell, flink: Cell, flink_st
 
 
 _HERE: Final = "test_capabilities.py::test_"
+_ENDLESS: Final = "direct/test_endless_reads.py::test_"
 _REFUSALS: Final = "tests/unit/runners/test_report.py::test_what_is_refused_and_what_is_warned_of"
 _SUITE: Final = "spark/batch/test_beam_suite.py::TestOnSpark::test_"
 _STREAM: Final = "spark/streaming/test_pipelines.py::test_"
@@ -107,6 +108,9 @@ _SPARK_SDF: Final = (
 )
 _SPARK_TIMERS: Final = "spark/batch/test_capability_cases.py::test_timers_of_both_kinds_fire_without_waiting"
 _LIVE_WINDOWS: Final = "test_live_windows.py::test_sessions_and_sliding_windows_of_a_live_topic"
+_LIVE_SIDES: Final = (
+    "spark/streaming/test_several_reads.py::test_a_side_input_of_a_live_topic_and_finalizers_of_a_stream_that_goes_on"
+)
 _FLINK_LOST: Final = "flink/test_cluster.py::test_a_lost_task_manager_changes_nothing"
 _FLINK_TIMERS: Final = f"{_HERE}timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized"
 
@@ -137,7 +141,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _refused(
                 "it would wait for ever for the end of the read; give the read a stop, or take SparkRunner --streaming "
                 "or FlinkRunner",
-                f"{_HERE}a_shuffle_behind_a_read_without_end_would_wait_for_ever",
+                f"{_ENDLESS}a_shuffle_behind_a_read_without_end_would_wait_for_ever",
                 _REFUSALS,
             ),
             _none("the read is refused"),
@@ -175,6 +179,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(f"{_HERE}bundles_are_finalized"),
             _yes(f"{_SUITE}register_finalizations", _SPARK_SDF, text="in the driver; finalizers have to pickle"),
             _yes(
+                _LIVE_SIDES,
                 f"{_STREAM}finalizers_run_when_spark_has_committed_the_last_micro_batch_too",
                 text="in the driver, when Spark has committed; finalizers have to pickle",
             ),
@@ -203,7 +208,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(f"{_HERE}event_time_timers"),
         ),
         Requirement.LIVE_EVENT_TIMERS: _row(
-            _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
+            _warned(_NOW, f"{_ENDLESS}timers_behind_a_read_without_end_fire_at_once"),
             _yes(_SPARK_TIMERS, text="when the input has ended"),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
@@ -224,7 +229,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             ),
         ),
         Requirement.LIVE_CLOCK_TIMERS: _row(
-            _warned(_NOW, f"{_HERE}timers_behind_a_read_without_end_fire_at_once"),
+            _warned(_NOW, f"{_ENDLESS}timers_behind_a_read_without_end_fire_at_once"),
             _warned("time does not pass: they fire at the end of the input, without waiting", _SPARK_TIMERS),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
@@ -233,7 +238,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
         Requirement.SIDE_INPUTS: _row(
             _yes(f"{_HERE}side_inputs"),
             _yes(f"{_SUITE}pardo_side_inputs", text="up to --spark_side_input_limit_mb"),
-            _yes(f"{_STREAM}side_inputs_of_the_global_window_and_of_windows"),
+            _yes(_LIVE_SIDES, f"{_STREAM}side_inputs_of_the_global_window_and_of_windows"),
             _yes(f"{_HERE}side_inputs"),
             _refused(
                 "Beam's job server fails at the first checkpoint, which cannot hold side inputs; look it up inside of "

@@ -11,7 +11,7 @@ from rmqio.runners._in_process import FnApiRunner
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.failures import without_callers
 from rmqio.runners.report import Report, compare
-from rmqio.runners.submission import check, look_up_topics
+from rmqio.runners.submission import check, check_positions, look_up_topics
 
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,
@@ -29,6 +29,7 @@ class DirectRunner(FnApiRunner):
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Runs the pipeline to its end and returns its result."""
+        check_positions(pipeline)
         check(self.report(portable_form(pipeline), options), options)
         look_up_topics(pipeline, options)
         run = super().run_pipeline

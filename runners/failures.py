@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeVar
 
-import rmqio
+from rmqio.runners.frames import hide_callers, of_users
+from rmqio.runners.state_errors import in_process
 
 T = TypeVar("T")
 
-# Beam's calls of a DoFn, our own code, and the threads that both use. Beam's compiled modules name their files from
-# `apache_beam` on.
-_OURS: Final = "|".join(re.escape(str(Path(each).parent)) for each in (rmqio.__file__, __file__))
-_CALLERS: Final = re.compile(
-    rf"(^|/)(apache_beam/(runners/|transforms/core\.py|pipeline\.py)|concurrent/futures/|threading\.py)|^({_OURS})/"
-)
 _INTERRUPTED: Final = "KeyboardInterrupt"
 # They log each failure of a DoFn with its traceback, and raise it as well.
 _LOGGERS: Final = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
@@ -31,7 +23,7 @@ def without_callers(run: Callable[[], T]) -> T:
     Beam raises a copy of an error, which names the transform, while it handles the error. The copy gets the causes of
     the first one. If Python's logging shows what Beam does (INFO), nothing is left out.
     """
-    if logging.getLogger(_LOGGERS[0]).isEnabledFor(logging.INFO):
+    if shows_all():
         return run()
     with _quiet():
         try:
@@ -40,8 +32,22 @@ def without_callers(run: Callable[[], T]) -> T:
             failure: BaseException = error.with_traceback(None)
         except Exception as error:  # noqa: BLE001 - raised again below
             is_interrupt = str(error).startswith(_INTERRUPTED)  # Ctrl-C inside a DoFn
-            failure = KeyboardInterrupt() if is_interrupt else _cleaned(error)
+            failure = KeyboardInterrupt() if is_interrupt else _of_state(error) or _cleaned(error)
+    hide_callers()
     raise failure
+
+
+def shows_all() -> bool:
+    """Returns whether the user wants to see what Beam does, and with it all frames."""
+    return logging.getLogger(_LOGGERS[0]).isEnabledFor(logging.INFO)
+
+
+def _of_state(error: Exception) -> BaseException | None:
+    """Returns the error that names the state, if its coder could not encode a value. The user's line is in its text."""
+    from rmqio.runners._in_process import failed_state_write  # imports slowly, which other runners need not wait for
+
+    write = failed_state_write(error)
+    return in_process(write, error) if write is not None else None
 
 
 def _cleaned(error: BaseException, seen: frozenset[int] = frozenset()) -> BaseException:
@@ -52,20 +58,7 @@ def _cleaned(error: BaseException, seen: frozenset[int] = frozenset()) -> BaseEx
     if cause is not None and id(cause) not in seen:
         _cleaned(cause, seen | {id(error)})
     error.__suppress_context__ = True
-    return error.with_traceback(_of_users(error.__traceback__))
-
-
-def _of_users(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that is not of Beam's or our own callers."""
-    frames = []
-    while trace is not None:
-        if not _CALLERS.search(trace.tb_frame.f_code.co_filename):
-            frames.append(trace)
-        trace = trace.tb_next
-    found: TracebackType | None = None
-    for each in reversed(frames):
-        found = TracebackType(found, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return found
+    return error.with_traceback(of_users(error.__traceback__))
 
 
 @contextlib.contextmanager

@@ -51,7 +51,9 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     from rmqio.runners import usage  # its options are known with every runner
+    from rmqio.runners.uncaught import show_users_frames
 
+    show_users_frames()
     arguments = sys.argv[1:] if argv is None else list(argv)
     wants_help = any(each in _HELP for each in arguments)
     found = PipelineOptions([each for each in arguments if each not in _HELP], **kwargs)

@@ -49,7 +49,7 @@ def refusing() -> Iterator[None]:
     except Refused:
         raise
     except LocalError as error:
-        raise Refused(str(error)) from error
+        raise Refused(str(error)) from None  # the text would be shown twice
 
 
 class Line(NamedTuple):
@@ -71,7 +71,7 @@ class Report:
     mode: Mode
     lines: tuple[Line, ...]
     of_options: tuple[str, ...]
-    """What to know about the options. Their runner logs it by itself when it runs."""
+    """Advice about the options. Their runner logs it by itself when it runs."""
     of_writes: tuple[str, ...] = ()
     """The same about its writes, which log it when they are applied."""
 

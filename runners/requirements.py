@@ -1,4 +1,4 @@
-"""What a pipeline needs from its runner, read from its portable form in Beam."""
+"""The requirements of a pipeline, read from its portable form in Beam."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from rmqio.interfaces import ENDLESS_READ, IDS, RANDOM_IDS
+from rmqio.interfaces import ENDLESS_READ, EXACTLY_ONCE, IDS, RANDOM_IDS
 from rmqio.runners._beam import beam_runner_api_pb2, common_urns
 from rmqio.runners.capabilities import Requirement
 
@@ -33,12 +33,19 @@ def requirements_of(pipeline: Any) -> dict[Requirement, list[str]]:
 
 def writes_of_random_ids(pipeline: Any) -> list[str]:
     """Returns the names of the writes to RocketMQ whose copies cannot be told from new messages."""
+    return [name for name, shown in _displayed(pipeline) if shown.get(IDS) == RANDOM_IDS]
 
-    def are_random(transform: Any) -> bool:
-        shown = (beam_runner_api_pb2.LabelledPayload.FromString(each.payload) for each in transform.display_data)
-        return any(each.key == IDS and each.string_value == RANDOM_IDS for each in shown)
 
-    return [str(each.unique_name) for each in pipeline.components.transforms.values() if are_random(each)]
+def exactly_once_writes(pipeline: Any) -> list[str]:
+    """Returns the names of the writes to RocketMQ that store no message twice."""
+    return [name for name, shown in _displayed(pipeline) if EXACTLY_ONCE in shown and IDS in shown]
+
+
+def _displayed(pipeline: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """Returns the transforms' names and texts of their display data."""
+    for each in pipeline.components.transforms.values():
+        shown = (beam_runner_api_pb2.LabelledPayload.FromString(item.payload) for item in each.display_data)
+        yield str(each.unique_name), {item.key: item.string_value for item in shown}
 
 
 class _Pipeline:

@@ -1,4 +1,4 @@
-"""What every runner of ours does when a pipeline is submitted, before any work starts."""
+"""The common work of our runners when a pipeline is submitted, before any work starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from rmqio.errors import LocalError
 from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.frames import hide_callers
 from rmqio.runners.report import Refused, Report, ReportOptions
 
 _FINE: Final = 0
@@ -26,6 +27,21 @@ def look_up_topics(pipeline: Any, options: PipelineOptions) -> None:
     if options.view_as(ReportOptions).report or _resumes(options):
         return
     pipeline.visit(_LookUp())
+
+
+def check_positions(pipeline: Any) -> None:
+    """Raises `Refused` if two transforms commit the offsets that are the position of an exactly-once write."""
+    found = _Committing()
+    pipeline.visit(found)
+    for node in found.nodes:
+        for group, topic in sorted(getattr(node.transform, "positions", ())):
+            others = [each for each in found.nodes if each is not node and each.transform.commits(group, topic)]
+            if others:
+                raise Refused(
+                    f"{node.full_label} is an exactly-once write, and {others[0].full_label} commits offsets of its "
+                    f"group {group!r} for topic {topic!r}, too: messages could be stored twice. Give "
+                    "LookBack(group=...) a group that nothing else uses"
+                )
 
 
 def check(report: Report, options: PipelineOptions) -> None:
@@ -53,7 +69,19 @@ class _LookUp(PipelineVisitor):
         try:
             look_up()
         except LocalError as error:
-            raise Refused(f"{transform_node.full_label}: {error}") from error
+            hide_callers()
+            raise Refused(f"{transform_node.full_label}: {error}") from None
+
+
+class _Committing(PipelineVisitor):
+    """Collects the transforms that can commit offsets of a group."""
+
+    def __init__(self) -> None:
+        self.nodes: list[AppliedPTransform] = []
+
+    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
+        if hasattr(transform_node.transform, "commits"):
+            self.nodes.append(transform_node)
 
 
 def _resumes(options: PipelineOptions) -> bool:

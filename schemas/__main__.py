@@ -20,7 +20,7 @@ from rmqio.serde.registry import FolderRegistry, fingerprint
 LEVELS: Final = (
     "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive",
 )  # fmt: skip
-"""Those of `Level`, whose module needs fastavro, which `--help` does not."""
+"""The names of `Level`. Its module needs fastavro, and `--help` must do without."""
 
 
 class _Version(NamedTuple):

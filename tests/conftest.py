@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers.again import LEFT_OUT, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
 
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqio")
 
+# A JVM that keeps Spark's classes outlives its program, and would be one more JVM beside the tests.
+os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
+
 _NOTES: pytest.StashKey[Notes] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--again", choices=sorted(LEFT_OUT), help="run the tests that another Python or Beam can change")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,17 +85,21 @@ _LONGEST: Final = (
     "runners/spark/batch/test_rocketmq.py",
     "runners/flink/test_jobserver.py",
     "runners/spark/streaming/test_rocketmq.py",
-    "runners/spark/streaming/test_chaos.py",
 )
 """Files that take more than 90 s, the longest first. `make test` gives whole files to two processes: if a long one came
 last, one of the two would wait for it."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuses names that differ between processes, and puts the longest files first."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuses names that differ between processes, chooses for `--again`, and puts the longest files first."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
+    if other := config.getoption("again"):
+        kept = run_again([item.nodeid for item in items], other)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = [item for item in items if item.nodeid in kept]
     ranks = {f"tests/{file}": rank for rank, file in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
 

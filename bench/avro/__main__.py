@@ -1,10 +1,10 @@
-"""Our Avro serializers beside bare fastavro and beside Java's Avro, on the same values: values a second, and the ratio.
+"""Our Avro serializers beside bare fastavro and beside Java's Avro, on the same values: values per second, and ratio.
 
 python -m bench.avro [--values 20000] [--repeats 7] [--no-java]
 
 fastavro's side is what a user would write by hand: `schemaless_reader` of a `BytesIO`, `schemaless_writer` into one and
-`getvalue`, with a schema that is parsed already. It checks nothing of what it is given; ours does. Java's side are
-GenericRecords, and is told without a target; it needs a JDK.
+`getvalue`, with a schema that is already parsed. It does not check its values; ours does. Java's side uses
+GenericRecords, has no target, and needs a JDK.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from bench.report import aligned, machine_text
 from bench.tally import BenchError, UnequalWork
 from rmqio.model import Record
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
+from rmqio.serde.avro.arrow import AvroToArrow
 
 Step = Callable[[Any], Any]
 _HEAD: Final = ("values", "as", "step", "ours/s", "fastavro/s", "ratio", "target")
@@ -40,6 +41,8 @@ _JAVA_HEAD: Final = ("values", "as", "step", "ours/s", "Java/s", "ratio")
 _WARM_UP_S: Final = 5.0
 _TO_DICTS: Final = 0.8
 _TYPED: Final = 0.65
+_TO_ARROW: Final = {"flat": "8", "nested": "4"}
+_BATCH: Final = 512
 
 
 class Flat(NamedTuple):
@@ -159,10 +162,15 @@ def lines_of(name: str, schema: Any, values: list[Any], targets: Sequence[Any], 
         wanted = str(_TO_DICTS if target is dict else _TYPED)
         for step, cells in (
             ("decode", compare(_rate(deserializer, records), _rate(read, bodies), repeats)),
+            ("decode a batch", compare(_batch_rate(deserializer.many, records), _rate(read, bodies), repeats)),
             ("encode", compare(_rate(serializer, elements), _rate(write, values), repeats)),
         ):
             found.append([name, kind, step, *cells, wanted])
-    return found
+    to_arrow = AvroToArrow(schema)
+    if [_plain(each) for each in to_arrow(records).to_pylist()] != [_plain(each) for each in values]:
+        raise UnequalWork(f"{name}: the Arrow batch has other values")
+    cells = compare(_batch_rate(to_arrow, records), _rate(read, bodies), repeats)
+    return [*found, [name, "Arrow batch", "decode a batch", *cells, _TO_ARROW[name]]]
 
 
 def lines_beside_java(jdk: Jdk, name: str, schema: Any, values: list[Any], repeats: int) -> list[list[str]]:
@@ -183,16 +191,35 @@ def lines_beside_java(jdk: Jdk, name: str, schema: Any, values: list[Any], repea
         ):
             raise UnequalWork(f"{name}: Java does not write what it was given to read")
         java.warm_up(_WARM_UP_S)
-        for step, ours in (("decode", _rate(deserializer, records)), ("encode", _rate(serializer, values))):
-            found.append(
-                [
-                    name,
-                    "dict / GenericRecord",
-                    step,
-                    *compare(ours, functools.partial(java.rate, step), repeats, digits=3),
-                ]
-            )
+        for kind, step, ours in (
+            ("dict / GenericRecord", "decode", _rate(deserializer, records)),
+            ("dicts of a batch / GenericRecord", "decode", _batch_rate(deserializer.many, records)),
+            ("Arrow batch / GenericRecord", "decode", _batch_rate(AvroToArrow(schema), records)),
+            ("dict / GenericRecord", "encode", _rate(serializer, values)),
+        ):
+            found.append([name, kind, step, *compare(ours, functools.partial(java.rate, step), repeats, digits=3)])
     return found
+
+
+def _batch_rate(step: Callable[[Sequence[Record]], Any], records: Sequence[Record]) -> Callable[[], float]:
+    """Of a step that gets 512 records per call, as a read does."""
+
+    def rate() -> float:
+        gc.collect()
+        began = time.perf_counter()
+        for at in range(0, len(records), _BATCH):
+            step(records[at : at + _BATCH])
+        return len(records) / (time.perf_counter() - began)
+
+    return rate
+
+
+def _plain(value: Any) -> Any:
+    """With maps as dicts: Arrow returns them as pairs."""
+    if isinstance(value, list):
+        is_map = bool(value) and all(isinstance(each, tuple) for each in value)
+        return dict(value) if is_map else [_plain(each) for each in value]
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _rate(step: Step, values: Sequence[Any]) -> Callable[[], float]:
@@ -204,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.avro", description=__doc__)
     parser.add_argument("--values", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--no-java", action="store_true", help="leave Java's Avro out")
+    parser.add_argument("--no-java", action="store_true", help="do not run Java's Avro")
     given = parser.parse_args(argv)
     print(f"Machine: {machine_text()}. fastavro {fastavro.__version__}. {given.repeats} repeats.")
     flats, nesteds = ([make(n) for n in range(given.values)] for make in (flat, nested))
@@ -217,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             jdk = find_jdk()
         except BenchError as error:
-            print(f"\nJava's Avro is left out: {error}")
+            print(f"\nJava's Avro did not run: {error}")
             return 0
         lines = [
             *lines_beside_java(jdk, "flat", FLAT, flats, given.repeats),

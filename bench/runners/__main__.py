@@ -1,4 +1,4 @@
-"""The three pipelines on all runners: throughput, start-up, memory, and what part of the time goes where.
+"""The three pipelines on all runners: throughput, start-up, memory, and the time of each part.
 
 python -m bench.runners [--messages 100000] [--repeats 3] [--pipelines province word_count] [--runners ...]
 """

@@ -91,4 +91,4 @@ def require_result(name: str, name_server: str, sink: str, count: int) -> None:
     """Raises `UnequalWork` if what is in the sink is not what must come of so many messages."""
     found = dict(INPUTS[name].result(json.loads(each.body)) for each in records_of(name_server, sink))
     if found != INPUTS[name].wanted(count):
-        raise UnequalWork(f"{name}: {len(found)} results in {sink} are not what must come of {count} messages")
+        raise UnequalWork(f"{name}: {len(found)} results in {sink} are not those of {count} messages")

@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.transforms.combiners import Count
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from rmqio import Batch, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.options import ReadOptions
 from rmqio.pipelines import province, windowed_orders, word_count
 from rmqio.pipelines.program import run_program
@@ -42,14 +42,18 @@ def _read_orders(pipeline: Any, given: argparse.Namespace) -> Any:
     return _read(pipeline, given, timestamp=windowed_orders.event_time, options=late)
 
 
-def _provinces(records: Any, _: argparse.Namespace) -> Any:
-    taken = records | beam.ParDo(province.TakeProvince()).with_outputs("bad", main="provinces")
-    taken["provinces"].element_type = province.Province
+def _read_batches(pipeline: Any, given: argparse.Namespace) -> Any:
+    return _read(pipeline, given, batches=True)
+
+
+def _provinces(batches: Any, _: argparse.Namespace) -> Any:
+    taken = batches | beam.ParDo(province.TakeProvinces()).with_outputs("bad", main="provinces")
+    taken["provinces"].element_type = Batch
     return taken["provinces"]
 
 
 def _write_provinces(provinces: Any, given: argparse.Namespace) -> Any:
-    return _write(provinces, given, serializer=province.to_message, id_fn=operator.itemgetter(0))
+    return _write(provinces, given, serializer=province.to_message, id_fn=operator.itemgetter(0), batches=True)
 
 
 def _orders(records: Any, _: argparse.Namespace) -> Any:
@@ -70,7 +74,7 @@ def _word_totals(words: Any, _: argparse.Namespace) -> Any:
 
 
 PIPELINES: Final[dict[str, dict[str, Part]]] = {
-    "province": {"read": _read, "decode": _provinces, "write": _write_provinces},
+    "province": {"read": _read_batches, "decode": _provinces, "write": _write_provinces},
     "windowed_orders": {"read": _read_orders, "decode": _orders, "shuffle": _order_totals, "write": _write},
     "word_count": {"read": _read, "decode": _words, "shuffle": _word_totals, "write": _write},
 }

@@ -23,17 +23,19 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
     parser = argparse.ArgumentParser(
         prog="python -m bench.spark",
         description="rmqio's SparkRunner beside Beam's portable one and plain PySpark, in alternating repeats.",
-        epilog="Exit status: 0; 1 when the sides did unequal work or something failed; 3 with --strict when a target "
-        "was missed.",
+        epilog="Exit status: 0; 1 if the sides did unequal work or something failed; with --strict, 3 if a target was "
+        "missed.",
     )
-    parser.add_argument("names", nargs="*", metavar="case", help=f"of: {', '.join(names)}; by default all")
-    parser.add_argument("--elements", type=int, help=f"of each pipeline; {Plan().elements:,} by default")
-    parser.add_argument("--messages", type=int, help=f"of the case read; {Plan().messages:,} by default")
-    parser.add_argument("--repeats", type=int, help=f"timed ones, after an untimed one; {Plan().repeats} by default")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, gives no figures")
-    parser.add_argument("--strict", action="store_true", help="fail when a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, between their marks")
+    parser.add_argument("names", nargs="*", metavar="case", help=f"a case: {', '.join(names)}. Default: all")
+    parser.add_argument("--elements", type=int, help=f"elements in each pipeline. Default: {Plan().elements:,}")
+    parser.add_argument("--messages", type=int, help=f"messages in the case read. Default: {Plan().messages:,}")
+    parser.add_argument("--repeats", type=int, help=f"timed runs, after an untimed one. Default: {Plan().repeats}")
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
+    parser.add_argument("--strict", action="store_true", help="exit with 3 if a target is missed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to a file")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the tables into a page, between their marks"
+    )
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.names) - set(names))
     if unknown:

@@ -63,7 +63,7 @@ class Report:
             f"Versions: Python {m['python']}, Beam {m['apache_beam']}; ours and plain PySpark on Spark "
             f"{version('pyspark')}; the peer's job server {p['job_server']} on Spark {p['spark']}.",
             "",
-            f"Settings: {MASTER}, {HEAP_MB} MB for each JVM; {plan['repeats']} timed repeats after one untimed.",
+            f"Settings: {MASTER}, {HEAP_MB} MB for each JVM; {plan['repeats']} timed repeats after an untimed one.",
             "",
         ]
         if self.is_busy:

@@ -1,7 +1,8 @@
 """The command line: `python -m bench.streaming`, for counts in windows, or with `--what state` for counts in state.
 
-A side runs as a program of its own, on a small topic and on a large one. Its throughput is what the large one has more
-by the time that it takes longer: so the start of Spark or Flink, which is most of a small one's time, is not in it.
+Each side runs as its own program, on a small topic and on a large one. The throughput is the number of additional
+messages in the large topic, divided by the additional time. This leaves out the start of Spark or Flink, which is most
+of the time on the small topic.
 """
 
 from __future__ import annotations

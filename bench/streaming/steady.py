@@ -1,8 +1,8 @@
-"""Messages at a steady rate through our runner on Spark: how late they are, and what a long run costs.
+"""Messages at a steady rate through our runner on Spark: their latency, and what a long run costs.
 
-python -m bench.streaming.steady latency: of a pipeline without state, from the send to the broker's clock in the sink.
-python -m bench.streaming.steady soak: of windows of 10 s, memory, micro-batch time and state, for a quarter of an hour.
-python -m bench.streaming.steady slow: the same of a sink that takes less than comes, with messages of 1 KB.
+python -m bench.streaming.steady latency: a pipeline without state; from the send to the store time in the sink.
+python -m bench.streaming.steady soak: windows of 10 s; memory, time per micro-batch, and state, for 15 minutes.
+python -m bench.streaming.steady slow: the same with a sink that is slower than the input, and messages of 1 KB.
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.streaming.steady")
     parser.add_argument("what", choices=sorted(_PIPELINES))
-    parser.add_argument("--rate", type=int, default=1_000, help="messages a second")
+    parser.add_argument("--rate", type=int, default=1_000, help="messages per second; default: %(default)s")
     parser.add_argument("--keys", type=int, default=1_000)
-    parser.add_argument("--heap", default="1g", help="of Spark's JVM; default: %(default)s")
-    parser.add_argument("--seconds", type=float, help="default: 60 for latency, else 900")
+    parser.add_argument("--heap", default="1g", help="the heap of Spark's JVM; default: %(default)s")
+    parser.add_argument("--seconds", type=float, help="default: 60 for latency, 900 for the others")
     given = parser.parse_args(arguments)
     seconds = given.seconds or (60.0 if given.what == "latency" else 900.0)
     return run(given.what, given.rate, given.keys, seconds, given.heap)

@@ -26,8 +26,8 @@ class _HelpConnection(argparse.Action):
 
 
 _CONNECTION_MORE = """\
-The name servers tell at which addresses brokers are. Options can stand before or after the command. docs/security.md
-describes those for security."""
+Name servers know the addresses of the brokers. Options can stand before or after the command. docs/security.md
+describes the options for security."""
 
 
 def add_common(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

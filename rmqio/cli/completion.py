@@ -12,7 +12,7 @@ from rmqio.cli.completion_scripts import SCRIPTS, Command, Kind, Word
 from rmqio.command_line import add_connection
 
 _MORE = """\
-It completes commands, options, values with a choice, files, and topics, which it asks of the name server in
+It completes commands, options, values with a choice, files, and topics and groups, which it asks of the cluster in
 NAMESRV_ADDR.
 
 examples, for the file that the shell reads at its start:
@@ -69,6 +69,8 @@ def _word(action: argparse.Action, described: dict[str, str | None], words: str)
         kind = "file"
     elif (action.metavar == "TOPIC" and words != _NEW_TOPIC) or action.dest == "pattern":
         kind = "topic"
+    elif action.metavar == "GROUP":
+        kind = "group"
     return Word(names, kind, choices, (text or "").replace("%(default)s", str(action.default)))
 
 

@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["flag", "any", "file", "topic", "choice"]
+Kind = Literal["flag", "any", "file", "topic", "group", "choice"]
 
-_TOPICS: Final = "topics --timeout_ms 1000 2>/dev/null"
+_LISTS: Final[dict[Kind, str]] = {
+    "topic": "topics --timeout_ms 1000 2>/dev/null",
+    "group": "groups --names --timeout_ms 1000 2>/dev/null",
+}
+"""The commands that print the names to choose from."""
+_OF_ARGUMENTS: Final = (*_LISTS, "file", "choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ def bash(commands: Sequence[Command]) -> str:
     ends = []
     for command in commands:
         parts = [f'options="{_joined(command)}"', f'words="{" ".join(name for name, _ in command.commands)}"']
-        parts += [_bash_argument(word) for word in command.arguments[:1] if word.kind in ("topic", "file", "choice")]
+        parts += [_bash_argument(word) for word in command.arguments[:1] if word.kind in _OF_ARGUMENTS]
         ends.append(f'        "{command.words}") {"; ".join(parts)} ;;')
     return f"""\
 # bash completion of rmqio; `rmqio completion bash` makes it
@@ -92,7 +97,7 @@ def zsh(commands: Sequence[Command]) -> str:
         if command.commands:
             inner = " ".join(_quoted(f"{name}:{summary}") for name, summary in command.commands)
             lines.append(f"commands=({inner})")
-        rest = [_zsh_values(word) for word in command.arguments[:1] if word.kind in ("topic", "file", "choice")]
+        rest = [_zsh_values(word) for word in command.arguments[:1] if word.kind in _OF_ARGUMENTS]
         lines += [f"[[ $cur == -* ]] || {{ {rest[0]}; }}"] if rest else []
         ends.append(f"        {_quoted(command.words)})\n            " + "\n            ".join(lines) + " ;;")
     return f"""\
@@ -207,7 +212,7 @@ def _alternatives(words: Iterable[str]) -> str:
 def _bash_values(word: Word) -> str:
     if word.kind == "file":
         return "IFS=$'\\n'; COMPREPLY=($(compgen -f -- \"$cur\"))"
-    words = f'$("${{COMP_WORDS[0]}}" {_TOPICS})' if word.kind == "topic" else " ".join(word.choices)
+    words = f'$("${{COMP_WORDS[0]}}" {_LISTS[word.kind]})' if word.kind in _LISTS else " ".join(word.choices)
     return f'COMPREPLY=($(compgen -W "{words}" -- "$cur"))'
 
 
@@ -218,16 +223,16 @@ def _bash_argument(word: Word) -> str:
 def _zsh_values(word: Word) -> str:
     if word.kind == "file":
         return "_files"
-    if word.kind == "topic":
-        return f'compadd -- ${{(f)"$($words[1] {_TOPICS})"}}'
+    if word.kind in _LISTS:
+        return f'compadd -- ${{(f)"$($words[1] {_LISTS[word.kind]})"}}'
     return f"compadd -- {' '.join(word.choices)}"
 
 
 def _fish_value(word: Word) -> str:
     if word.kind == "file":
         return "-F"
-    if word.kind == "topic":
-        return f"-a '(rmqio {_TOPICS})'"
+    if word.kind in _LISTS:
+        return f"-a '(rmqio {_LISTS[word.kind]})'"
     return f"-a '{' '.join(word.choices)}'" if word.choices else ""
 
 

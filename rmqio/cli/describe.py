@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
         const=2,
         type=parse_seconds,
         metavar="SECONDS",
-        help="show it again every 2 seconds, or so often, until Ctrl-C",
+        help="show it again every SECONDS (default: 2) until Ctrl-C",
     )
     describe.add_argument("--json", action="store_true", help="print one JSON document; with --watch, one a line")
 

@@ -22,7 +22,7 @@ class Lag:
 
     topic: str
     queues: int
-    """In which it has an offset."""
+    """The number of queues in which the group has an offset."""
     messages: int | None
     """None: unknown, since no broker has answered."""
 

@@ -42,6 +42,7 @@ def add_commands(commands: Any) -> None:
     )
     groups.add_argument("-l", "--long", action="store_true", help="also show how many members are online")
     groups.add_argument("--all", action="store_true", help="include RocketMQ's own groups and rmqio's private one")
+    groups.add_argument("--names", action="store_true", help="show the names only, one per line, and no lag")
     groups.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -49,9 +50,11 @@ def _groups(arguments: argparse.Namespace) -> int:
     from rmqio.client.known_groups import is_own
 
     wanted = arguments.group
+    if arguments.names and (arguments.long or arguments.json):
+        arguments.parser.error("--names does not go with --long or --json")
     with open_admin(arguments) as admin, queue_client(arguments) as client:
         known, silent = _known(admin)
-        if wanted is not None and not set(wanted) & set("*?["):
+        if wanted is not None and not arguments.names and not set(wanted) & set("*?["):
             if wanted not in known:
                 near = did_you_mean(wanted, known) or "; `rmqio groups` lists the groups"
                 raise CommandFailed(f"no broker knows the group {wanted!r}{near}")
@@ -59,7 +62,7 @@ def _groups(arguments: argparse.Namespace) -> int:
         names = sorted(name for name in known if arguments.all or not is_own(name))
         if wanted is not None:
             names = [name for name in names if fnmatchcase(name, wanted)]
-        lags, problems = lags_of(client, {name: known[name] for name in names})
+        lags, problems = lags_of(client, {name: known[name] for name in names if not arguments.names})
         members: list[list[str] | None] = [None] * len(names)
         if arguments.long:
             members = for_all(lambda name: _members(admin, name), names)
@@ -73,8 +76,10 @@ def _groups(arguments: argparse.Namespace) -> int:
                 ]
             }
         )
+    elif arguments.names and names:
+        print("\n".join(names))
     elif names:
-        columns = ["GROUP", ">TOPICS", ">LAG", *([">MEMBERS"] * arguments.long)]
+        columns = ["~GROUP", ">TOPICS", ">LAG", *([">MEMBERS"] * arguments.long)]
         rows = [
             [
                 name,
@@ -101,7 +106,7 @@ def _one(client: QueueClient, admin: Admin, group: str, topics: Iterable[str], a
     print(f"group {group}, {members_text(online)}", end="\n\n")
     if lags:
         cells = [[lag.topic, count(lag.queues), count(lag.messages)] for lag in lags]
-        print_table(("TOPIC", ">QUEUES", ">LAG"), cells, total=["total", "", count(total_of(lags))])
+        print_table(("~TOPIC", ">QUEUES", ">LAG"), cells, total=["total", "", count(total_of(lags))])
     else:
         print("The group has no offset in any topic.")
     return _tell(problems)
@@ -132,7 +137,7 @@ def _known(admin: Admin) -> tuple[dict[str, set[str]], list[str]]:
 def _members(admin: Admin, group: str) -> list[str] | None:
     try:
         return admin.group_members(group)
-    except (BrokerError, TransportError):  # not permitted, or a broker is down, which is told elsewhere
+    except (BrokerError, TransportError):  # not permitted, or a broker is down, which is reported elsewhere
         return None
 
 

@@ -1,4 +1,4 @@
-"""Who of a consumer group is online, in words."""
+"""The online members of a consumer group, in words."""
 
 from __future__ import annotations
 

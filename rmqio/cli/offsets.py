@@ -147,7 +147,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _print(plan: Plan, after: Sequence[int | None] | None, how: str) -> None:
     print(f"topic {plan.topic}, group {plan.group}, {members_text(plan.members)}", end="\n\n")
-    columns = ["QUEUE", "?>MIN OFFSET", "?>MAX OFFSET", ">COMMITTED", ">NEW", ">CHANGE"]
+    columns = ["~QUEUE", "?>MIN OFFSET", "?>MAX OFFSET", ">COMMITTED", ">NEW", ">CHANGE"]
     rows = []
     for change in plan.changes:
         state = change.state

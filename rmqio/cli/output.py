@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, TextIO
 
-from rmqio.terminal import COLUMNS, display_width
+from rmqio.terminal import GAP, display_width, line_width, with_short_names
 
 # Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
 # them; newlines and tabs stay.
@@ -64,30 +63,38 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, total:
     """Print aligned columns.
 
     A title that begins with `>` marks a column of numbers, aligned to the right. A `?` in front of it marks a column to
-    leave out if the table is wider than the terminal; those on the left go first.
+    leave out if the table is wider than the terminal; those on the left go first. `~` marks a column of names: if the
+    table is still too wide for a terminal, long names lose their middle. Elsewhere they stay whole, for scripts.
     """
-    lines = [[title.lstrip("?>") for title in columns], *map(list, rows), *([list(total)] if total else [])]
-    widths = [max(display_width(line[i]) for line in lines) for i in range(len(columns))]
-    shown = list(range(len(columns)))
+    lines = [[title.lstrip("?>~") for title in columns], *map(list, rows), *([list(total)] if total else [])]
     most = line_width()
+    widths = _widths(lines)
+    shown = list(range(len(columns)))
     for number in [number for number, title in enumerate(columns) if title.startswith("?")]:
-        if sum(widths[i] + 2 for i in shown) - 2 > most:
+        if sum(widths[i] + GAP for i in shown) - GAP > most:
             shown.remove(number)
+    lines = [[line[i] for i in shown] for line in lines]
+    titles = [columns[i] for i in shown]
+    if sys.stdout.isatty():
+        lines = with_short_names(lines, [i for i, title in enumerate(titles) if title.startswith("~")], most)
+    widths = _widths(lines)
     for number, line in enumerate(lines):
         if total and number == len(lines) - 1:
-            print("  ".join("-" * widths[i] for i in shown))
-        cells = [_aligned(line[i], widths[i], is_number=">" in columns[i][:2]) for i in shown]
-        print("  ".join(cells).rstrip())
+            print((" " * GAP).join("-" * width for width in widths))
+        cells = [
+            _aligned(cell, width, is_number=">" in title[:2])
+            for cell, width, title in zip(line, widths, titles, strict=True)
+        ]
+        print((" " * GAP).join(cells).rstrip())
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(display_width, column)) for column in zip(*lines, strict=True)]
 
 
 def _aligned(cell: str, width: int, *, is_number: bool) -> str:
     space = " " * (width - display_width(cell))
     return space + cell if is_number else cell + space
-
-
-def line_width() -> int:
-    """Return the width to print for: the terminal's, but at least 80."""
-    return max(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
 
 
 def shortened(names: Sequence[str], most: int = 3) -> str:

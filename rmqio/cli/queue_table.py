@@ -38,10 +38,10 @@ def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -
     total = state_total(states, now_ms, group)
     newest = age(total["last_timestamp_ms"], now_ms)
     if group is None:
-        columns = ["QUEUE", "?>MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "NEWEST"]
+        columns = ["~QUEUE", "?>MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "NEWEST"]
         last = ["total", "", "", count(total["messages"]), newest]
     else:
-        columns = ["QUEUE", "?>MIN OFFSET", ">MAX OFFSET", "?NEWEST", ">COMMITTED", ">LAG", ">LAG TIME"]
+        columns = ["~QUEUE", "?>MIN OFFSET", ">MAX OFFSET", "?NEWEST", ">COMMITTED", ">LAG", ">LAG TIME"]
         last = ["total", "", "", newest, "", count(total["lag_messages"]), duration(total["lag_ms"])]
     print_table(columns, [_row(state, now_ms, group) for state in states], total=last)
 

@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do."""
+    """The offsets to set, and the group and queues that they belong to."""
 
     topic: str
     group: str

@@ -1,4 +1,4 @@
-"""On which brokers a topic is changed or deleted, what they have of it, and the question before something is lost."""
+"""The brokers on which a topic is changed or deleted, their state of it, and the question before something is lost."""
 
 from __future__ import annotations
 

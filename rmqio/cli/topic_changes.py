@@ -70,7 +70,7 @@ def _add_properties(parser: Parser, *, is_new: bool) -> None:
     order = parser.add_mutually_exclusive_group()
     order.add_argument("--order", action="store_true", default=None,
                        help="Java's producers keep to these queues while a broker is down")  # fmt: skip
-    order.add_argument("--no_order", dest="order", action="store_false", default=None, help="the opposite")
+    order.add_argument("--no_order", dest="order", action="store_false", default=None, help="undo --order")
     add("--message_type", type=str.upper, choices=_MESSAGE_TYPES, metavar="TYPE", help=", ".join(_MESSAGE_TYPES))
     add("--attribute", dest="attributes", type=parse_property, action="append", default=[], metavar="NAME=VALUE",
         help="another attribute of RocketMQ's, e.g. cleanup.policy=COMPACTION; repeatable")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a change of a topic means on each broker: the options as a value, what differs, and the words for it."""
+"""Plans a change of a topic on each broker: the options as a value, the differences, and the words for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PERMISSION_TEXT: Final = {6: "read and write", 4: "read only", 2: "write only",
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options of a command say of a topic; None: nothing is said."""
+    """The options of a command that concern a topic; None: the option was not given."""
 
     queues: int | None = None
     """Readable and writable."""

@@ -57,7 +57,7 @@ def _topics(arguments: argparse.Namespace) -> int:
         cells = [
             (row["topic"], count(row["queues"]), count(row["messages"]), shortened(row["brokers"])) for row in rows
         ]
-        print_table(("TOPIC", ">QUEUES", ">MESSAGES", "BROKERS"), cells)
+        print_table(("~TOPIC", ">QUEUES", ">MESSAGES", "~BROKERS"), cells)
     else:
         for name in names:
             print(name)

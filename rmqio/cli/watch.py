@@ -58,9 +58,16 @@ def watch(
         return INTERRUPTED
 
 
+class _Screen(io.StringIO):
+    """Text for the terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def _draw(show: Callable[[], int], seconds: float, *, is_first: bool) -> None:
     """Collect the output first, so that the screen is not empty while brokers are asked."""
-    drawn = io.StringIO()
+    drawn = _Screen()
     with redirect_stdout(drawn), redirect_stderr(drawn if sys.stderr.isatty() else sys.stderr):
         show_now = f"{time.strftime('%H:%M:%S')}, every {seconds:g} s, Ctrl-C ends it"
         show()

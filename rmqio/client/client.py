@@ -11,7 +11,7 @@ from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
 from rmqio.client.identity import client_id
 from rmqio.client.offsets.breaker import Breaker
-from rmqio.client.offsets.look import Look
+from rmqio.client.offsets.look import GroupAt, Look
 from rmqio.client.offsets.queries import (
     check_commit,
     check_replica,
@@ -39,6 +39,7 @@ from rmqio.errors import (
     RmqioError,
     SubscriptionGroupNotExist,
     TopicNotExist,
+    TransportError,
     broker_error,
 )
 from rmqio.interfaces import OffsetQuery, QueueReader
@@ -59,12 +60,14 @@ class RemotingQueueClient:
         self._options = options
         self._environment = environment or Environment()
         self._pool = ConnectionPool(options, self._environment)
-        self._routes = Routes(options, self._pool, self._environment)
-        self._waiter = Waiter(self._environment)
         self._breaker = Breaker(options, self._pool, self._environment)
+        self._routes = Routes(options, self._pool, self._environment, self._breaker)
+        self._topics: Sequence[str] | None = None
+        self._waiter = Waiter(self._environment)
         # No lock: another thread could hold it during a fork. Every operation on this table is atomic.
         self._readers: weakref.WeakValueDictionary[int, PipelinedReader] = weakref.WeakValueDictionary()
         self._checked_filters: set[tuple[str, str]] = set()
+        self._known_groups: set[GroupAt] = set()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -79,12 +82,26 @@ class RemotingQueueClient:
         return self._routes.route(topic, refresh=refresh).readable()
 
     def topics(self) -> Sequence[str]:
+        """As `QueueClient.topics`; the last list, however old, when no name server can be reached.
+
+        One of many looks does not wait for name servers that do not answer: after one timeout, it asks them again when
+        they have answered a probe.
+        """
+
         def ask() -> list[str]:
-            topics = requests.parse_topic_list(self._routes.ask(requests.get_topic_list(), "list of topics"))
-            brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
+            command, spares_time = requests.get_topic_list(), self._topics is not None
+            topics = requests.parse_topic_list(self._routes.ask(command, "list of topics", spares_time=spares_time))
+            brokers = requests.parse_cluster_info(
+                self._routes.ask(requests.get_cluster_info(), "cluster info", spares_time=spares_time)
+            )
             return users_topics(self._routes.users_names(topics), brokers)
 
-        return call_with_retries(ask, self._options, self._environment)
+        if self._topics is None:
+            self._topics = call_with_retries(ask, self._options, self._environment)
+            return self._topics
+        with suppress(TransportError):
+            self._topics = ask()
+        return self._topics
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +186,14 @@ class RemotingQueueClient:
         if limit <= 0:
             raise LocalError(f"timeout_ms must be more than 0, not {timeout_ms}")
         return Look(
-            self._options, self._pool, self._routes, self._breaker, self._waiter, self._environment, timeout_ms=limit
+            self._options,
+            self._pool,
+            self._routes,
+            self._breaker,
+            self._waiter,
+            self._environment,
+            timeout_ms=limit,
+            known_groups=self._known_groups,
         )
 
     def take_reset(self, group: str, queue: MessageQueue) -> int | None:
@@ -246,19 +270,26 @@ class RemotingQueueClient:
         # For a topic or queue that it does not have, a broker answers offset 0 with success.
         if self._is_closed:
             raise LocalError("the client is closed")
+        missing = self._missing(queue)
+        if missing is not None:
+            self._require_broker(queue, missing)
+            missing = self._missing(queue)  # its broker may have restarted between the two questions
+        if missing is not None:
+            raise missing
+
+    def _missing(self, queue: MessageQueue) -> RmqioError | None:
+        """Return the error that a missing queue deserves, None for a queue that a route names."""
         known: Sequence[MessageQueue] = ()
-        missing: RmqioError | None = None
         try:
             for refresh in (False, True):
                 known = self._routes.route(queue.topic, refresh=refresh).readable()
                 if queue in known:
-                    return
+                    return None
         except TopicNotExist as error:
-            missing = error
-        self._require_broker(queue, missing)
-        raise missing or no_such_queue(queue, known)
+            return error
+        return no_such_queue(queue, known)
 
-    def _require_broker(self, queue: MessageQueue, missing: RmqioError | None) -> None:
+    def _require_broker(self, queue: MessageQueue, missing: RmqioError) -> None:
         """Raise `TransportError` for a queue whose broker is missing; anything else missing is then a consequence."""
         brokers = requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
         if all(broker.broker != queue.broker for broker in brokers):
@@ -269,12 +300,15 @@ class RemotingQueueClient:
     ) -> tuple[Command, bool]:
         """Return the broker's answer, whatever its code unless it can be retried, and whether a replica gave it."""
 
+        def locate() -> tuple[str, bool]:
+            return self._routes.asked(queue) if or_replica else (self._routes.master(*queue), False)
+
         def attempt() -> tuple[Command, bool]:
             try:
-                address, is_replica = self._routes.asked(queue) if or_replica else (self._routes.master(*queue), False)
+                address, is_replica = locate()
             except TopicNotExist as unknown:  # `_require` found the topic: was it forgotten between two tries?
                 self._require_broker(queue, unknown)
-                raise
+                address, is_replica = locate()  # its broker may have restarted between the two questions
             answer = self._pool.connection(address).request(command, self._options.request_timeout_ms)
             self._breaker.heard(address)
             if answer.code:

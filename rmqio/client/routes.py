@@ -8,8 +8,9 @@ from dataclasses import replace
 from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
+from rmqio.client.offsets.breaker import Breaker
 from rmqio.client.retry import call_with_retries
-from rmqio.errors import BrokerSystemError, RmqioError, TopicNotExist, TransportError, broker_error
+from rmqio.errors import BrokerSilent, BrokerSystemError, RmqioError, TopicNotExist, TransportError, broker_error
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -22,10 +23,17 @@ _SILENT_S = 5.0
 class Routes:
     """Maps topics to routes. Thread-safe. Topics have the user's names; the namespace is added and removed here."""
 
-    def __init__(self, options: ClientOptions, pool: ConnectionPool, environment: Environment | None = None) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        pool: ConnectionPool,
+        environment: Environment | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
         self._options = options
         self._pool = pool
         self._environment = environment or Environment()
+        self._breaker = breaker or Breaker(options, pool, self._environment)
         self._known: dict[str, tuple[float, TopicRoute]] = {}
         self._servers = list(options.name_servers)
         self._looking_up: dict[str, Call] = {}
@@ -49,7 +57,7 @@ class Routes:
         if (not refresh and held[0] > self._environment.clock()) or self._silent_until > self._environment.clock():
             return held[1]
         try:
-            route = self._look_up(topic)
+            route = self._look_up(topic, spares_time=True)
         except TopicNotExist:
             self.invalidate(topic)
             raise
@@ -153,8 +161,11 @@ class Routes:
         if route.queues:
             self.keep(topic, route)
 
-    def ask(self, command: Command, what: str) -> Command:
+    def ask(self, command: Command, what: str, *, spares_time: bool = False) -> Command:
         """Return a name server's answer: try the last good server first, then the others in turn.
+
+        With `spares_time`, because the caller can do without, all share the timeout of one request, and a server that
+        does not answer in time is left out until it answers a probe.
 
         A server's error is returned, not raised, except SYSTEM_ERROR, which means that the server is not ready.
         TopicNotExist is returned only when no server knows the topic. Raises `TransportError` when no server answers.
@@ -162,13 +173,26 @@ class Routes:
         failures: list[str] = []
         last: RmqioError | None = None
         unknown: Command | None = None
-        for server in tuple(self._servers):
+        servers, clock = tuple(self._servers), self._environment.clock
+        deadline = clock() + self._options.request_timeout_ms / 1000
+        for number, server in enumerate(servers, 1):
+            began = clock()
+            # Each server but the last has half of the time that is left.
+            part_s = (deadline - began) * (1.0 if number == len(servers) else 0.5)
+            timeout_ms = max(1, int(part_s * 1000)) if spares_time else self._options.request_timeout_ms
             try:
-                answer = self._pool.connection(server).request(command, self._options.request_timeout_ms)
+                refusal = self._breaker.refusal(server, "name server") if spares_time else None
+                if refusal is not None:
+                    raise refusal
+                answer = self._pool.connection(server).request(command, timeout_ms)
             except TransportError as error:
                 last = error
                 failures.append(str(error))
+                was_slow = clock() - began >= timeout_ms / 1000 * 0.9
+                if spares_time and was_slow and not isinstance(error, BrokerSilent):
+                    self._breaker.trip(server, str(error), requests.get_cluster_info())
                 continue
+            self._breaker.heard(server)
             if (
                 answer.code == BrokerSystemError.number
             ):  # "name server not ready", right after its start: another one may be
@@ -184,9 +208,9 @@ class Routes:
             return unknown
         raise TransportError(f"{what}: no name server answers: {'; '.join(failures)}") from last
 
-    def _look_up(self, topic: str) -> TopicRoute:
-        name = self.wire_name(topic)
-        return self.parse(topic, self.ask(requests.get_route(name), f"route of topic {topic!r}"))
+    def _look_up(self, topic: str, *, spares_time: bool = False) -> TopicRoute:
+        command, what = requests.get_route(self.wire_name(topic)), f"route of topic {topic!r}"
+        return self.parse(topic, self.ask(command, what, spares_time=spares_time))
 
     # ---- for callers that query name servers themselves -------------------------------------------------------------
 

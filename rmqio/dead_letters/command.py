@@ -17,6 +17,7 @@ from rmqio.dead_letters.replay import Replay
 from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory
+from rmqio.terminal import line_width
 
 _SAY_EVERY_S: Final = 5.0
 
@@ -69,7 +70,7 @@ def _show(result: ReplayResult, arguments: Arguments, *, is_done: bool) -> None:
     if arguments.is_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False), flush=True)
         return
-    print(result.table(), flush=True)
+    print(result.table(line_width() if sys.stdout.isatty() else None), flush=True)
     if result.is_dry_run and is_done:
         how = f"Nothing has been sent. To send the messages, {arguments.next_step}."
         print(how if result.sent else "There is nothing to send.", flush=True)

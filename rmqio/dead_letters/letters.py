@@ -30,7 +30,7 @@ ORIGIN: Final = "RMQIO_ORIGIN"
 """`topic/broker/queue/offset` in one text."""
 
 SINK_TOPIC: Final = "RMQIO_SINK_TOPIC"
-"""For a letter from a write: the topic that the message could not be written to."""
+"""The topic of a letter from a write: the one that the message could not be written to."""
 SINK_MESSAGE_ID: Final = "RMQIO_SINK_MESSAGE_ID"
 """The stable id that the message would have had there."""
 DELAY_LEVEL: Final = "RMQIO_DELAY_LEVEL"

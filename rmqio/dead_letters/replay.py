@@ -48,7 +48,7 @@ Progress = Callable[[ReplayResult, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters to send, and where to.
+    """The letters to send, and their destination.
 
     Args:
       to: a topic; None: each letter is sent to where it came from.

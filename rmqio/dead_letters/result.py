@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rmqio.dead_letters.letters import DeadLetter
 from rmqio.errors import CorruptMessage
-from rmqio.terminal import COLUMNS, cut
+from rmqio.terminal import COLUMNS, cut, with_short_names
 
 MOST_PROBLEMS: Final = 20
 _REASON: Final = "  first reason: "
@@ -45,7 +45,7 @@ class ReplayResult:
     """None: each letter is sent to its own topic."""
     is_dry_run: bool
     rows: list[ReplayRow] = field(default_factory=list)
-    """In the order of their first letters."""
+    """One row per topic, in the order of their first letters."""
     read: int = 0
     """Messages read from the dead-letter topic; those that are not chosen are in no row."""
     lost: int = 0
@@ -95,14 +95,18 @@ class ReplayResult:
         """The whole result and the sums, for JSON."""
         return asdict(self) | {"letters": self.letters, "sent": self.sent, "not_sent": self.not_sent}
 
-    def table(self) -> str:
-        """A readable table: a row for each topic and error, with the first reason below it; then what it means."""
+    def table(self, columns: int | None = None) -> str:
+        """A readable table: a row for each topic and error, with the first reason below it; then what it means.
+
+        `columns`: the width that long names must fit, by leaving out their middle; None: they stay whole.
+        """
         sent = "WOULD SEND" if self.is_dry_run else "SENT"
         rows = sorted(self.rows, key=lambda row: (row.topic, -row.letters))
         lines: list[tuple[str, ...]] = [("TOPIC", "ERROR", "LETTERS", sent, "DUPLICATES", "NOT SENT")]
         for row in rows:
             counts = (row.letters, row.sent, row.duplicates, row.not_sent)
             lines.append((row.topic or "?", row.error or "?", *(f"{count:,}" for count in counts)))
+        lines = lines if columns is None else list(map(tuple, with_short_names(lines, (0, 1), columns)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = [_aligned(lines[0], widths)] if rows else []
         for row, line in zip(rows, lines[1:], strict=True):

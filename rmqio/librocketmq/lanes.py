@@ -15,7 +15,7 @@ from rmqio.options import ClientOptions
 from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 _LOG_ERRORS: Final = 2
-_NEVER: Final = 2**31 - 1
+_NO_LIMIT: Final = 2**31 - 1
 
 _names = itertools.count()
 _started_in: int | None = None
@@ -58,7 +58,7 @@ class Lane:
         self._set("SetProducerNameServerAddress", ";".join(options.name_servers).encode())
         self._set("SetProducerSendMsgTimeout", options.request_timeout_ms)
         self._set("SetProducerMaxMessageSize", MAX_MESSAGE_BYTES)
-        self._set("SetProducerCompressMsgBodyOverHowmuch", options.compress_over_bytes or _NEVER)
+        self._set("SetProducerCompressMsgBodyOverHowmuch", options.compress_over_bytes or _NO_LIMIT)
         self._set("SetProducerCompressLevel", options.compression_level)
         source = options.security.source
         if source is not None:

@@ -37,7 +37,7 @@ _STATUS: Final = (
     SendStatus.FLUSH_SLAVE_TIMEOUT,
     SendStatus.SLAVE_NOT_AVAILABLE,
 )
-"""By the library's number."""
+"""Errors by the library's number."""
 
 _ID: Final = b"~\x02UNIQ_KEY"
 """The name of the property that becomes the id. Under UNIQ_KEY itself, the library puts its own id, one of 256 in each

@@ -92,15 +92,15 @@ Ctrl-C. The first start downloads 98 MB."""
         metavar="NAME[:QUEUES]",
         help="create this topic, with 4 queues by default; repeatable",
     )
-    add("--data-dir", metavar="DIR", help="keep topics and messages there; default: a temporary folder")
+    add("--data_dir", metavar="DIR", help="keep topics and messages there; default: a temporary folder")
     add("--port", type=int, metavar="PORT", help="the name server's port; default: a free one")
-    add("--broker-port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
+    add("--broker_port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
     add("--heap", type=int, default=1024, metavar="MB", help="maximum heap size of the broker; default: 1024")
     add("--name", default="broker-a", metavar="NAME", help="the broker's name; default: broker-a")
     add("--tls", action="store_true", help="also accept TLS, with a self-signed certificate")
     for option, server, example in (
-        ("--broker-config", "broker", "autoCreateTopicEnable=true"),
-        ("--name-server-config", "name server", "scanNotActiveBrokerInterval=5000"),
+        ("--broker_config", "broker", "autoCreateTopicEnable=true"),
+        ("--name_server_config", "name server", "scanNotActiveBrokerInterval=5000"),
     ):
         add(
             option,

@@ -26,6 +26,7 @@ _TIMEOUT_S: Final = (10.0, 60.0)  # to connect, and between two pieces
 _CHUNK: Final = 128 * 1024
 # Overload and the like; after a 416 the part file is dropped.
 _TRY_AGAIN: Final = frozenset({408, 416, 425, 429, 500, 502, 503, 504})
+_NOT_TRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 
 
 class Stopped(Exception):
@@ -111,6 +112,11 @@ class Downloader:
                 self._verify(file, artefact, resumed=start > 0)
                 return
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+                if _NOT_TRUSTED in str(error):
+                    raise LocalBrokerError(
+                        f"the certificate of {self._repository.url} is not trusted. If this network replaces "
+                        "certificates with its own, set REQUESTS_CA_BUNDLE to the file of its authorities"
+                    ) from error
                 failure, drop = str(error), False
             except _Broken as error:
                 failure, drop = str(error), error.drop

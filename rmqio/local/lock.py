@@ -1,4 +1,4 @@
-"""For maintainers: resolve Maven coordinates with `mvn` and write the lock file that users fetch by.
+"""A tool for maintainers: resolve Maven coordinates with `mvn` and write the lock file that users fetch by.
 
     python -m rmqio.local.lock --name rocketmq-5.5.0 \\
         org.apache.rocketmq:rocketmq-namesrv:5.5.0 org.apache.rocketmq:rocketmq-broker:5.5.0

@@ -22,13 +22,13 @@ def quiet() -> None:
     main: Any = sys.modules.get("__main__")
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name == _DAEMON:
-        main.traceback.print_exc = told
+        main.traceback.print_exc = print_exc_unless_gone
     elif name == _PLANNER:
         sys.excepthook = _hook
         sys.unraisablehook = _unraisable
 
 
-def told(print_exc: Callable[[], None] = traceback.print_exc) -> None:
+def print_exc_unless_gone(print_exc: Callable[[], None] = traceback.print_exc) -> None:
     """Calls `traceback.print_exc`, except for errors that only say that Spark has gone."""
     if not isinstance(sys.exc_info()[1], _GONE):
         print_exc()

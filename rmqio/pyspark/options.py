@@ -21,7 +21,7 @@ from rmqio.wire.properties import validate_group
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""In the JSON of offsets, as in Spark's Kafka source."""
+"""Special offsets in JSON, as in Spark's Kafka source."""
 
 _NAMES: Final = (
     "nameServer",
@@ -56,7 +56,7 @@ QueueNumbers = dict[MessageQueue, int]
 
 @dataclass(frozen=True)
 class Start:
-    """Where reading a queue begins, and whether it may begin elsewhere if that offset is gone."""
+    """The first offset to read of a queue, and whether reading may begin elsewhere if that offset is gone."""
 
     strategy: StartFrom
     named: tuple[tuple[MessageQueue, int], ...]
@@ -89,13 +89,13 @@ class Start:
                 late=late,
             )
         except StartOffsetError as error:  # it names the argument of the Beam read
-            told = str(error).replace("on_timestamp_after_end='latest'", "startingOffsetsByTimestampStrategy=latest")
-            raise StartOffsetError(told) from error
+            message = str(error).replace("on_timestamp_after_end='latest'", "startingOffsetsByTimestampStrategy=latest")
+            raise StartOffsetError(message) from error
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where reading a queue ends, exclusive."""
+    """The offset before which reading a queue ends."""
 
     timestamp_ms: int | None
     named: tuple[tuple[MessageQueue, int], ...]

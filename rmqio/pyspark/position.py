@@ -19,7 +19,7 @@ _MARKS: Final = (_NEW, _FIRST, _BEGAN, _WAITING)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading resumes in each queue, and what decides that for queues that are found later."""
+    """The offset at which reading resumes in each queue, and the rule for queues that are found later."""
 
     numbers: QueueNumbers
     began_ms: int | None = None

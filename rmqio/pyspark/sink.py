@@ -33,7 +33,7 @@ _usual_size = accelerator.usual_size
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has sent; all of it is acknowledged."""
+    """The messages that one task has sent; all of them are acknowledged."""
 
     rows: int = 0
     bytes: int = 0

@@ -23,7 +23,7 @@ VALUE_NAMES: Final = ("valueFormat", "valueSchema", "writerSchema", "valueFramin
 _FRAMINGS: Final = ("bare", "single_object", "confluent", "container", "auto")
 USER_VARIABLE: Final = "SCHEMA_REGISTRY_USER"
 PASSWORD_VARIABLE: Final = "SCHEMA_REGISTRY_PASSWORD"
-"""For a registry that asks for them. They are not options, since Spark shows these in plans and event logs."""
+"""A registry's credentials. They are not options, since Spark shows these in plans and event logs."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from rmqio.model import Message, MessageQueue
 
 
-class Batch:
+class ProducerBatch:
     """Messages for one queue, with the elements that they come from.
 
     `ids` holds None for a message without a stable id. `origins` is passed to `Outcomes` with the elements. `keyed`:
@@ -36,14 +36,29 @@ class Batch:
         self.origins.append(origin)
         self.size += size
 
-    def halves(self) -> tuple[Batch, Batch]:
+    def extend(
+        self,
+        messages: Sequence[Message],
+        ids: Sequence[str | None],
+        elements: Sequence[Any],
+        origin: Any,
+        size: int,
+    ) -> None:
+        """Add messages of one origin, of `size` bytes altogether; the caller checks whether they fit."""
+        self.messages += messages
+        self.ids += ids
+        self.elements += elements
+        self.origins += [origin] * len(messages)
+        self.size += size
+
+    def halves(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Return two batches with the same messages in the same order."""
         count = len(self.messages)
         return self.parted([position < count // 2 for position in range(count)])
 
-    def parted(self, is_first: Sequence[bool]) -> tuple[Batch, Batch]:
+    def parted(self, is_first: Sequence[bool]) -> tuple[ProducerBatch, ProducerBatch]:
         """Return two batches in the same order: the messages marked as first, and the others."""
-        parts = (Batch(self.queue, keyed=self.keyed), Batch(self.queue, keyed=self.keyed))
+        parts = (ProducerBatch(self.queue, keyed=self.keyed), ProducerBatch(self.queue, keyed=self.keyed))
         for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
             part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]
             part.elements, part.origins = [*compress(self.elements, selectors)], [*compress(self.origins, selectors)]

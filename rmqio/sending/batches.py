@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import MessageQueue, SendResult
-from rmqio.sending.batch import Batch
+from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
@@ -18,7 +18,7 @@ from rmqio.wire.batch import MessageIds
 
 
 class _Flight(NamedTuple):
-    batch: Batch
+    batch: ProducerBatch
     pending: PendingSend
     started: float
 
@@ -58,7 +58,7 @@ class BatchSender:
         self._ids = MessageIds()
         self._flights: list[_Flight] = []
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: ProducerBatch) -> None:
         """Send a batch. Raises the first error, of this or an earlier batch, that a later retry may resolve."""
         with self._abandoning():
             if self._gate is not None:
@@ -78,7 +78,7 @@ class BatchSender:
             else:
                 self._flights.append(flight)
 
-    def send_alone(self, batch: Batch) -> None:
+    def send_alone(self, batch: ProducerBatch) -> None:
         """Send a message that cannot be batched (delayed, or large) and wait. Raises as `send`.
 
         In an ordered queue, earlier messages are awaited first.
@@ -117,7 +117,7 @@ class BatchSender:
             self.abandon()
             raise
 
-    def _send_through(self, gate: Gate, batch: Batch, *, alone: bool = False) -> None:
+    def _send_through(self, gate: Gate, batch: ProducerBatch, *, alone: bool = False) -> None:
         with gate.sending(batch.queue.topic):
             batch = gate.take_out(batch)
             if not batch.messages:
@@ -127,14 +127,14 @@ class BatchSender:
             elif (flight := self._submit(batch)) is not None:
                 self._settle(flight)
 
-    def _number(self, batch: Batch) -> None:
+    def _number(self, batch: ProducerBatch) -> None:
         # Each message gets its id once, here, and keeps it when it is sent again in a smaller batch.
         if not any(batch.ids):
             batch.ids = [*self._ids.take(len(batch.messages))]
         elif None in batch.ids:
             batch.ids = [known or next(self._ids) for known in batch.ids]
 
-    def _send_one(self, batch: Batch) -> None:
+    def _send_one(self, batch: ProducerBatch) -> None:
         (message,) = batch.messages
         if message.topic is None:
             message = message.replace(topic=batch.queue.topic)
@@ -148,7 +148,7 @@ class BatchSender:
         else:
             self._stored(batch, [result], started)
 
-    def _submit(self, batch: Batch) -> _Flight | None:
+    def _submit(self, batch: ProducerBatch) -> _Flight | None:
         """Start sending; return None when that failed and has been settled."""
         started = self._clock()
         try:
@@ -183,12 +183,12 @@ class BatchSender:
         else:
             self._stored(flight.batch, results, flight.started)
 
-    def _stored(self, batch: Batch, results: list[SendResult], started: float) -> None:
+    def _stored(self, batch: ProducerBatch, results: list[SendResult], started: float) -> None:
         if self._gate is not None:
             self._gate.stored(results)
         self._outcomes.sent(batch.origins, batch.messages, results, self._clock() - started)
 
-    def _recover(self, batch: Batch, error: RmqioError) -> None:
+    def _recover(self, batch: ProducerBatch, error: RmqioError) -> None:
         """Settle a failed batch, or raise the error when only a retry of the whole bundle can help."""
         if isinstance(error, LocalError):
             # A closed producer also raises it, and does so here again. Blamed on the messages, it would drop them all.

@@ -39,6 +39,8 @@ class FailedMessage(NamedTuple):
     """The error's class name."""
     reason: str
     """The error's text."""
+    position: int | None = None
+    """The value's index in its batch; None: it was an element of its own, or the whole batch."""
 
 
 def refuses_message(error: RmqioError) -> bool:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqio.model import SendResult
-    from rmqio.sending.batch import Batch
+    from rmqio.sending.batch import ProducerBatch
 
 
 class Gate(Protocol):
@@ -19,7 +19,7 @@ class Gate(Protocol):
         """Wrap everything done to send a batch, so that nobody looks into the sink in between."""
         ...
 
-    def take_out(self, batch: Batch) -> Batch:
+    def take_out(self, batch: ProducerBatch) -> ProducerBatch:
         """Return the batch without messages that are already stored; their outcome is settled."""
         ...
 

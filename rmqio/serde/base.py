@@ -33,6 +33,17 @@ class Deserializer(Protocol[T_co]):
         ...
 
 
+class BulkDeserializer(Deserializer[T_co], Protocol[T_co]):
+    """A deserializer that decodes many records faster than one by one. Reads call `many` if it is there."""
+
+    def many(self, records: Sequence[Record]) -> tuple[Sequence[T_co], dict[int, Exception]]:
+        """Returns the elements of the records that decode, in order, and the error of each other one by its position.
+
+        Raises what is no fault of a record: an `RmqioError` that is not a `SerdeError`.
+        """
+        ...
+
+
 class Serializer(Protocol[E_contra]):
     """Converts an element to a message, for `WriteToRocketMQ`."""
 

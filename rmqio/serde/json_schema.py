@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.serde.json_parser import children, is_deeper_than
 
 _ENDING: Final = ".json"
 # The library recurses on the C stack without its own limit: 30,000 levels crash the process.
@@ -55,14 +56,13 @@ class JsonSchema:
         self._names: Final = frozenset(_names_in(value))
 
     def violation(self, value: Any, text: str) -> str | None:
-        """Where a value violates the schema, and which keyword; None if it fits. Quotes nothing of the value.
+        """Return the path of a value's violation, and the keyword; None if it fits. Quotes nothing of the value.
 
         Args:
           value: as Python's parser returns it.
           text: the text that it was parsed from.
         """
-        # Each level has a bracket, so with few brackets no walk is needed.
-        if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        if is_deeper_than(MAX_DEPTH, value, text):
             return f"nested deeper than {MAX_DEPTH} levels, which is too deep for a check against the JSON Schema"
         try:
             self._validate(value)
@@ -129,7 +129,7 @@ def _parsed(text: str, origin: str) -> tuple[Any, str]:
 
 
 def _invalid(error: Any) -> str:
-    """What is invalid in a schema, and where. A schema is configuration, so it can be quoted."""
+    """Return the error in a schema, and its path. A schema is configuration, so it can be quoted."""
     if error.kind.name == "$ref":
         return f"{_short(error.message)}; nothing is fetched: a $ref refers to the schema itself, $schema to a draft"
     return f"at {_pointer(error.instance_path) or 'its root'}: {_short(error.message)}"
@@ -138,28 +138,8 @@ def _invalid(error: Any) -> str:
 def _names_in(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         yield from schema
-    for value in _values(schema):
+    for value in children(schema):
         yield from _names_in(value)
-
-
-def _is_deep(value: Any) -> bool:
-    """Whether a value is nested too deeply. Goes level by level, without recursion."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner: list[Any] = []
-        for each in level:
-            # The parser creates exactly these types, and comparing them is faster than isinstance.
-            inner += [child for child in _values(each) if type(child) is dict or type(child) is list]
-        if not inner:
-            return False
-        level = inner
-    return True
-
-
-def _values(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _pointer(path: Iterable[str | int]) -> str:

@@ -7,6 +7,7 @@ from rmqio.transforms.coders import register_coders
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.map_records import MapRecords
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
 from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
@@ -20,6 +21,7 @@ __all__ = [
     "DecodeRecords",
     "DropDuplicates",
     "FailedMessage",
+    "MapRecords",
     "QueueDescriptor",
     "ReadAllFromRocketMQ",
     "ReadFailure",

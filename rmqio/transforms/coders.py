@@ -15,6 +15,7 @@ from apache_beam.coders import Coder, registry
 
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage
+from rmqio.transforms.batch_coder import register_batch_coder
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
 from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.reading.known import Known, KnownCoder
@@ -224,9 +225,12 @@ class FailedMessageCoder(ValueCoder):
     def encode(self, value: FailedMessage) -> bytes:
         try:
             message = b"" if value.message is None else _MESSAGE.encode(value.message)
-            present = (value.message is not None) | (value.topic is not None) << 1
+            present = (value.message is not None) | (value.topic is not None) << 1 | (value.position is not None) << 2
             head = self._HEAD.pack(1, present, len(message))
-            return b"".join((head, message, pack_texts([value.element, value.topic or "", value.error, value.reason])))
+            texts = [value.element, value.topic or "", value.error, value.reason]
+            if value.position is not None:
+                texts.append(str(value.position))
+            return b"".join((head, message, pack_texts(texts)))
         except ENCODE_ERRORS as error:
             raise self._cannot_encode(value, error) from error
 
@@ -234,11 +238,12 @@ class FailedMessageCoder(ValueCoder):
         try:
             version, present, size = self._HEAD.unpack_from(encoded)
             end = self._HEAD.size + size
-            if version != 1 or present > 3 or bool(present & 1) != bool(size) or end > len(encoded):
+            if version != 1 or present > 7 or bool(present & 1) != bool(size) or end > len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
             message = _MESSAGE.decode(encoded[self._HEAD.size : end]) if present & 1 else None
-            element, topic, error, reason = unpack_texts(encoded, end, 4)
-            return FailedMessage(message, element, topic if present & 2 else None, error, reason)
+            element, topic, error, reason, *rest = unpack_texts(encoded, end, 5 if present & 4 else 4)
+            position = int(rest[0]) if rest else None
+            return FailedMessage(message, element, topic if present & 2 else None, error, reason, position)
         except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
 
@@ -252,7 +257,7 @@ class ReadFailureCoder(ValueCoder):
     def encode(self, value: ReadFailure) -> bytes:
         try:
             head = self._HEAD.pack(
-                2,
+                3,
                 value.queue_id,
                 value.queue_offset,
                 value.born_timestamp_ms,
@@ -269,6 +274,7 @@ class ReadFailureCoder(ValueCoder):
                 value.error,
                 value.reason,
                 value.sharding_key,
+                value.kind,
             ]
             for item in value.properties:
                 texts += item
@@ -280,12 +286,12 @@ class ReadFailureCoder(ValueCoder):
         try:
             version, queue_id, queue_offset, born, store, size, count = self._HEAD.unpack_from(encoded)
             end = self._HEAD.size + size
-            if version != 2 or end > len(encoded):
+            if version != 3 or end > len(encoded):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            texts = unpack_texts(encoded, end, 8 + 2 * count)
-            topic, broker, message_id, keys, tags, error, reason, sharding_key = texts[:8]
+            texts = unpack_texts(encoded, end, 9 + 2 * count)
+            topic, broker, message_id, keys, tags, error, reason, sharding_key, kind = texts[:9]
             body = encoded[self._HEAD.size : end]
-            properties = tuple(zip(texts[8::2], texts[9::2], strict=True))
+            properties = tuple(zip(texts[9::2], texts[10::2], strict=True))
             return ReadFailure(
                 topic,
                 broker,
@@ -301,6 +307,7 @@ class ReadFailureCoder(ValueCoder):
                 body,
                 properties,
                 sharding_key,
+                kind,
             )
         except DECODE_ERRORS as failure:
             raise self._not_one(failure) from failure
@@ -366,6 +373,7 @@ def register_coders() -> None:
     """Make Beam use these coders for our types. Idempotent."""
     for value_type, coder in _CODERS:
         registry.register_coder(value_type, coder)
+    register_batch_coder()
 
 
 register_coders()

@@ -50,7 +50,7 @@ class DropDuplicates(beam.PTransform):
         if id_of is not None and not callable(id_of):
             raise LocalError(f"id_of is {id_of!r}; it must be a callable of the record")
         self.within_ms = within_ms
-        self._id_of = id_of
+        self.id_of = id_of
 
     def expand(self, records: Any) -> Any:
         if not records.is_bounded and is_in_process(records.pipeline):
@@ -58,7 +58,7 @@ class DropDuplicates(beam.PTransform):
                 "DropDuplicates after a read without end: the Direct runner fires its timers immediately, so copies "
                 "would pass. Give the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
             )
-        by_id = records | "By id" >> beam.ParDo(_ByIdFn(self._id_of)).with_output_types(Tuple[bytes, Record])
+        by_id = records | "By id" >> beam.ParDo(_ByIdFn(self.id_of)).with_output_types(Tuple[bytes, Record])
         return by_id | "First of each id" >> beam.ParDo(_FirstFn(self.within_ms)).with_output_types(Record)
 
 

@@ -18,6 +18,7 @@ from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.subscription import Subscription
 from rmqio.topics_needed import require_readable
+from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
@@ -25,6 +26,7 @@ from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.reading import options as read_options
 from rmqio.transforms.reading.arriving import DescribeFn
 from rmqio.transforms.reading.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
+from rmqio.transforms.reading.display import shown_config
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
 from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.queue_planner import QueuePlanner
@@ -103,6 +105,7 @@ class _Read(beam.PTransform):
             batches=batches,
             errors_to_output=dead_letter_topic is not None,
         )
+        self._timestamp = timestamp
         self._dead_letter_topic = dead_letter_topic
         self._deduplicate = deduplicate
         self._error_handler: Any = None
@@ -116,7 +119,7 @@ class _Read(beam.PTransform):
     def _element_type(self) -> Any:
         deserializer = self._config.deserializer
         one: Any = Record if deserializer is None else getattr(deserializer, "output_type", Any)
-        return list[one] if self._config.batches else one
+        return BatchConstraint(one) if self._config.batches else one
 
     @property
     def _is_bounded(self) -> bool:
@@ -189,16 +192,8 @@ class _Read(beam.PTransform):
         return records | "Decode" >> decode.with_error_handler(self._error_handler)
 
     def display_data(self) -> dict[str, Any]:
-        config = self._config
-        items = {
-            "start": config.start.kind,
-            "stop": config.stop.kind if config.stop else None,
-            "consumer_group": config.group,
-            "filter": config.message_filter.expression,
-            "dead_letter_topic": self._dead_letter_topic,
-            "deduplicate_within_ms": self._deduplicate.within_ms if self._deduplicate else None,
-        }
-        return {key: DisplayDataItem(value).drop_if_none() for key, value in (items | self._shown).items()}
+        items = shown_config(self._config, self._timestamp, self._dead_letter_topic, self._deduplicate) | self._shown
+        return {key: DisplayDataItem(value).drop_if_none() for key, value in items.items()}
 
 
 class ReadFromRocketMQ(_Read):
@@ -220,8 +215,9 @@ class ReadFromRocketMQ(_Read):
       deserializer: a callable from `Record` to the element, which raises `SerdeError`; None: the `Record` itself.
       timestamp: event time: "born" (producer's clock), "store" (broker's clock), a property with Unix milliseconds, or
         a function of the `Record` that returns Unix milliseconds.
-      batches: emit lists of elements as they were pulled, with the earliest timestamp of each list. Several times
-        cheaper if the next step accepts lists.
+      batches: emit each `Batch` of values as it was pulled, a list with the place of each value, with the earliest
+        timestamp of its values. Several times cheaper if the next steps take batches, as `MapRecords` and
+        `WriteToRocketMQ(batches=True)` do.
       dead_letter_topic: a topic for messages that cannot be decoded, with their coordinates as properties. Without it
         and without `.with_error_handler(...)`, such a message fails the pipeline.
       deduplicate: `DropDuplicates(...)`: drop messages that a writer has stored twice, before decoding. Needs a
@@ -296,6 +292,10 @@ class ReadFromRocketMQ(_Read):
         """Looks up the topics when the pipeline is submitted. Raises `LocalError` if one does not exist."""
         require_readable(self._config.factory, self._subscription.named_topics)
 
+    def commits(self, group: str, topic: str) -> bool:
+        """Whether this read commits the group's offsets of the topic: see `WriteToRocketMQ.commits`."""
+        return group == self._config.committed_group and names_topic(self._subscription, topic)
+
     def annotations(self) -> dict[str, Any]:
         # `ReadAllFromRocketMQ` has no annotation: each of its elements can have its own stop.
         found: dict[str, Any] = super().annotations()
@@ -318,7 +318,8 @@ class ReadAllFromRocketMQ(_Read):
 
     A `QueueDescriptor` can have its own start and stop. The other arguments are those of `ReadFromRocketMQ`. The read
     is bounded if `stop` is given (each element's stop is resolved when the element arrives), otherwise it never ends.
-    Topics are looked up once, when they arrive. Equal elements are read twice.
+    Topics are looked up once, when they arrive. A read that never ends waits for queues whose broker does not answer
+    then, and reads the others. Equal elements are read twice.
     """
 
     def __init__(

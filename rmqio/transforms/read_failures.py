@@ -8,7 +8,7 @@ from rmqio.dead_letters.letters import ELEMENT, STORED, Failed, make_letter
 from rmqio.dead_letters.letters import ORIGIN as ORIGIN
 from rmqio.errors import CorruptMessage, SerdeError
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.failures import FailedMessage, element_text
 from rmqio.wire.properties import user_properties
 
 
@@ -33,6 +33,16 @@ class ReadFailure(NamedTuple):
     properties: tuple[tuple[str, str], ...] = ()
     """The sender's own properties, sorted by name."""
     sharding_key: str = ""
+    kind: str = ""
+    """`ELEMENT` if the body is the text of a decoded value, because the message itself is no longer known."""
+
+
+def failure_of_value(value: Any, queue: MessageQueue | None, queue_offset: int, error: Exception) -> ReadFailure:
+    """The failure for a value that was decoded before. Without a place, its coordinates are empty."""
+    topic, broker, queue_id = queue or ("", "", -1)
+    text = element_text(value).encode("utf-8", "backslashreplace")
+    name = type(error).__name__
+    return ReadFailure(topic, broker, queue_id, queue_offset, "", "", "", 0, 0, name, str(error), text, kind=ELEMENT)
 
 
 def failure_of_record(record: Record, error: Exception) -> ReadFailure:
@@ -82,7 +92,7 @@ def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
             failure.body,
             failure.error,
             failure.reason,
-            origin=MessageQueue(failure.topic, failure.broker, failure.queue_id),
+            origin=MessageQueue(failure.topic, failure.broker, failure.queue_id) if failure.queue_offset >= 0 else None,
             queue_offset=failure.queue_offset,
             message_id=failure.message_id,
             born_timestamp_ms=failure.born_timestamp_ms,
@@ -91,19 +101,27 @@ def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
             keys=tuple(failure.keys.split()),
             sharding_key=failure.sharding_key,
             properties=failure.properties,
-            kind=STORED if failure.error == CorruptMessage.__name__ else "",
+            kind=failure.kind or (STORED if failure.error == CorruptMessage.__name__ else ""),
         )
     )
 
 
-def letter_of_element(element: Any, failure: FailedMessage, message_id: str | None) -> Message:
-    """The dead letter of an element that can never be written. `message_id`: the stable id that it would have had.
+def letter_of_element(
+    element: Any, failure: FailedMessage, message_id: str | None, place: tuple[MessageQueue, int] | None = None
+) -> Message:
+    """The dead letter of an element that can never be written.
 
     A `Record` that could not be converted to a message is kept like one that could not be read, so that replay sends
     it back to where it came from.
+
+    Args:
+      message_id: the stable id that it would have had.
+      place: the queue and offset that a value of a `Batch` comes from.
     """
     if not isinstance(element, Record):
         failed = _failed(failure)._replace(sink_message_id=message_id or "")
+        if place is not None:
+            failed = failed._replace(origin=place[0], queue_offset=place[1])
         if failure.message is None and isinstance(element, bytes):
             failed = failed._replace(body=element)
         return make_letter(failed)

@@ -75,7 +75,7 @@ def note_backlog(factory: ClientFactory, queue: MessageQueue, end: int, message_
 
 
 def backlog(factory: ClientFactory, queue: MessageQueue, *, ask: bool = True) -> Backlog:
-    """What is known about a queue. If nothing is known, `ask` queries the broker, once.
+    """Return the known backlog of a queue. If nothing is known, `ask` queries the broker, once.
 
     Each pull's answer updates it. Runners also ask for sizes while a broker is down, which a read survives: this must
     then neither fail nor wait repeatedly.

@@ -13,18 +13,26 @@ from apache_beam import PCollection
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.error_handling import ErrorHandler
+from apache_beam.typehints import List
+from apache_beam.typehints.typehints import ListConstraint, UnionConstraint
 
+from rmqio.batches import Batch, MessageBatch
+from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
-from rmqio.interfaces import IDS, RANDOM_IDS, ClientFactory
+from rmqio.interfaces import EXACTLY_ONCE, IDS, RANDOM_IDS, ClientFactory
 from rmqio.look_back import LookBack
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.topics_needed import require_writable
+from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options
+from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
 from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
 from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
+from rmqio.transforms.writing.letters import WriteLetters, compressing
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
 from rmqio.transforms.writing.selector import TopicSelector, as_selector
 from rmqio.transforms.writing.sink import QUEUES, Sink
@@ -41,9 +49,11 @@ class WriteToRocketMQResult(NamedTuple):
     """The outputs of `WriteToRocketMQ`. They keep the window, timestamp and pane of their element."""
 
     sent: PCollection[SendResult]
-    """One result for each acknowledged message, in no particular order. Empty with `with_sent=False`."""
+    """One result for each acknowledged message, in no particular order. Empty with `with_sent=False`. With `batches`:
+    lists of them, each for messages of one batch, in its order."""
     failed: PCollection[FailedMessage]
-    """One failure per element that can never be sent: too large, illegal property or topic, not serializable ..."""
+    """One failure per element, or value of a batch, that can never be sent: too large, illegal property or topic, not
+    serializable ..."""
 
 
 class WriteToRocketMQ(beam.PTransform):
@@ -92,6 +102,10 @@ class WriteToRocketMQ(beam.PTransform):
         queues are as fast as others with `options.asynchronous`, but a retried batch can arrive after a later one, or
         in a queue of another broker.
       with_sent: emit a `SendResult` per message. False: `sent` is empty, which saves time if nothing reads it.
+      batches: elements are lists of what they are otherwise, a `Batch` (of `ReadFromRocketMQ(batches=True)`,
+        `MapRecords`), or a `MessageBatch` of columns. Everything else stays as it is, but for the outputs: `sent` has
+        lists of results, and a failure has the position of its value. Without an `id_fn`, the values of a `Batch` have
+        ids that depend on their places.
       backend: "remoting", or "librocketmq": the vendor's C++ client, which must be installed on the workers. Features
         that it does not have are refused; see docs/librocketmq.md.
       client_factory: creates the producer on the workers; None: that of `backend`.
@@ -114,6 +128,7 @@ class WriteToRocketMQ(beam.PTransform):
         options: WriteOptions | None = None,
         ordered_by_sharding_key: bool = True,
         with_sent: bool = True,
+        batches: bool = False,
         backend: Literal["remoting", "librocketmq"] = "remoting",
         client_factory: ClientFactory | None = None,
     ) -> None:
@@ -134,6 +149,7 @@ class WriteToRocketMQ(beam.PTransform):
         self._maker = MessageMaker(topic, as_selector(selector), serializer, id_fn)
         self._ordered = ordered_by_sharding_key
         self._with_sent = with_sent
+        self._batches = batches
         write_options.refuse_idle(self._options)
         self._name_servers: tuple[str, ...] = ()
         if client_factory is None:
@@ -154,6 +170,8 @@ class WriteToRocketMQ(beam.PTransform):
         self._random_ids = False
         self._ids_shown = "id_fn" if id_fn is not None else "not known before it is applied"
         self._exactly_once = exactly_once
+        self.positions: frozenset[tuple[str, str]] = frozenset()
+        """Groups and topics whose offsets are the position of the sink, known once it is applied: see `commits`."""
         if exactly_once is not None:
             self._check_exactly_once(exactly_once, producer_group or self._options.producer_group)
         self._error_handler: ErrorHandler | None = None
@@ -185,7 +203,8 @@ class WriteToRocketMQ(beam.PTransform):
         with_letters = self._dead_letter_topic is not None
         ids = self._choose_ids(pcoll)
         sink = None if self._exactly_once is None else self._sink(self._exactly_once, factory, pcoll)
-        write = WriteFn(
+        write_fn = BatchWriteFn if self._batches else WriteFn
+        write = write_fn(
             self._maker,
             factory if sink is None else _of_single_tries(factory),
             self._group,
@@ -201,12 +220,15 @@ class WriteToRocketMQ(beam.PTransform):
         outputs = pcoll | "Send" >> beam.ParDo(write).with_outputs(*tags, main=SENT)
         sent, failed = outputs[SENT], outputs[FAILED]
         # So that Beam finds our coders: only its newest versions know the types of a ParDo's tagged outputs.
-        sent.element_type, failed.element_type = SendResult, FailedMessage
+        sent.element_type = List[SendResult] if self._batches else SendResult
+        failed.element_type = FailedMessage
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failed)
         if with_letters:
             self._write_letters(outputs[LETTERS], factory)
-        if sink is not None and has_position:
+        if sink is not None and sink.group is not None:  # it has a position
+            groups = (sink.group, sink.group + QUEUES)
+            self.positions = frozenset((group, topic) for group in groups for topic in self._maker.required_topics)
             marks = outputs[MARKS]
             marks.element_type = bytes
             _ = marks | "Move position" >> beam.ParDo(MovePosition(sink))
@@ -219,19 +241,24 @@ class WriteToRocketMQ(beam.PTransform):
             factory = self._client_factory or self._backend_factory()
             require_writable(factory, self._group, sorted(topics))
 
+    def commits(self, group: str, topic: str) -> bool:
+        """Whether this transform commits the group's offsets of the topic. Nobody else may commit those of a sink."""
+        return (group, topic) in self.positions
+
     def _choose_ids(self, pcoll: PCollection[Any]) -> DefaultIds | None:
         """The default ids of elements, if they can be the same when a bundle is run again."""
         if self._maker.id_fn is not None:
             return None
         label = pcoll.pipeline.transforms_stack[-1].full_label
         ids = None
-        if self._maker.serializer is not None:
+        if self._maker.serializer is not None and not self._batches:
             ids = default_ids(pcoll, label, is_stream=_is_stream(pcoll))
-        self._random_ids = ids is None and pcoll.element_type is not Record
+        kind = _with_ids(pcoll.element_type, batches=self._batches)
+        self._random_ids = ids is None and kind is None
         if ids is not None:
             self._ids_shown = "key, window and pane"
-        elif not self._random_ids:
-            self._ids_shown = "coordinates of records"
+        elif kind is not None:
+            self._ids_shown = kind
         else:
             self._ids_shown = RANDOM_IDS
             _LOGGER.warning(
@@ -255,11 +282,9 @@ class WriteToRocketMQ(beam.PTransform):
         return Sink(factory, group, look_back, int(time.time() * 1000))
 
     def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
-        from rmqio.transforms.write_dead_letters import WriteDeadLetters  # it uses this transform
-
         letters.element_type = Message
-        assert self._dead_letter_topic is not None  # otherwise there are no letters
-        _ = letters | "Dead letters" >> WriteDeadLetters(self._dead_letter_topic, client_factory=factory)
+        write = WriteToRocketMQ(self._dead_letter_topic, id_fn=letter_id, client_factory=compressing(factory))
+        _ = letters | "Dead letters" >> WriteLetters(write)
 
     def _backend_factory(self) -> ClientFactory:
         # Imported here: a user's own factory needs no sockets.
@@ -276,6 +301,18 @@ class WriteToRocketMQ(beam.PTransform):
 
     def _check_element_type(self, element_type: Any) -> None:
         """Refuses, before anything runs, what would fail for every element."""
+        if self._maker.serializer is not None and not self._batches:
+            return
+        is_list = isinstance(element_type, ListConstraint) or element_type is list
+        if self._batches:
+            if isinstance(element_type, type) and issubclass(element_type, (Message, Record, bytes, str)):
+                raise LocalError(
+                    "WriteToRocketMQ(batches=True) writes lists, and its elements are of type "
+                    f"{element_type.__name__}: leave batches= out"
+                )
+            element_type = element_type.inner_type if isinstance(element_type, ListConstraint) else object
+        elif is_list or element_type is MessageBatch:
+            raise LocalError("WriteToRocketMQ cannot write lists as elements: give batches=True, or serializer=")
         if not isinstance(element_type, type) or element_type is object or self._maker.serializer is not None:
             return
         if not issubclass(element_type, (Message, Record, bytes, str)):
@@ -295,18 +332,33 @@ class WriteToRocketMQ(beam.PTransform):
             "name_server": ";".join(self._name_servers) or None,
             "producer_group": self._group,
             "selector": None if maker.selector is None else str(maker.selector),
-            "serializer": _name(maker.serializer),
-            "id_fn": _name(maker.id_fn),
+            "serializer": name_of(maker.serializer),
+            "id_fn": name_of(maker.id_fn),
             IDS: self._ids_shown,
-            "exactly_once": None if self._exactly_once is None else self._position_group,
+            EXACTLY_ONCE: None if self._exactly_once is None else self._position_group,
+            **({} if self._exactly_once is None else write_options.shown_look_back(self._exactly_once)),
             "dead_letter_topic": self._dead_letter_topic,
-            "client_factory": _name(self._client_factory),
+            "client_factory": name_of(self._client_factory),
             "backend": None if self._client_factory is not None else self._backend,
             "ordered_by_sharding_key": self._ordered,
             "with_sent": self._with_sent,
+            "batches": self._batches or None,
             **write_options.shown(self._options, of_client=self._client_factory is None),
         }
         return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
+
+
+def _with_ids(element_type: Any, *, batches: bool) -> str | None:
+    """How elements of a type get ids that are the same when they come again; None: they do not."""
+    if not batches:
+        return "coordinates of records" if element_type is Record else None
+    if element_type is MessageBatch:
+        return "column of ids"
+    types = element_type.union_types if isinstance(element_type, UnionConstraint) else (element_type,)  # of a Flatten
+    if all(each is Batch or isinstance(each, BatchConstraint) for each in types):
+        return "places of the batch"
+    is_of_records = isinstance(element_type, ListConstraint) and element_type.inner_type is Record
+    return "coordinates of records" if is_of_records else None
 
 
 def _is_stream(pcoll: PCollection[Any]) -> bool:
@@ -321,7 +373,3 @@ def _of_single_tries(factory: ClientFactory) -> ClientFactory:
     if isinstance(factory, RemotingClientFactory):
         return RemotingClientFactory(replace(factory.options, max_retries=0))
     return factory
-
-
-def _name(function: object) -> str | None:
-    return None if function is None else str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
-
-import apache_beam as beam
 
 from rmqio.dead_letters.letters import letter_id
-from rmqio.errors import SerdeError
 from rmqio.interfaces import ClientFactory
-from rmqio.model import Message
 from rmqio.options import WriteOptions
 from rmqio.security import Security
-from rmqio.transforms.read_failures import dead_letter
 from rmqio.transforms.write import WriteToRocketMQ
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
-
-_COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
-"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
+from rmqio.transforms.writing.letters import COMPRESS_OVER_BYTES, WriteLetters, compressing
 
 
-class WriteDeadLetters(beam.PTransform):
+class WriteDeadLetters(WriteLetters):
     """Writes each failure as one dead letter: the raw body, with coordinates and error as properties.
 
     Elements are `ReadFailure`, `FailedMessage`, or a `Message` that is already a letter. The transform can be given to
@@ -52,41 +43,15 @@ class WriteDeadLetters(beam.PTransform):
         options: WriteOptions | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
         options = options or WriteOptions()
         if client_factory is None and options.compress_over_bytes is None:
-            options = dataclasses.replace(options, compress_over_bytes=_COMPRESS_OVER_BYTES)
-        self._write = WriteToRocketMQ(
+            options = dataclasses.replace(options, compress_over_bytes=COMPRESS_OVER_BYTES)
+        write = WriteToRocketMQ(
             topic,
             name_server=name_server,
             security=security,
             options=options,
             id_fn=letter_id,
-            client_factory=_compressing(client_factory),
+            client_factory=compressing(client_factory),
         )
-
-    def expand(self, failures: Any) -> Any:
-        letters = failures | "To letters" >> beam.Map(_as_letter).with_output_types(Message)
-        written = letters | "Write" >> self._write
-        _ = written.failed | "Lose none" >> beam.Map(_refuse)
-        return written.sent
-
-
-def _as_letter(failure: Any) -> Message:
-    return failure if isinstance(failure, Message) else dead_letter(failure)
-
-
-def _refuse(failed: Any) -> None:
-    raise SerdeError(
-        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
-        "it contains a message that failed, so the pipeline stops before that message is lost"
-    )
-
-
-def _compressing(factory: ClientFactory | None) -> ClientFactory | None:
-    """Our own factory with compression turned on; a user's factory unchanged."""
-    from rmqio.client.factory import RemotingClientFactory
-
-    if isinstance(factory, RemotingClientFactory) and factory.options.compress_over_bytes is None:
-        return RemotingClientFactory(dataclasses.replace(factory.options, compress_over_bytes=_COMPRESS_OVER_BYTES))
-    return factory
+        super().__init__(write)

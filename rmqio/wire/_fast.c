@@ -1,5 +1,6 @@
 /* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py, with the properties
-   of a single send beside it; and the module, with what _fast_values.c and _fast_header.c add to it.
+   of a single send beside it; and the module, with what _fast_values.c, _fast_copies.c and _fast_header.c add
+   to it.
 
    Optional (docs/accelerator.md). All handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
@@ -623,6 +624,7 @@ fast_clear(PyObject *module)
 }
 
 static PyMethodDef fast_methods[] = {
+    {"copies_of_usual", (PyCFunction)(void (*)(void))copies_of_usual, METH_FASTCALL, copies_of_usual_doc},
     {"decode_usual", (PyCFunction)(void (*)(void))decode_usual, METH_FASTCALL, decode_usual_doc},
     {"encode_usual", (PyCFunction)(void (*)(void))encode_usual, METH_FASTCALL, encode_usual_doc},
     {"read_usual_header", read_usual_header, METH_O, read_usual_header_doc},

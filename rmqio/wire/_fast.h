@@ -24,6 +24,12 @@ enum {
 /* From now on calls of the class Message go to C. 0, or -1 with an exception. */
 int install_message_constructor(PyTypeObject *message_type);
 
+/* A Message of these fields: a body, a tuple of keys, NULL for what has its default. NULL, perhaps without an exception:
+   the type is not that of `install_message_constructor`. */
+PyObject *new_message(PyTypeObject *type, PyObject *const *fields);
+
+PyObject *copies_of_usual(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char copies_of_usual_doc[];
 PyObject *usual_size(PyObject *module, PyObject *message);
 extern const char usual_size_doc[];
 PyObject *send_results(PyObject *module, PyObject *const *args, Py_ssize_t count);

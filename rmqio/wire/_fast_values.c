@@ -66,6 +66,32 @@ is_plain(PyObject *const *fields)
     return 1;
 }
 
+/* As tuple.__new__ does for a subclass. A field that is NULL has its default. */
+PyObject *
+new_message(PyTypeObject *type, PyObject *const *given)
+{
+    if (type != maker.type) {
+        return NULL;
+    }
+    PyObject *fields[MESSAGE_FIELDS];
+    for (int i = 0; i < MESSAGE_FIELDS; i++) {
+        fields[i] = given[i] != NULL    ? given[i]
+                    : i == MESSAGE_KEYS ? maker.no_keys
+                    : i == PROPERTIES   ? maker.no_properties
+                                        : Py_None;
+    }
+    PyObject *message = maker.type->tp_alloc(maker.type, MESSAGE_FIELDS);
+    if (message != NULL) {
+        for (int i = 0; i < MESSAGE_FIELDS; i++) {
+            PyTuple_SET_ITEM(message, i, Py_NewRef(fields[i]));
+        }
+        if (is_plain(fields)) {
+            PyObject_GC_UnTrack(message);
+        }
+    }
+    return message;
+}
+
 static PyObject *
 make_message(PyObject *type, PyObject *const *args, size_t count, PyObject *keywords)
 {
@@ -98,16 +124,7 @@ make_message(PyObject *type, PyObject *const *args, size_t count, PyObject *keyw
         return NULL;
     }
     fields[MESSAGE_KEYS] = keys;
-    /* As tuple.__new__ does for a subclass. */
-    PyObject *message = maker.type->tp_alloc(maker.type, MESSAGE_FIELDS);
-    if (message != NULL) {
-        for (int i = 0; i < MESSAGE_FIELDS; i++) {
-            PyTuple_SET_ITEM(message, i, Py_NewRef(fields[i]));
-        }
-        if (is_plain(fields)) {
-            PyObject_GC_UnTrack(message);
-        }
-    }
+    PyObject *message = new_message(maker.type, fields);
     Py_DECREF(keys);
     return message;
 }

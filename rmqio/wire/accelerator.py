@@ -35,6 +35,10 @@ encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
 members that are usual and fit, and their number.
 """
 
+CopiesOfUsual = Callable[[list[Record], int], list[Message]]
+copies_of_usual: Final[CopiesOfUsual | None] = getattr(_fast, "copies_of_usual", None)
+"""As `copies.copies_of`, from an index on, up to the first record that is not usual."""
+
 HeaderFields = tuple[int, dict[str, str], int, int, str | None, Any, int]
 """Code, fields, opaque, flag, remark, language (as read) and version."""
 read_usual_header: Final[Callable[[bytes], HeaderFields | None] | None] = getattr(_fast, "read_usual_header", None)

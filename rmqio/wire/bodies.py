@@ -23,7 +23,7 @@ LZ4: Final = 1
 ZSTD: Final = 2
 ZLIB: Final = 3
 KINDS: Final = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
-"""By the names that users specify."""
+"""Compressions by the names that users specify."""
 
 _LZ4_FIRST_OUTPUT: Final = 64 * 1024
 _ZSTD_MAX_RATIO: Final = 128 * 1024 // 4

@@ -27,7 +27,7 @@ _ORDERS: Final = "ORDER_TOPIC_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What one broker knows of a topic. `permission`: 4 read, 2 write, 6 both; other bits are RocketMQ's own."""
+    """One broker's configuration of a topic. `permission`: 4 read, 2 write, 6 both; other bits are RocketMQ's own."""
 
     read_queues: int = 4
     write_queues: int = 4

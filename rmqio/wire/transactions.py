@@ -29,10 +29,10 @@ class Decision(Enum):
 
 
 class HalfMessage(NamedTuple):
-    """Where a broker keeps a half message. It moves with each check: the newest position is the one to end."""
+    """The place of a half message in a broker. It moves with each check: the newest position is the one to end."""
 
     topic: str
-    """As the broker names it."""
+    """The broker's name for it."""
     message_id: str
     queue_offset: int
     commit_log_offset: int

@@ -45,7 +45,7 @@ HARNESS: Final = (
 """A program: the harness as Beam's own pool starts it, with control endpoint, worker's id and bytes of its cache."""
 
 _TARGET: Final = ":runners:flink:1.19:job-server:shadowJar"
-"""As Beam's FlinkRunner names it. Every supported Beam publishes one for this version of Flink."""
+"""The job server, as Beam's FlinkRunner names it. Every supported Beam publishes one for this version of Flink."""
 
 
 def published_job_server() -> Path:

@@ -1,4 +1,4 @@
-"""Which job server to run: a jar of the user's, the artefacts of our lock, or the one that Beam publishes."""
+"""The job server to run: a jar of the user's, the artefacts of our lock, or the one that Beam publishes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Jars:
 
     paths: tuple[Path, ...]
     origin: str
-    """Where they came from, for messages."""
+    """Their origin, for messages."""
 
 
 def _published() -> Path:

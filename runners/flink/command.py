@@ -54,6 +54,17 @@ _EMBEDDED: Final[Mapping[str, Value]] = {
 }
 """Properties of the cluster inside the job server."""
 
+_RESTARTS: Final = "restart-strategy"
+STREAM_RESTARTS: Final[Mapping[str, Value]] = {
+    # Any number of failures over the life of a stream. While a broker is down, a read fails about once a minute, and
+    # the stream must outlive that. A failure that comes again at once reaches the process after some ten seconds.
+    f"{_RESTARTS}.type": "failure-rate",
+    f"{_RESTARTS}.failure-rate.max-failures-per-interval": 10,
+    f"{_RESTARTS}.failure-rate.failure-rate-interval": "5 min",
+    f"{_RESTARTS}.failure-rate.delay": "1 s",
+}
+"""The same for a job that goes on from its last checkpoint. More than ten failures within five minutes end it."""
+
 # What these log at WARNING is true of every healthy job: long operator names are cut in metrics, no Kerberos tokens,
 # no files for a web interface, a Python worker that ended before the servers it was connected to, and its answers to
 # bundle finalization, which nobody waits for.
@@ -122,6 +133,11 @@ def flink_config(settings: Settings) -> Mapping[str, Value]:
     """Return Flink's own properties; the user's take precedence."""
     ours = _EMBEDDED if settings.flink_master in ("[local]", "[auto]") else {}
     return {**ours, **(settings.flink_config or {})}
+
+
+def says_restarts(config: Mapping[str, Value]) -> bool:
+    """Return whether the user's properties say how failed jobs are restarted."""
+    return any(name.startswith(_RESTARTS) for name in config)
 
 
 def java_options(java: Java, heap_mb: int) -> list[str]:

@@ -9,5 +9,9 @@ class FlinkError(RmqioError):
     """Flink does not answer, or refuses. The message holds the request, its address and the answer."""
 
 
+class FlinkSilent(FlinkError):
+    """Flink does not answer: it is not reached, or the connection broke."""
+
+
 class JobServerError(RmqioError):
     """The job server is not available, does not start or does not work. The message says what, where and what to do."""

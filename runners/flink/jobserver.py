@@ -133,7 +133,7 @@ class JobServer:
 
     @property
     def origin(self) -> str:
-        """Where the job server came from."""
+        """The origin of the job server."""
         self._here()
         return "" if self._jars is None else self._jars.origin
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,12 @@ class FlinkOptions(PipelineOptions):
             default=None,
             help="Default of a streaming job.",
         )
+        add(
+            "--num_concurrent_checkpoints",
+            type=int,
+            metavar="N",
+            help="How many checkpoints may be made at the same time. Default: 1, which exactly-once writes need.",
+        )
         add("--finish_bundle_before_checkpointing", action="store_true", default=None, help="Always set.")
         add("--savepoint_path", metavar="URL", help="A savepoint or checkpoint to resume from.")
         add("--allow_non_restored_state", action="store_true", default=None, help="Drop state that fits no step.")
@@ -71,7 +78,7 @@ class FlinkOptions(PipelineOptions):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the defaults depend on."""
+    """The properties of a job on which defaults depend."""
 
     streaming: bool
     unbounded: bool
@@ -130,11 +137,27 @@ def require_sound(options: PipelineOptions) -> None:
         raise LocalError(
             f"--checkpointing_interval={interval}: it must be at least {SHORTEST_INTERVAL_MS}, or -1 for no checkpoints"
         )
+    if ours.num_concurrent_checkpoints is not None and ours.num_concurrent_checkpoints < 1:
+        raise LocalError(f"--num_concurrent_checkpoints={ours.num_concurrent_checkpoints}: it must be at least 1")
     if theirs.parallelism != -1 and theirs.parallelism < 1:
         raise LocalError(f"--parallelism={theirs.parallelism}: it must be at least 1, or -1 for Flink's own default")
     jar = theirs.flink_job_server_jar
     if jar and "://" not in jar and not Path(jar).is_file():
         raise LocalError(f"--flink_job_server_jar={jar}: there is no such file")
+
+
+def require_one_checkpoint(options: PipelineOptions, job: Job, writes: Sequence[str]) -> None:
+    """Raises `LocalError` for checkpoints that overlap, if there are exactly-once writes (their names).
+
+    When such a checkpoint is complete, the next one is already under way, so the position of a sink could move past
+    messages that belong to a checkpoint which fails.
+    """
+    most = options.view_as(FlinkOptions).num_concurrent_checkpoints
+    if job.streaming and writes and most is not None and most > 1:
+        raise LocalError(
+            f"{writes[0]} is an exactly-once write, which needs checkpoints one at a time, and "
+            f"--num_concurrent_checkpoints={most} lets them overlap: messages could be stored twice. Leave it out"
+        )
 
 
 def dangers(options: PipelineOptions, job: Job) -> list[str]:
@@ -163,6 +186,14 @@ def dangers(options: PipelineOptions, job: Job) -> list[str]:
         if path and is_local(path) and not is_on_this_machine(master):
             found.append(f"checkpoints go to {path}: every machine of the cluster at {master} must have that folder")
     return found
+
+
+def goes_on(options: PipelineOptions, job: Job) -> bool:
+    """Return whether the job, after a failure, goes on from a checkpoint. While a read with an end runs, none is made.
+
+    For options with defaults.
+    """
+    return job.unbounded and (options.view_as(FlinkOptions).checkpointing_interval or -1) > 0
 
 
 def is_embedded(options: PipelineOptions) -> bool:

@@ -12,10 +12,11 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqio.runners.flink.errors import FlinkError
+from rmqio.runners.flink.errors import FlinkError, FlinkSilent
 
 _TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
+_MAX_SILENT_POLLS: Final = 10
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 
 
@@ -71,8 +72,18 @@ class FlinkRest:
         asked = {"drain": drain} | ({"targetDirectory": folder} if folder is not None else {})
         trigger = self._call("POST", f"/jobs/{job_id}/stop", asked)["request-id"]
         until = time.monotonic() + timeout_s
+        failures = 0
         while time.monotonic() < until:
-            found = self._call("GET", f"/jobs/{job_id}/savepoints/{trigger}")
+            try:
+                found = self._call("GET", f"/jobs/{job_id}/savepoints/{trigger}")
+            except FlinkSilent as error:
+                failures += 1
+                if failures > _MAX_SILENT_POLLS:
+                    where = folder or "the folder that Flink is configured with"
+                    what = f"{error}. The job was asked to stop, and its savepoint may be in {where}"
+                    raise FlinkSilent(what) from error
+                time.sleep(_POLL_S)
+                continue
             if found["status"]["id"] == "COMPLETED":
                 operation = found.get("operation") or {}
                 if "location" not in operation:
@@ -94,7 +105,7 @@ class FlinkRest:
         except urllib.error.HTTPError as error:
             raise FlinkError(f"Flink at {self.url} refuses {method} {path}: {_told(error)}") from error
         except (OSError, ValueError) as error:
-            raise FlinkError(f"Flink at {self.url} does not answer {method} {path}: {error}") from error
+            raise FlinkSilent(f"Flink at {self.url} does not answer {method} {path}: {error}") from error
 
 
 # Proxies of the environment are for the outside world; Flink's REST endpoint is not reached through them.

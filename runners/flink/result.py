@@ -13,7 +13,9 @@ from typing import Any, Final
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from rmqio.runners.flink.errors import FlinkError
+from rmqio.runners.flink.failures import be_quiet_about_ctrl_c, failed, once
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
+from rmqio.runners.frames import hide_callers
 
 _POLL_S: Final = 0.1
 _CANCEL_TIMEOUT_S: Final = 60.0
@@ -32,6 +34,7 @@ class FlinkResult(PipelineResult):
       ended: called once when the job has ended.
       others: ids of the jobs that Flink had before this one, which may have the same name.
       goes_with_job: whether `rest` ends with the job, and the job only by being stopped.
+      is_stream: whether the job goes on after a failure.
     """
 
     def __init__(
@@ -43,8 +46,10 @@ class FlinkResult(PipelineResult):
         *,
         others: Collection[str] = (),
         goes_with_job: bool = False,
+        is_stream: bool = False,
     ) -> None:
         super().__init__(PipelineState.RUNNING)
+        self._is_stream = is_stream
         self._others = frozenset(others)
         self._goes_with_job = goes_with_job
         self._beams, self.rest, self.name = beams, rest, name
@@ -63,18 +68,29 @@ class FlinkResult(PipelineResult):
     def wait_until_finish(self, duration: int | None = None) -> str:
         """Block until the job has ended, or for `duration` ms. Raises RuntimeError with the cause of a failure.
 
-        While the main thread waits, SIGTERM does what Ctrl-C does.
+        Ctrl-C cancels the job, and so does SIGTERM while the main thread waits.
+
+        Raises:
+          PipelineFailed: user code failed. The message has its traceback.
         """
         if self._cancelled.is_set():
             return str(self._state)
         try:
-            with _terminable():
+            with _terminable(), once(is_stream=self._is_stream):
                 self._take(self._beams.wait_until_finish(duration))
-        except RuntimeError:
+        except KeyboardInterrupt:
+            be_quiet_about_ctrl_c()
+            try:
+                self.cancel()
+            except FlinkError as error:
+                _log.warning("Ctrl-C: the job was not cancelled, and may still run in Flink: %s", error)
+            raise
+        except RuntimeError as error:
             if self._cancelled.is_set():  # by another thread, or through Flink itself
                 return str(self._state)
             self._take(PipelineState.FAILED)
-            raise
+            hide_callers()
+            raise failed(error) from None
         return str(self._state)
 
     def cancel(self) -> str:

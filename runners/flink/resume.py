@@ -1,4 +1,4 @@
-"""Where the checkpoints of a job go, and which one it resumes from."""
+"""The folder of a job's checkpoints, and the checkpoint that it resumes from."""
 
 from __future__ import annotations
 

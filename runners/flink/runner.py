@@ -27,16 +27,19 @@ from rmqio.runners.flink._beam import (
     name_in_flink,
     to_pool,
 )
-from rmqio.runners.flink.command import LOCAL_MASTER
+from rmqio.runners.flink.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.operator_ids import with_own_inputs
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
+    Job,
     dangers,
     flink_conf,
+    goes_on,
     is_embedded,
     job_of,
+    require_one_checkpoint,
     require_sound,
     set_defaults,
 )
@@ -46,7 +49,8 @@ from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, sto
 from rmqio.runners.flink.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.workers import start_pool
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
-from rmqio.runners.submission import check, look_up_topics
+from rmqio.runners.requirements import exactly_once_writes
+from rmqio.runners.submission import check, check_positions, look_up_topics
 
 LOGGER = logging.getLogger("rmqio.runners.flink")
 
@@ -69,6 +73,7 @@ class FlinkRunner(BeamFlinkRunner):
         require_sound(options)
         require_savepoint(options)
         job, given = job_of(pipeline, options), options.view_as(CheckpointOptions).checkpoint_dir
+        require_one_checkpoint(options, job, exactly_once_writes(pipeline))
         set_defaults(options, job, given)
         said = dangers(options, job)
         if not job.streaming:
@@ -79,6 +84,7 @@ class FlinkRunner(BeamFlinkRunner):
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Submit the pipeline and return its result, which waits for the end of the job."""
+        check_positions(pipeline)
         look_up_topics(pipeline, options)
         return super().run_pipeline(pipeline, options)
 
@@ -113,7 +119,7 @@ class FlinkRunner(BeamFlinkRunner):
             for danger in dangers(options, job):
                 LOGGER.warning("%s", danger)
             if not portable.job_endpoint and not flink.flink_submit_uber_jar:
-                server = SERVERS.take(_wanted(options))
+                server = SERVERS.take(_wanted(options, job))
                 portable.job_endpoint = server.jobs.endpoint
                 if embedded:
                     flink.flink_master = LOCAL_MASTER
@@ -131,6 +137,7 @@ class FlinkRunner(BeamFlinkRunner):
             ended,
             others=[each.id for each in others],
             goes_with_job=embedded and job.unbounded,
+            is_stream=job.streaming,
         )
 
     @staticmethod
@@ -186,11 +193,14 @@ def _instead_of_side_inputs(options: PipelineOptions, refused: Cell) -> dict[Req
     return {}
 
 
-def _wanted(options: PipelineOptions) -> Wanted:
+def _wanted(options: PipelineOptions, job: Job) -> Wanted:
     flink, ours = options.view_as(FlinkRunnerOptions), options.view_as(FlinkOptions)
     given = options.view_as(JobServerOptions)
     master = LOCAL_MASTER if flink.flink_master in EMBEDDED else flink.flink_master
-    jar, conf = flink.flink_job_server_jar, flink_conf(options)
+    jar = flink.flink_job_server_jar
+    conf: dict[str, Value] = {**flink_conf(options)}
+    if master == LOCAL_MASTER and goes_on(options, job) and not says_restarts(conf):
+        conf |= STREAM_RESTARTS
     if master == LOCAL_MASTER and ours.savepoint_path:
         # Beam's job server passes it to clusters only; an embedded Flink would silently start without it.
         conf["execution.savepoint.path"] = ours.savepoint_path

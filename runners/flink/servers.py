@@ -22,7 +22,7 @@ JAVA_OPTIONS_VARIABLE: Final = "RMQIO_FLINK_JAVA_OPTIONS"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What distinguishes one job server from another."""
+    """The settings that distinguish one job server from another."""
 
     flink_master: str = LOCAL_MASTER
     jar: str | None = None

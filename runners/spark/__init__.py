@@ -10,10 +10,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqio.runners.spark.errors import PipelineFailed
+    from rmqio.runners.errors import PipelineFailed
     from rmqio.runners.spark.runner import SparkResult, SparkRunner
 
-_HOMES = {"PipelineFailed": "errors", "SparkResult": "runner", "SparkRunner": "runner"}
+_HOMES = {
+    "PipelineFailed": "rmqio.runners.errors",
+    "SparkResult": "rmqio.runners.spark.runner",
+    "SparkRunner": "rmqio.runners.spark.runner",
+}
 
 __all__ = ["PipelineFailed", "SparkResult", "SparkRunner"]
 
@@ -23,7 +27,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'rmqio.runners.spark' has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"rmqio.runners.spark.{home}")
+        module = importlib.import_module(home)
     except (ImportError, AttributeError):
         importlib.import_module("rmqio.runners.spark.beam.versions").check()  # an untested Beam may lack a name
         raise

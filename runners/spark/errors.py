@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.errors import RmqioError
+from rmqio.runners.errors import PipelineFailed
 
 _MARK: Final = "rmqio-task-failure"
 _FOUND: Final = re.compile(rf"{_MARK}<(.*?)>{_MARK}", re.DOTALL)
@@ -36,10 +37,6 @@ class TaskFailure(Exception):
 
     def __init__(self, error: BaseException, where: str = "") -> None:
         super().__init__(f"{_MARK}<{described(error, where)}>{_MARK}")
-
-
-class PipelineFailed(RuntimeError):
-    """A pipeline failed. If user code failed, the message names the transform and has the worker's traceback."""
 
 
 def failure_in(text: str) -> str | None:

@@ -17,6 +17,7 @@ from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Ou
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
 from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
+from rmqio.runners.spark.worker.same_versions import checked
 from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
@@ -225,13 +226,15 @@ def _function(
     accumulator: Accumulator[dict[TaskKey, TaskReport]],
     turn: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def stage(
+        broadcasts: Mapping[str, Broadcast[SideInputData]], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         key = (task.stage_id, turn, context.partitionId() if context else 0)
         return run_stage(task, broadcasts, lambda report: accumulator.add({key: report}), batches)
 
     stage.__name__ = task.name  # Spark's UI shows this as the name of the plan's node
-    return stage
+    return checked(stage, broadcasts)
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

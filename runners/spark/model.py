@@ -1,4 +1,4 @@
-"""What the driver sends to a worker about a fused stage: plain values that can be pickled, no Beam or Spark objects.
+"""The driver's description of a fused stage for a worker: plain values that can be pickled, no Beam or Spark objects.
 
 Rows between stages have four columns: `channel` (the output of the stage), `bucket` (the partition to which a shuffle
 sends the row), `key` (encoded, for grouped rows) and `value` (many encoded elements). A row holds a run of elements
@@ -33,7 +33,7 @@ class Form(enum.Enum):
 
 
 class Grouping(enum.Enum):
-    """What a GroupByKey must know about an element besides its key and value."""
+    """The facts about an element that a GroupByKey needs besides its key and value."""
 
     GLOBAL = "global"  # one group for each key
     WINDOWED = "windowed"  # one group for each key and window, also if windows merge; fires once
@@ -97,7 +97,7 @@ class StageTask:
 
 @dataclass(slots=True)
 class TaskReport:
-    """What one finished task sends to the driver besides its rows."""
+    """The report that one finished task sends to the driver besides its rows."""
 
     process_id: int
     metrics: list[bytes] = field(default_factory=list)  # encoded MonitoringInfos

@@ -23,7 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.errors import PipelineFailed
+from rmqio.runners.frames import hide_callers
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
+from rmqio.runners.requirements import exactly_once_writes
 from rmqio.runners.spark.beam import versions
 from rmqio.runners.spark.beam.private import (
     FnApiMetrics,
@@ -34,19 +37,20 @@ from rmqio.runners.spark.beam.private import (
     python_urns,
 )
 from rmqio.runners.spark.bootstrap import bootstrap_for
-from rmqio.runners.spark.errors import PipelineFailed, failure_in, without_java_frames
+from rmqio.runners.spark.errors import failure_in, without_java_frames
 from rmqio.runners.spark.execution import Execution
-from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.log import LOGGER, interrupts_unlogged
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
 from rmqio.runners.spark.packaging import packages_for
 from rmqio.runners.spark.progress import Progress, tasks_of
-from rmqio.runners.spark.session import partitions, session_for, unfit_workers
+from rmqio.runners.spark.session import partitions, session_for, spark_settings, unfit_workers
+from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
 from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
 from rmqio.runners.spark.streaming.planned_source import PlannedSource
 from rmqio.runners.spark.streaming.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
-from rmqio.runners.submission import check, look_up_topics
+from rmqio.runners.submission import check, check_positions, look_up_topics
 
 if TYPE_CHECKING:
     from apache_beam import Pipeline
@@ -84,6 +88,7 @@ class SparkRunner(runner.PipelineRunner):
         versions.check()
         self._is_drain = is_drain
 
+    @interrupts_unlogged()
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> SparkResult:
         """Starts the pipeline and returns immediately. The result's `wait_until_finish` raises errors."""
         streaming = options.view_as(StandardOptions).streaming
@@ -97,6 +102,7 @@ class SparkRunner(runner.PipelineRunner):
             plan_test_streams(proto)
         self._check(proto)
         refuse_unsupported(options)
+        check_positions(pipeline)
         check(self.report(proto, options), options)
         look_up_topics(pipeline, options)
         if streaming:
@@ -106,6 +112,7 @@ class SparkRunner(runner.PipelineRunner):
         with tempfile.TemporaryDirectory() as folder:
             packages = packages_for(options, pathlib.Path(folder))
             session = session_for(options)
+            refuse_in_session(exactly_once_writes(proto), dict(session.sparkContext.getConf().getAll()))
             shipped = packages.ship(session.sparkContext) if packages else None
         limit = options.view_as(SparkOptions).spark_side_input_limit_mb << 20
         values = _plain(options.get_all_options(drop_default=True, retain_unknown_options=True))
@@ -121,6 +128,7 @@ class SparkRunner(runner.PipelineRunner):
 
     def report(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> Report:
         """Returns how the runner meets the needs of a pipeline, which is in Beam's portable form."""
+        refuse_in_options(exactly_once_writes(pipeline), spark_settings(options))
         if not options.view_as(StandardOptions).streaming:
             return compare(pipeline, Mode.SPARK)
         kept = options.view_as(CheckpointOptions).checkpoint_dir
@@ -203,6 +211,7 @@ class SparkResult(runner.PipelineResult):
         self._warn()
         if self._error is not None:
             atexit.unregister(self._tell)
+            hide_callers()
             raise self._error
         return self.state
 

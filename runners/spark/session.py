@@ -20,8 +20,11 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
+from rmqio.runners.spark.class_data import ClassData
+from rmqio.runners.spark.masters import is_local, is_on_this_machine
 from rmqio.runners.spark.options import SparkOptions, is_given
 from rmqio.runners.spark.stderr import filtered
+from rmqio.runners.spark.worker.same_versions import MISMATCH, versions
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import OptionalPrimitiveType
@@ -44,6 +47,7 @@ _PLAN_SETTINGS: Final = {
 }
 _UNFIT: Final = (
     re.compile(r"Error from python worker:\s*(.*?)\s*PYTHONPATH was:", re.DOTALL),
+    re.compile(rf"{re.escape(MISMATCH)}([^\n]*)"),
     re.compile(r"(\[PYTHON_VERSION_MISMATCH\][^\n]*)"),
     re.compile(r"(ModuleNotFoundError: No module named '(?:rmqio|apache_beam|pyarrow|pandas)\b[^\n]*)"),
 )
@@ -110,9 +114,14 @@ def unfit_workers(text: str) -> LocalError | None:
     found = next((match for each in _UNFIT if (match := each.search(text))), None)
     return found and LocalError(
         f"the Python of Spark's workers cannot run the pipeline: {found[1].strip()}. It must have the driver's minor "
-        "version, and rmqio[spark] and apache-beam must be installed in it. Set --spark_conf spark.pyspark.python=PATH "
-        "to use another Python. See docs/spark-cluster.md"
+        f"version, and the driver's versions of Beam and rmqio: {_install()}. Set --spark_conf "
+        "spark.pyspark.python=PATH to use another Python. See docs/spark-cluster.md"
     )
+
+
+def _install() -> str:
+    here = versions()
+    return f"pip install 'apache-beam=={here['apache_beam']}' 'rmqio[spark]=={here['rmqio']}'"
 
 
 _PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
@@ -172,14 +181,12 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
     settings = {name: value for name, value in settings.items() if name not in elsewhere}
     # The JVM gets this before Spark's own settings, so that these can still name another configuration
     quiet = pathlib.Path(__file__).with_name("log4j2.properties").as_uri()
-    environment = {
-        "PYSPARK_PYTHON": python,
-        "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={quiet} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip(),
-    }
+    quiet_options = f"-Dlog4j2.configurationFile={quiet} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip()
+    environment = {"PYSPARK_PYTHON": python, "SPARK_SUBMIT_OPTS": quiet_options}
     if _submitted() and "spark.log.level" not in elsewhere:
         settings["spark.log.level"] = "FATAL"  # the JVM of spark-submit has already set up its log
-    if master.startswith("local"):
-        # Nobody else needs to reach a local run. The UI only uses the variable
+    if is_on_this_machine(master):
+        # Nobody else needs to reach such a run. The UI only uses the variable
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= {**given, "spark.master": master, "spark.pyspark.python": python}
@@ -187,9 +194,27 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
     settings[_PYTHONPATH] = os.pathsep.join(filter(None, paths))  # see site/sitecustomize.py
     if name := options.view_as(SparkOptions).spark_app_name:
         settings["spark.app.name"] = name
-    with _environment(environment), _sheltered():
-        session = SparkSession.builder.config(map=settings).getOrCreate()
-    atexit.register(_stop, session)
+    data = None
+    if is_local(master) and not _submitted():
+        data = ClassData({**elsewhere, **given})
+        environment["SPARK_SUBMIT_OPTS"] = " ".join([environment["SPARK_SUBMIT_OPTS"], *data.options])
+    if sys.stderr.isatty():
+        print(f"starting Spark on {master} ...", file=sys.stderr, flush=True)
+    try:
+        with _environment(environment), _sheltered():
+            session = SparkSession.builder.config(map=settings).getOrCreate()
+    except Exception:
+        if data is None or not data.options or SparkContext._gateway is not None:
+            raise
+        # The JVM has not started: perhaps it does without what was only to make it faster
+        data.drop()
+        environment["SPARK_SUBMIT_OPTS"] = quiet_options
+        with _environment(environment), _sheltered():
+            session = SparkSession.builder.config(map=settings).getOrCreate()
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if data is not None and jvm is not None:
+        data.started(jvm.pid)
+    atexit.register(_stop, session, data)
     return session
 
 
@@ -199,24 +224,32 @@ def _sheltered() -> Iterator[None]:
 
     A service manager, or `timeout`, sends the signal to all processes of a service. The driver then lets the running
     micro-batch finish, and needs the JVM for that. The JVM ends with the driver, when its standard input is closed.
+    Only a JVM that PySpark no longer waits for, because of Ctrl-C, cannot report to it and would stay: it is killed.
     """
     if threading.current_thread() is not threading.main_thread():  # other threads must not set signal handlers
         yield
         return
     module: Any = java_gateway
     start = module.Popen
+    begun: list[subprocess.Popen[bytes]] = []
 
     def started(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             # When this returns, the program runs and has inherited the setting.
-            return filtered(lambda: start(*arguments, **{"stderr": subprocess.PIPE, **options}))
+            begun.append(filtered(lambda: start(*arguments, **{"stderr": subprocess.PIPE, **options})))
+            return begun[-1]
         finally:
             signal.signal(signal.SIGTERM, before)
 
     module.Popen = started
     try:
         yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for process in begun:
+                process.kill()
+        raise
     finally:
         module.Popen = start
 
@@ -274,7 +307,7 @@ def _partitions(base: SparkSession, given: Mapping[str, str], started: bool) -> 
     context = base.sparkContext
     if configured := base.conf.get(_SHUFFLE_PARTITIONS, None):
         return configured
-    if started and not str(context.master).startswith("local"):
+    if started and not is_local(context.master):
         _await_executors(context)
     return str(max(2, context.defaultParallelism))
 
@@ -293,9 +326,10 @@ def _await_executors(context: SparkContext) -> None:
         time.sleep(0.1)
 
 
-def _stop(session: SparkSession) -> None:
+def _stop(session: SparkSession, data: ClassData | None = None) -> None:
     """Stops Spark, and the JVM if it is ours, at the end of the process."""
     gateway = SparkContext._gateway
+    _leave_accumulator_server(session.sparkContext)
     # A second Ctrl-C must not leave a half-stopped Spark behind, so the JVM ends in any case
     with contextlib.suppress(Exception):
         session.stop()
@@ -306,7 +340,21 @@ def _stop(session: SparkSession) -> None:
         gateway.shutdown()
     with contextlib.suppress(Exception):
         process.stdin.close()  # the JVM ends when its standard input is closed
-        process.wait(_JVM_EXIT_S)
+        if data is None or not data.is_made:
+            process.wait(_JVM_EXIT_S)
+
+
+def _leave_accumulator_server(context: SparkContext) -> None:
+    """Lets the server of accumulators end by itself: PySpark would wait up to a second for its next poll.
+
+    All jobs have ended, so nothing more arrives there. The JVM closes the connection when it stops, which the server
+    would report as an error. Its thread is a daemon.
+    """
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+        server.server_shutdown = True
+        context._accumulatorServer = None  # type: ignore[assignment]
 
 
 def _program() -> str:

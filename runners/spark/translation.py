@@ -136,11 +136,11 @@ def grouping_of(windowing: Windowing) -> Grouping:
     """Returns what a GroupByKey over bounded data must know about its elements."""
     fires_once = isinstance(windowing.triggerfn, trigger.DefaultTrigger) or windowing.triggerfn in (
         trigger.AfterWatermark(),
-        triggers.NEVER,
+        triggers.NO_TRIGGER,
     )
     if windowing.is_default() or (
         windowing.windowfn == GlobalWindows()
-        and windowing.triggerfn in (trigger.AfterCount(1), triggers.ALWAYS, triggers.NEVER)
+        and windowing.triggerfn in (trigger.AfterCount(1), triggers.ALWAYS, triggers.NO_TRIGGER)
     ):
         return Grouping.GLOBAL
     return Grouping.WINDOWED if fires_once else Grouping.TRIGGERED

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
+from rmqio.errors import RmqioError
 from rmqio.local.config import Config
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
@@ -21,6 +25,7 @@ STAYS, GOES = "stays", "goes"
 CONFIG: Config = {**SMALL, "flushConsumerOffsetInterval": 300}
 Place = tuple[str, int, int]
 """Broker, queue, offset."""
+_EVERY_S: Final = 0.1
 
 
 class Topic:
@@ -62,6 +67,17 @@ class Topic:
         """Returns the places of the messages that were sent to a broker, from an offset on."""
         return {(q.broker, q.queue_id, at) for q in self.of(broker) for at in range(begin, self.sent[q])}
 
+    def stored(self) -> dict[Place, int]:
+        """Returns when each message of the topic was stored, in Unix milliseconds. `sent` includes them all afterwards.
+
+        A broker that hangs stores what its sender believes to be lost.
+        """
+        for queue in self.queues:
+            self.sent[queue] = self.client.max_offset(queue)
+        return {
+            (r.broker, r.queue_id, r.queue_offset): r.store_timestamp_ms for r in read_topic(self.client, self.name)
+        }
+
     def copied(self) -> Counter[Place]:
         """Returns how often each message is in the sink."""
         found: Counter[Place] = Counter()
@@ -84,6 +100,42 @@ class Topic:
         program = [sys.executable, "-m", "tests.helpers.copying", f"--name_server={self._cluster.name_server}"]
         topics = [f"--source={self.name}", f"--sink={self.sink}", f"--group={self.group}"]
         return [*program, *topics, *flags]
+
+
+class Sender(threading.Thread):
+    """Sends one message to each queue of a broker, again and again. If the broker is away, only this sender waits."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, broker: str) -> None:
+        super().__init__(daemon=True)
+        options = ClientOptions(cluster.name_server, max_retries=0)
+        self._producer = RemotingProducer(options, f"sender-{broker}")
+        self._queues = topic.of(broker)
+        self._topic = topic.name
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(_EVERY_S):
+            for queue in self._queues:
+                with contextlib.suppress(RmqioError):
+                    self._producer.send(Message(b"m", topic=self._topic), queue)
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join(30)
+        self._producer.close()
+
+
+@contextlib.contextmanager
+def sending(cluster: Cluster, topic: Topic, brokers: Sequence[str] = (STAYS, GOES)) -> Iterator[None]:
+    """Ten messages a second go to each queue, so that a broker that goes away has messages that were not read yet."""
+    senders = [Sender(cluster, topic, broker) for broker in brokers]
+    for sender in senders:
+        sender.start()
+    try:
+        yield
+    finally:
+        for sender in senders:
+            sender.stop()
 
 
 def lose(cluster: Cluster) -> None:

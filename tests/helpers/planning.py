@@ -20,7 +20,7 @@ N0, N1 = "t/broker-a/0", "t/broker-a/1"
 
 
 @dataclass(frozen=True)
-class Limits:
+class TriggerLimits:
     """The same fields as the runner's class, which this package does not import."""
 
     max_records: int | None = None
@@ -28,7 +28,7 @@ class Limits:
     may_cut: bool = True
 
 
-ALL = Limits()
+ALL = TriggerLimits()
 
 
 def config_of(cluster: InMemoryCluster, topic: Any = "t", **given: Any) -> ReadConfig:
@@ -61,7 +61,7 @@ def planner_of(
     return planner
 
 
-def advance(planner: QueuePlanner, position: Any, limits: Limits = ALL, until_now: bool = False) -> Any:
+def advance(planner: QueuePlanner, position: Any, limits: TriggerLimits = ALL, until_now: bool = False) -> Any:
     """Returns the next position, as read from a checkpoint."""
     before = json.dumps(position)
     found = planner.advance(position, limits, until_now)

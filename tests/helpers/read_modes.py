@@ -44,10 +44,13 @@ REFUSED: Final = {
     "discovery_interval_ms": (ENDS, ALL),
     "new_queue_start": (ENDS, ALL),
     "max_num_records": (ALL,),
+    "splits_per_queue": (DIRECT, STREAM, PLANNED, ALL),
     "topic": (ALL,),
 }
 """The options that have no effect in some modes."""
-NO_LIMITS: Final = SimpleNamespace(max_records=None, max_bytes=None)
+BOUNDED_ONLY: Final = {"splits_per_queue"}
+"""The options that a read with an end has on every runner that does not plan, `ReadAllFromRocketMQ` included."""
+NO_LIMITS: Final = SimpleNamespace(max_records=None, max_bytes=None, may_cut=False)
 
 
 class Reading:

@@ -20,12 +20,16 @@ class Bundles:
     """Runs a WriteFn on an in-memory cluster as a runner would."""
 
     def __init__(
-        self, options: WriteOptions | None = None, maker: MessageMaker | None = None, **arguments: Any
+        self,
+        options: WriteOptions | None = None,
+        maker: MessageMaker | None = None,
+        kind: type[WriteFn] = WriteFn,
+        **arguments: Any,
     ) -> None:
         self.clock = ManualClock()
         self.cluster = InMemoryCluster(clock=self.clock)
         self.cluster.create_topic("t", 4)
-        fn = WriteFn(
+        fn = kind(
             maker or MessageMaker("t"),
             InMemoryClientFactory(self.cluster.name),
             "g",

@@ -212,13 +212,13 @@ def test_inner_batches_are_read_from_the_middle(rocketmq: LocalRocketMQ, client:
 
 
 def test_namespace_is_put_on_and_taken_off(rocketmq: LocalRocketMQ) -> None:
-    topic = f"client-{uuid.uuid4().hex[:12]}"
-    rocketmq.create_topic(f"inst%{topic}", queues=1)
-    client = RemotingQueueClient(ClientOptions(rocketmq.name_server, namespace="inst"))
+    topic, namespace = f"client-{uuid.uuid4().hex[:12]}", f"inst{uuid.uuid4().hex[:12]}"
+    rocketmq.create_topic(f"{namespace}%{topic}", queues=1)
+    client = RemotingQueueClient(ClientOptions(rocketmq.name_server, namespace=namespace))
     try:
         (queue,) = client.queues(topic)
         assert queue == MessageQueue(topic, rocketmq.name, 0)
-        send_all(rocketmq.broker, queue._replace(topic=f"inst%{topic}"), (Message(b"x") for _ in range(40)))
+        send_all(rocketmq.broker, queue._replace(topic=f"{namespace}%{topic}"), (Message(b"x") for _ in range(40)))
         assert {record.topic for record in records_of(read_to(client, queue, 0, 40))} == {topic}
         assert client.topics() == [topic]
         client.commit_offset("group", queue, 3)

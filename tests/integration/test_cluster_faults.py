@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
+import apache_beam as beam
 import pytest
 
-from rmqio import ReadFromRocketMQ, StartFrom
+from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, StartFrom
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
@@ -19,6 +22,7 @@ from rmqio.local import _probe as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
+from rmqio.subscription import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
 from tests.helpers.cluster import Cluster, Server
@@ -188,6 +192,43 @@ def test_when_a_broker_dies_sends_move_and_reads_of_it_wait(cluster: Cluster) ->
     assert not found, str(found)
 
 
+class ReadTopic(beam.PTransform[Any, Any]):
+    """An endless `ReadAllFromRocketMQ` of one topic."""
+
+    def __init__(self, topic: str, **arguments: Any) -> None:
+        super().__init__()
+        self._topic, self._arguments = topic, arguments
+
+    def expand(self, pbegin: Any) -> Any:
+        return pbegin | beam.Create([self._topic], reshuffle=False) | ReadAllFromRocketMQ(**self._arguments)
+
+
+def test_an_endless_read_of_topics_that_arrive_waits_for_a_broker_that_hangs_and_reads_the_other(
+    cluster: Cluster, producer: RemotingProducer
+) -> None:
+    topic = new_topic(cluster, 1)
+    queues = {queue.broker: queue for queue in producer.queues(topic)}
+
+    def send(broker: str, *numbers: int) -> None:
+        for number in numbers:
+            producer.send(Message(b"%s %d" % (broker.encode(), number), topic=topic), queues[broker])
+
+    for broker in ("a", "b"):
+        send(broker, 1, 2)
+    read = ReadTopic(topic, name_server=cluster.name_server, start=StartFrom.earliest(), options=QUICK)
+    cluster.brokers["b"].pause()
+    try:
+        with running(read, stop_after=6) as run:
+            run.wait_for(2)
+            send("a", 3, 4)
+            run.wait_for(4)
+            cluster.brokers["b"].resume()
+    finally:
+        cluster.brokers["b"].resume()
+    assert [record.body.decode() for record in run.records[:4]] == ["a 1", "a 2", "a 3", "a 4"]
+    assert [record.body.decode() for record in run.records[4:]] == ["b 1", "b 2"]
+
+
 def test_a_send_that_the_replica_does_not_confirm_in_time_is_weakly_acknowledged_and_stored(
     cluster: Cluster, client: RemotingQueueClient, producer: RemotingProducer
 ) -> None:
@@ -273,3 +314,33 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
             records += read_some(client, reader, 1)
         assert {record.body for record in records} <= bodies
         assert all(b.queue_offset == a.queue_offset + 1 for a, b in pairwise(records))
+
+
+def test_a_look_by_pattern_goes_on_while_name_servers_hang(cluster: Cluster, client: RemotingQueueClient) -> None:
+    """It waits for one timeout of a request, once, and then works with what it knows, until they answer again."""
+    topic = new_topic(cluster, 1)
+    subscription = Subscription.of(re.compile(f"{topic}.*"))
+    known = subscription.find_queues(client, missing_ok=True)
+    assert {queue.topic for queue in known} == {topic}
+    for server in cluster.name_servers:
+        server.pause()
+    try:
+        time.sleep(0.3)  # routes are old
+        waits = []
+        for _ in range(10):
+            began = time.monotonic()
+            assert subscription.find_queues(client, missing_ok=True) == known
+            waits.append(time.monotonic() - began)
+            time.sleep(0.3)
+    finally:
+        for server in cluster.name_servers:
+            server.resume()
+    assert waits[0] < 2 * 1.5, "one timeout, and as much again for a busy machine"
+    assert max(waits[1:]) < 1.0, "no look waits again"
+    until_both_know(cluster)
+    later = f"{topic}-later"
+    cluster.create_topic(later, 1)
+    wait_until(
+        lambda: {queue.topic for queue in subscription.find_queues(client, missing_ok=True)} == {topic, later},
+        "the topic that came later",
+    )

@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ports, ready
+from rmqio.local.config import broker_properties, to_properties
 
 pytestmark = pytest.mark.broker
 
 COMMAND = ["-m", "rmqio.local"]
+GET_BROKER_CONFIG = 26
 PARENT = """
 import time
 from rmqio.local import LocalRocketMQ
@@ -111,6 +113,24 @@ def test_only_the_loopback_interface_is_listened_on_and_no_ha_port_is_open(share
     pids = {part: shared.pid(part) for part in ("name_server", "broker")}
     assert listening(pids["name_server"] or 0) == {("127.0.0.1", name_server)}
     assert listening(pids["broker"] or 0) == {("127.0.0.1", main), ("127.0.0.1", main - 2)}
+
+
+def test_the_broker_knows_each_property_of_ours(shared: LocalRocketMQ) -> None:
+    """It ignores a property that it does not know."""
+    ours = to_properties(
+        broker_properties(
+            name=shared.name,
+            name_server=shared.name_server,
+            port=int(shared.broker.rpartition(":")[2]),
+            ha_port=0,  # a free one, which nobody opens
+            store=shared.data_dir / "store",
+            extra={},
+        )
+    )
+    answer = _probe.call(shared.broker, GET_BROKER_CONFIG)
+    found = set(answer.body.decode().splitlines())
+    unknown = {line.replace("\\", "") for line in ours.splitlines()} - found
+    assert {line.partition("=")[0] for line in unknown} == {"haListenPort"}
 
 
 def test_a_topic_is_in_the_route_when_create_topic_returns(shared: LocalRocketMQ) -> None:

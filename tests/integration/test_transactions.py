@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from rmqio.client.transactions.producer import (
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
+from tests.helpers.doc_blocks import NAME_SERVER, blocks_that_need
 from tests.helpers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
@@ -231,3 +233,27 @@ def test_we_answer_for_java_and_java_for_us(
     deadline = time.monotonic() + TIMEOUT_S
     while (seen := {record.body for record in read(factory, topic, 3, timeout_s=1)}) != {b"theirs", b"ours"}:
         assert time.monotonic() < deadline, seen  # what Java is asked twice it commits twice
+
+
+class Orders(dict[int, str]):
+    """The database of the page: message ids by order number."""
+
+    def insert(self, number: int, *, message_id: str) -> None:
+        self[number] = message_id
+
+    def has(self, message_id: str) -> bool:
+        return message_id in self.values()
+
+
+def test_the_block_of_the_documentation_commits_what_the_database_has(
+    own: LocalRocketMQ, factory: RemotingClientFactory, topic: str
+) -> None:
+    (block,) = blocks_that_need("transactions")
+    code = NAME_SERVER.sub(own.name_server, block.code).replace('"orders"', repr(topic))
+    names: dict[str, Any] = {"orders": Orders()}
+    exec(compile("\n" * (block.line - 1) + code, block.page, "exec"), names)
+    (record,) = read(factory, topic, 1)
+    assert (record.body, record.keys, names["orders"]) == (b"...", ("4711",), {4711: record.message_id})
+    assert names["check"](record) == COMMIT
+    names["orders"].clear()
+    assert names["check"](record) == ROLLBACK

@@ -70,9 +70,22 @@ def test_the_wheel_holds_data_files_and_no_tests(wheel: Path) -> None:
         "rmqio/runners/options.py",
     ):
         assert names.count(name) == 1, name
+    assert [name for name in names if name.endswith((".c", ".h"))] == [], "the extensions are built"
     assert [name for name in names if ".dist-info/" in name and name.endswith("/LICENSE")]
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"rmqio", "pyspark_rocketmq"}
+
+
+def test_the_description_is_the_readme_without_what_leads_nowhere_elsewhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    assert "Description-Content-Type: text/markdown" in metadata
+    description = metadata.partition("\n\n")[2]
+    assert description.startswith("# rmqio\n\nrmqio connects Apache RocketMQ to Apache Beam")
+    assert "pip install 'rmqio[spark]'" in description
+    assert ".svg" not in description
+    assert "](" not in description, "a link into the repository"
 
 
 def test_every_module_of_the_source_tree_is_in_the_wheel(wheel: Path, folder: Path) -> None:
@@ -135,7 +148,7 @@ with InMemoryCluster() as cluster:
 
 
 @pytest.mark.parametrize(
-    ("module", "flag"), [("rmqio.pipelines.province", "--name_server"), ("rmqio.local", "--broker-port")]
+    ("module", "flag"), [("rmqio.pipelines.province", "--name_server"), ("rmqio.local", "--broker_port")]
 )
 def test_programs_explain_themselves(python: Path, folder: Path, module: str, flag: str) -> None:
     text = run(python, "-m", module, "--help", cwd=folder)

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _WITHOUT_SPARK: Final = re.compile(
-    r"flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_(worker|state_errors)"
+    r"direct/|flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_(worker|state_errors)"
 )
 
 
@@ -35,5 +35,9 @@ def spark() -> SparkSession:
 
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         _ = pipeline | beam.Create([1])
-    # Not the active session: it belongs to a thread, and another test may have left this thread without one.
-    return SparkSession.builder.getOrCreate()
+    # The active session belongs to a thread of the JVM, and a test that interrupts a call leaves Python with another
+    # thread. Without an active session, Spark does not find a format of Python when it writes.
+    session = SparkSession.builder.getOrCreate()
+    assert session._jvm is not None
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+    return session

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rmqio import LookBack, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.errors import RmqioError
 from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.spark import SparkRunner
+from tests.helpers.counting import WINDOW_S, FailOnce, body_of
 from tests.helpers.deduplicating import copying
 from tests.helpers.delivery import FLINK
 from tests.helpers.jobs import Job, started
@@ -56,11 +56,23 @@ class Lab:
             messages, ids = [Message(b"%d" % n) for n in some], [f"{n:032X}" for n in some]
             self._producer.send_batch(messages, queues[(self._turn + half) % 2], message_ids=ids)
 
+    def send_bodies(self, topic: str, bodies: Sequence[bytes]) -> None:
+        """Sends all bodies to each queue."""
+        for queue in self._producer.queues(topic):
+            self._producer.send_batch([Message(body) for body in bodies], queue)
+
     def copied(self, topic: str) -> Counter[int]:
         return Counter(int(record.body) for record in read_topic(self._client, topic))
 
     def ids(self, topic: str) -> set[str]:
         return {record.message_id for record in read_topic(self._client, topic)}
+
+    def bodies(self, topic: str) -> dict[str, list[bytes]]:
+        """Returns the bodies that were stored with each id."""
+        found: dict[str, list[bytes]] = {}
+        for record in read_topic(self._client, topic):
+            found.setdefault(record.message_id, []).append(record.body)
+        return found
 
     def close(self) -> None:
         self._producer.close()
@@ -71,18 +83,6 @@ class Lab:
 def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
     with contextlib.closing(Lab(rocketmq)) as made:
         yield made
-
-
-class FailOnce(beam.DoFn):
-    """Fails when it sees its first result, unless a process has already failed. What it sees is stored by then."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def process(self, element: Any) -> None:
-        with contextlib.suppress(FileExistsError):
-            self._marker.touch(exist_ok=False)
-            raise RmqioError("behind the write, once")
 
 
 def test_what_a_task_that_fails_has_sent_twice_comes_out_once(lab: Lab, tmp_path: Path) -> None:
@@ -151,3 +151,42 @@ def test_an_endless_read_drops_what_it_has_seen_before(lab: Lab, running: Any, t
         wait_until(lambda: len(lab.copied(sink)) == 200, "the second", 240)
     assert lab.copied(source).total() == 350
     assert lab.copied(sink) == Counter(range(200))
+
+
+def fails_and_starts_again(command: Sequence[str], folder: Path) -> list[str]:
+    """Runs a stream on Spark until it fails. Returns the command that continues from its checkpoint."""
+    command = [*command, "--runner=SparkRunner", "--streaming", "--spark_master_url=local[2,1]"]
+    command.append(f"--checkpoint_dir={folder / 'checkpoint'}")
+    with started(Job(command, folder)) as job:
+        assert job.process.wait(240) == 1
+        assert "after the write, once" in job.log.read_text()
+    return command
+
+
+def is_restarted_by_flink(command: Sequence[str], folder: Path) -> list[str]:
+    return [*command, *FLINK.with_workers(2)]
+
+
+@pytest.mark.parametrize("after_failure", [fails_and_starts_again, is_restarted_by_flink])
+def test_copies_after_a_restart_have_the_default_ids_of_their_originals(
+    lab: Lab, after_failure: Any, tmp_path: Path
+) -> None:
+    source, sink, marker = lab.topic(), lab.topic(), tmp_path / "failed"
+    keys, windows = [f"k{n}" for n in range(20)], range(5)
+    lab.send_bodies(source, [body_of(key, window * WINDOW_S) for window in windows for key in keys])
+    lab.send_bodies(source, [body_of("last", 100 * WINDOW_S)])  # moves the watermark
+    command = [sys.executable, "-m", "tests.helpers.counting", f"--name_server={lab.name_server}"]
+    command = after_failure([*command, f"--source={source}", f"--sink={sink}", f"--marker={marker}"], tmp_path)
+
+    def has_copies() -> bool:
+        found = lab.bodies(sink)
+        return len(found) >= len(keys) * len(windows) and any(len(copies) > 1 for copies in found.values())
+
+    with started(Job(command, tmp_path)) as job:
+        job.wait_until(has_copies, "all totals, and some of them twice")
+        assert job.interrupt() == 130, job.log.read_text()
+    assert marker.exists()
+    found = lab.bodies(sink)
+    assert all(len(set(copies)) == 1 for copies in found.values())
+    totals = Counter(copies[0] for copies in found.values())
+    assert totals == {f"{key} 2".encode(): len(windows) for key in keys}

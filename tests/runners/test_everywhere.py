@@ -1,7 +1,8 @@
 """What docs/read.md and docs/write.md say, on all runners: one pipeline, on a broker with access control and TLS.
 
-It has filters on the broker, dead letters of reads and writes, and error handlers. If a runner supports unbounded
-reads, a queue is added during the read. Other tests, with Beam's in-process runner, show each of these in detail.
+It has filters on the broker, dead letters of reads and writes, error handlers, and batches with bad members. If a
+runner supports unbounded reads, a queue is added during the read. Other tests, with Beam's in-process runner, show
+each of these in detail.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio import (
+    MapRecords,
     Message,
     MessageQueue,
     ReadFromRocketMQ,
@@ -56,6 +58,7 @@ pytestmark = [
 COUNT = 30
 TAGS = ("a", "b", "c")
 NOT_A_TOPIC = "no topic/of that name"
+UNSENT = (("tags", 0), ("sql", 20), ("batches", 1))
 END = "the end"
 QUICK = ReadOptions(poll_timeout_ms=200)
 
@@ -92,10 +95,13 @@ class Topics:
     def __init__(self, guarded: Guarded) -> None:
         name = uuid.uuid4().hex[:10]
         self._guarded = guarded
-        self.mixed, self.broken, self.growing, self.sink, self.letters, self.handled, self.unsent = (
-            guarded.create_topic(f"{what}-{name}", queues=1)
-            for what in ("mixed", "broken", "growing", "sink", "letters", "handled", "unsent")
-        )
+
+        def made(what: str) -> str:
+            return guarded.create_topic(f"{what}-{name}", queues=1)
+
+        self.mixed, self.broken, self.growing, self.sink = map(made, ("mixed", "broken", "growing", "sink"))
+        self.letters, self.handled, self.mapped = map(made, ("letters", "handled", "mapped"))
+        self.unsent, self.refused, self.left_out = map(made, ("unsent", "refused", "left-out"))
         self.at: dict[str, Any] = {"name_server": guarded.broker.name_server, "security": guarded.security}
         self.client = RemotingQueueClient(guarded.options())
         self.producer = RemotingProducer(guarded.options(), "everywhere")
@@ -127,8 +133,25 @@ def numbered(element: Any, branch: str) -> Message:
     number = element["number"] if isinstance(element, dict) else json.loads(element.body)["number"]
     if number == END:
         raise RmqioError(END)
-    # What can never be sent becomes a dead letter of the write.
-    return Message(f"{branch} {number}".encode(), topic=NOT_A_TOPIC if branch == "tags" and number == 0 else None)
+    # What can never be sent becomes a dead letter of the write, or goes to its error handler.
+    topic = NOT_A_TOPIC if (branch, number) in UNSENT else None
+    return Message(f"{branch} {number}".encode(), topic=topic)
+
+
+def of_record(record: Record) -> Message:
+    return numbered(JsonDeserializer()(record), "batches")
+
+
+class WriteHandled(beam.PTransform[Any, None]):
+    """A write with an error handler. Beam gives the parts of each handler the same labels: it needs its own scope."""
+
+    def __init__(self, sink: str, refused: str, at: dict[str, Any]) -> None:
+        super().__init__()
+        self._sink, self._refused, self._at = sink, refused, at
+
+    def expand(self, messages: Any) -> None:
+        with ErrorHandler(WriteDeadLetters(self._refused, **self._at)) as unsent:
+            _ = messages | "Write" >> WriteToRocketMQ(self._sink, **self._at).with_error_handler(unsent)
 
 
 def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
@@ -143,11 +166,18 @@ def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
         )
 
     to_sink(pipeline | "Tags" >> ReadFromRocketMQ(topics.mixed, tags="a || b", **given), "tags")
-    to_sink(pipeline | "Sql" >> ReadFromRocketMQ(topics.mixed, sql_filter="price >= 20", **given), "sql")
+    sql = pipeline | "Sql" >> ReadFromRocketMQ(topics.mixed, sql_filter="price >= 20", **given)
+    messages = sql | "Number sql" >> beam.Map(numbered, "sql").with_output_types(Message)
+    _ = messages | "Write sql" >> WriteHandled(topics.sink, topics.refused, topics.at)
     to_sink(pipeline | "Growing" >> ReadFromRocketMQ(topics.growing, **given), "growing")
     decoded = {**given, "deserializer": JsonDeserializer()}
     to_sink(
         pipeline | "Letters" >> ReadFromRocketMQ(topics.broken, dead_letter_topic=topics.letters, **decoded), "letters"
+    )
+    batches = pipeline | "Batches" >> ReadFromRocketMQ(topics.broken, batches=True, **given)
+    mapped = batches | "Map" >> MapRecords(of_record, dead_letter_topic=topics.mapped, **topics.at)
+    _ = mapped | "Write batches" >> WriteToRocketMQ(
+        topics.sink, **topics.at, dead_letter_topic=topics.left_out, batches=True, with_sent=False
     )
     with ErrorHandler(WriteDeadLetters(topics.handled, **topics.at)) as errors:
         to_sink(
@@ -157,8 +187,9 @@ def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
 
 def wanted(endless: bool) -> Counter[str]:
     found = Counter(f"tags {n}" for n in range(1, COUNT) if n % 3 < 2)
-    found.update(f"sql {n}" for n in range(20, COUNT))
+    found.update(f"sql {n}" for n in range(21, COUNT))
     found.update(f"{branch} {n}" for branch in ("letters", "handled") for n in range(COUNT) if n % 5)
+    found.update(f"batches {n}" for n in range(2, COUNT) if n % 5)
     return found + Counter(f"growing {n}" for n in range(3 if endless else 1))
 
 
@@ -209,9 +240,10 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
     broken = COUNT // 5
 
     def is_done() -> bool:
-        letters = (topics.letters, broken), (topics.handled, broken), (topics.unsent, 1)
+        letters = dict.fromkeys((topics.letters, topics.handled, topics.mapped), broken)
+        letters |= dict.fromkeys((topics.unsent, topics.refused, topics.left_out), 1)
         return topics.bodies(topics.sink) >= wanted(given.endless) and all(
-            len(topics.records(topic)) >= count for topic, count in letters
+            len(topics.records(topic)) >= count for topic, count in letters.items()
         )
 
     if given.endless:
@@ -225,10 +257,12 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
         wait_until(is_done, "all results and letters")
     assert topics.bodies(topics.sink) == wanted(given.endless), "and each once"
     origins = [f"{topics.broken}/guarded/0/{n}" for n in range(COUNT) if n % 5 == 0]
-    for topic in (topics.letters, topics.handled):
+    for topic in (topics.letters, topics.handled, topics.mapped):
         letters = topics.records(topic)
         assert sorted(str(each.get_property(ORIGIN)) for each in letters) == sorted(origins)
         assert {each.body for each in letters} == {b"not JSON"}
         assert {each.get_property(ERROR_CLASS) for each in letters} == {"SerdeError"}
-    (unsent,) = topics.records(topics.unsent)
-    assert (unsent.body, unsent.get_property(SINK_TOPIC)) == (b"tags 0", NOT_A_TOPIC)
+    for topic, body in ((topics.unsent, b"tags 0"), (topics.refused, b"sql 20"), (topics.left_out, b"batches 1")):
+        (letter,) = topics.records(topic)
+        assert (letter.body, letter.get_property(SINK_TOPIC)) == (body, NOT_A_TOPIC)
+    assert letter.get_property(ORIGIN) == f"{topics.broken}/guarded/0/1", "a batch knows where its values come from"

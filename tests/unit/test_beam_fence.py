@@ -52,7 +52,15 @@ PUBLIC = (
 )
 # Names with an underscore that are not of Beam: of named tuples, and of PySpark.
 OTHERS = {"_asdict", "_fields", "_make", "_replace"}
-OTHERS |= {"_active_spark_context", "_ensure_initialized", "_gateway", "_jsc", "_jsparkSession", "_jvm"}
+OTHERS |= {
+    "_accumulatorServer",
+    "_active_spark_context",
+    "_ensure_initialized",
+    "_gateway",
+    "_jsc",
+    "_jsparkSession",
+    "_jvm",
+}
 # Where much comes from Beam, whatever has such a name and is not the module's own may be Beam's.
 NEAR_BEAM = ("rmqio.runners", "rmqio.transforms", "rmqio.pipelines")
 

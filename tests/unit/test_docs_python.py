@@ -1,4 +1,7 @@
-"""Each block of Python in README and docs runs: against a broker on loopback ports, or at least as calls that bind.
+"""Each block of Python in README and docs runs on a broker on loopback ports.
+
+Those for plain PySpark run in tests/runners/pyspark/test_docs.py, those for transactions in
+tests/integration/test_transactions.py.
 
 A block sees the names that earlier blocks of its page have defined, and those of `_given`. Reads without an end get an
 end.
@@ -8,14 +11,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import apache_beam as beam
 import pytest
@@ -24,42 +26,9 @@ import rmqio
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.testing import FakeBroker
+from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER, SCHEMA, Block, blocks_that_need
 
-ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHOWS: Final = re.compile(r"print\(record|Map\(show\)|(?<!failed )\| beam\.Map\(print\)")
-_NAME_SERVER: Final = re.compile(r"\b(127\.0\.0\.1|localhost):9876\b")
-
-
-class Block(NamedTuple):
-    """A block of Python on a page."""
-
-    page: str
-    line: int
-    code: str
-
-    @property
-    def runs_on(self) -> str:
-        """What it needs: Spark, a real broker, transactions, or nothing else than a `FakeBroker`."""
-        if self.page == "docs/pyspark.md" or "spark.read" in self.code:
-            return "spark"
-        if "LocalRocketMQ" in self.code:
-            return "broker"
-        return "transactions" if "TransactionProducer" in self.code else "here"
-
-
-def blocks() -> list[Block]:
-    """All blocks, in the order of the pages."""
-    return [
-        Block(str(page.relative_to(ROOT)), text.count("\n", 0, found.start(1)) + 1, found[1])
-        for page in PAGES
-        for text in [page.read_text()]
-        for found in _BLOCK.finditer(text)
-    ]
-
-
-BLOCKS: Final = blocks()
 HERE: Final = sorted({block.page for block in BLOCKS if block.runs_on == "here"})
 
 
@@ -69,9 +38,6 @@ def of_page(page: str, runs_on: str) -> list[Block]:
 
 # ---- what runs here --------------------------------------------------------------------------------------------------
 
-_SCHEMA: Final = """{"type": "record", "name": "Order", "fields": [
-    {"name": "id", "type": "long"},
-    {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}"""
 _TOPICS: Final = ("payments", "greetings", "provinces", "orders-dead", "orders-by-id", "copies")
 
 
@@ -115,7 +81,7 @@ def _with_an_end(*args: Any, **given: Any) -> ReadFromRocketMQ:
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
     """A broker with the topics of the pages; the current folder has the files that blocks name."""
-    (tmp_path / "order.avsc").write_text(_SCHEMA)
+    (tmp_path / "order.avsc").write_text(SCHEMA)
     (tmp_path / "order.json").write_text('{"type": "object", "required": ["id"]}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pipeline.py"])
@@ -137,7 +103,7 @@ def _fill(broker: FakeBroker, code: str) -> None:
 
         from rmqio.serde.avro import AvroSerializer
 
-        body = AvroSerializer(_SCHEMA)({"id": 17, "amount": Decimal("1.50")}).body
+        body = AvroSerializer(SCHEMA)({"id": 17, "amount": Decimal("1.50")}).body
     for queue in range(2):
         broker.cluster.append("orders", body, queue_id=queue, tags="paid", keys=["o-17"])
 
@@ -150,7 +116,7 @@ def test_the_blocks_of_a_page_run(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in of_page(page, "here"):
         _fill(broker, block.code)
-        code = _NAME_SERVER.sub(broker.name_server, block.code).replace('__name__ == "__main__"', "True")
+        code = NAME_SERVER.sub(broker.name_server, block.code).replace('__name__ == "__main__"', "True")
         code = code.replace("--runner=SparkRunner", "--runner=DirectRunner")
         pipeline = beam.Pipeline(options=options([]))
         for name in _unbound(code, vars(module)):
@@ -173,7 +139,7 @@ def _stored(broker: FakeBroker) -> int:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.runs_on == "broker"], ids=lambda b: b.page)
+@pytest.mark.parametrize("block", blocks_that_need("broker"), ids=lambda b: b.page)
 def test_a_block_that_starts_a_broker_runs(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block.code, block.page, "exec"), {"__name__": "page"})
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
@@ -222,99 +188,3 @@ def test_a_name_that_nothing_defines_is_found() -> None:
     assert _unbound("x = ReadFrom('a')\npipeline | x", {}) == ["ReadFrom", "pipeline"]
     with pytest.raises(NameError, match="'ReadFrom'"):
         _given("ReadFrom", beam.Pipeline(options=options([])))
-
-
-# ---- plain PySpark: without Spark ------------------------------------------------------------------------------------
-
-
-class _Session:
-    """Stands for PySpark's objects: checks that methods exist and take the arguments, and options of the format."""
-
-    def __init__(self, kind: str, given: dict[str, str] | None = None) -> None:
-        self._kind = kind
-        self._given = given or {}
-        self._format = ""
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(_spark_class(self._kind), name)
-        if name in _PROPERTIES:
-            return _Session(_PROPERTIES[name])
-
-        def method(*args: Any, **given: Any) -> Any:
-            inspect.signature(real).bind(self, *args, **given)
-            return self._called(name, args, given)
-
-        return method
-
-    def _called(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if name == "format":
-            self._format = args[0]
-        elif name == "option":
-            self._given[args[0]] = str(args[1])
-        elif name == "options":
-            self._given |= {key: str(value) for key, value in given.items()}
-        elif name == "load":
-            from rmqio.pyspark.options import read_settings
-
-            read_settings(self._given, streaming=self._kind == "DataStreamReader")
-            return _Session("DataFrame")
-        elif name in ("save", "start") and self._format == "rocketmq":
-            from rmqio.pyspark.write_options import write_settings
-
-            write_settings(self._given, streaming=name == "start")
-            return None
-        elif name == "foreachBatch":
-            args[0](_Session("DataFrame"), 0)
-        if name == "groupBy":
-            return _Session("GroupedData")
-        return _Session("DataFrame") if self._kind == "GroupedData" else self
-
-
-_PROPERTIES: Final = {
-    "read": "DataFrameReader",
-    "readStream": "DataStreamReader",
-    "write": "DataFrameWriter",
-    "writeStream": "DataStreamWriter",
-    "conf": "RuntimeConfig",
-}
-
-
-def _spark_class(kind: str) -> Any:
-    homes = {
-        "SparkSession": "pyspark.sql",
-        "RuntimeConfig": "pyspark.sql.conf",
-        "GroupedData": "pyspark.sql.group",
-        "DataStreamReader": "pyspark.sql.streaming",
-        "DataStreamWriter": "pyspark.sql.streaming",
-    }
-    return getattr(importlib.import_module(homes.get(kind, "pyspark.sql")), kind)
-
-
-SPARK_PAGES: Final = sorted({block.page for block in BLOCKS if block.runs_on == "spark"})
-
-
-@pytest.mark.parametrize("page", SPARK_PAGES)
-def test_blocks_of_plain_pyspark_call_what_is_there(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark", reason="its blocks need its classes")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pyspark.sql.avro.functions.from_avro", lambda data, schema: _Session("Column"))
-    (tmp_path / "order.avsc").write_text(_SCHEMA)
-    known = {"spark": _Session("SparkSession")}
-    known |= {name: _Session("DataFrame") for name in ("orders", "messages", "frame", "counts")}
-    for block in of_page(page, "spark"):
-        exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), known)
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        ('spark.read.format("rocketmq").option("nameServer", "a:1").option("subscribed", "o").load()', "subscribe"),
-        ('spark.read.formt("rocketmq")', "formt"),
-        ('spark.read.format("rocketmq", "b")', "too many positional arguments"),
-        ('frame.writeStream.format("rocketmq").option("topics", "x").start()', "topics.*did you mean topic"),
-    ],
-)
-def test_a_wrong_call_or_option_of_pyspark_is_found(code: str, error: str) -> None:
-    pytest.importorskip("pyspark", reason="its blocks need its classes")
-    with pytest.raises(Exception, match=error):
-        exec(code, {"spark": _Session("SparkSession"), "frame": _Session("DataFrame")})

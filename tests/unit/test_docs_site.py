@@ -121,3 +121,18 @@ def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
 )
 def test_links_out_of_the_site_are_told_from_those_in_it(link: str, path: str | None) -> None:
     assert repository_path(link) == path
+
+
+def _long_lines(page: Path) -> list[str]:
+    is_fenced, found = False, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        is_fenced ^= line.lstrip().startswith("```")
+        if len(line) > 140 and " " in line.strip() and not is_fenced and not line.startswith("|"):
+            found.append(f"{page.relative_to(ROOT)}:{number}: {len(line)} characters")
+    return found
+
+
+def test_lines_of_prose_have_at_most_140_characters() -> None:
+    """Tables cannot be wrapped."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests/README.md", ROOT / "examples/README.md"]
+    assert [line for page in pages for line in _long_lines(page)] == []

@@ -16,7 +16,8 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.streaming.source": "the driver's planner, in Spark's own process for planning",
     "rmqio.runners.spark.streaming.stateful": "the driver's task, in the workers of its query",
     "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
-    "rmqio.runners.spark.worker.state_errors": "a DoFn of the stage that has failed, to name its line",
+    "rmqio.runners.spark.worker.same_versions": "the driver's task, in its workers, after the check of versions",
+    "rmqio.runners.state_errors": "a DoFn of the stage that has failed, to name its line",
 }
 
 

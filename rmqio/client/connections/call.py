@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
 from rmqio.errors import RequestTimeout, RmqioError, TransportError
 from rmqio.wire.command import Command
 
-if TYPE_CHECKING:
-    from rmqio.client.connections.session import Session
-
-OnDone = Callable[["Call"], None]
+OnDone = Callable[["Call[Any]"], None]
 
 
-class Call:
-    """A request in flight."""
+class CallSession(Protocol):
+    """The part of a session that a call needs; `session.Session` is the implementation."""
+
+    @property
+    def address(self) -> str: ...
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def pump(self, timeout_ms: float, *, until: Call[Any] | None = None) -> bool:
+        """Read answers. Whether there was anything to read."""
+        ...
+
+    def drain(self, *, until: Call[Any]) -> None:
+        """Read what has arrived, without waiting."""
+        ...
+
+    def forget(self, call: Call[Any]) -> None:
+        """Drop the answer when it comes."""
+        ...
+
+    def time_out(self, call: Call[Any], timeout_ms: float) -> None:
+        """Settle a call that was not answered in time. Raises `RequestTimeout`."""
+        ...
+
+
+S = TypeVar("S", bound=CallSession)
+
+
+class Call(Generic[S]):
+    """A request in flight on a session."""
 
     __slots__ = ("_answer", "_failure", "_session", "code", "on_done", "opaque", "started")
 
-    def __init__(self, session: Session, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
+    def __init__(self, session: S, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
         self._session = session
         self.on_done = on_done
         self.started = started
@@ -33,7 +60,7 @@ class Call:
         return f"<Call code={self.code} opaque={self.opaque} to {self._session.address} {state}>"
 
     @property
-    def session(self) -> Session:
+    def session(self) -> S:
         return self._session
 
     @property

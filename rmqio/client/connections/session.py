@@ -14,8 +14,10 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
 
-from rmqio.client.connections.call import Call, OnDone
+from rmqio.client.connections.call import Call as AnyCall
+from rmqio.client.connections.call import OnDone
 from rmqio.client.connections.shared_transport import SharedTransport
 from rmqio.client.connections.transport import Transport
 from rmqio.client.connections.wakeup import Wakeup
@@ -29,6 +31,11 @@ from rmqio.wire.pull_template import Pull, PullTemplate
 from rmqio.wire.send_template import Request, encode_request
 
 __all__ = ["Call", "OnDone", "Session"]
+
+if TYPE_CHECKING:
+    Call: TypeAlias = AnyCall["Session"]
+else:
+    Call = AnyCall
 
 _LOGGER = logging.getLogger("rmqio.client")
 

@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger("rmqio.client")
 _READ_BYTES = 128 * 1024
 """Encrypted bytes per read."""
 _FLUSH_TIMEOUT_MS = 1_000
-"""For the few bytes that TLS itself sends while we read."""
+"""The timeout for the few bytes that TLS itself sends while we read."""
 
 
 def context_of(tls: Tls) -> ssl.SSLContext:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rmqio.client.connections.call import Call
 from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
 from rmqio.errors import BrokerSilent, RmqioError
 from rmqio.options import ClientOptions

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from rmqio.client.connections.call import Call
 from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.connections.session import Session
+from rmqio.client.connections.session import Call, Session
 from rmqio.client.environment import Environment
 from rmqio.client.offsets.breaker import Breaker
 from rmqio.client.reading.waiting import Waiter

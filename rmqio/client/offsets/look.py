@@ -6,6 +6,7 @@ They behave as the methods for single queues, except that all share one deadline
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.environment import Environment
@@ -46,12 +47,17 @@ from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 
+GroupAt = tuple[str, str, str]
+"""A group, a topic, and a broker that has queues of it."""
+_MAX_CONFIRMATIONS: Final = 3
+
 
 class Look:
     """One look at many queues. Belongs to one thread and is used once.
 
     Args:
       timeout_ms: for the whole look.
+      known_groups: where groups have offsets; a commit adds to it.
     """
 
     def __init__(
@@ -63,8 +69,10 @@ class Look:
         waiter: Waiter,
         environment: Environment,
         timeout_ms: float,
+        known_groups: set[GroupAt],
     ) -> None:
         self._options, self._routes, self._breaker, self._environment = options, routes, breaker, environment
+        self._known_groups = known_groups
         self._began = environment.clock()
         deadline = self._began + timeout_ms / 1000
         self._exchange = Exchange(options, pool, breaker, waiter, environment, deadline=deadline)
@@ -72,6 +80,8 @@ class Look:
         self._refusals: dict[str, BrokerSilent | None] = {}
         self._lookups: dict[str, Task[TopicRoute]] = {}
         self._brokers: Task[frozenset[str]] | None = None
+        self._brokers_at = 0.0
+        """When the name servers had answered which brokers there are."""
         self._known: dict[str, tuple[TopicRoute, frozenset[MessageQueue]]] = {}
         self._registrations: dict[tuple[str, str], Task[None]] = {}
 
@@ -83,10 +93,62 @@ class Look:
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, RmqioError]:
         """Commit the offsets and return the failures."""
+        parts: dict[GroupAt, dict[MessageQueue, int]] = {}
+        for queue, offset in offsets.items():
+            parts.setdefault((group, queue.topic, self._routes.owner_of(queue)), {})[queue] = offset
+        outcomes: dict[MessageQueue, RmqioError | None] = {}
+        tasks = [self._crew.begin(self._commit_at(place, part, outcomes)) for place, part in parts.items()]
+        self._crew.run(tasks)
+        for task in tasks:
+            task.result()
+        return {queue: error for queue in offsets if (error := outcomes[queue]) is not None}
+
+    def _commit_at(
+        self, place: GroupAt, offsets: Mapping[MessageQueue, int], outcomes: dict[MessageQueue, RmqioError | None]
+    ) -> Steps[None]:
+        """Commit the offsets of a topic on one broker. The group's first offsets there need care.
+
+        A broker keeps a group's offsets of a topic in one table. If it processes the first two commits at the same
+        time, each makes a table, one replaces the other, and both commits are acknowledged
+        (https://github.com/apache/rocketmq/issues/10700). So the first commit goes alone, and all are looked up after
+        it: another process may have committed its first offset at the same time.
+        """
+        is_known = place in self._known_groups
+        left = dict(offsets)
+        while left and not is_known:
+            queue = next(iter(left))
+            yield from self._commit_all(place[0], {queue: left.pop(queue)}, outcomes)
+            is_known = outcomes[queue] is None or isinstance(outcomes[queue], TransportError)
+        yield from self._commit_all(place[0], left, outcomes)
+        if place not in self._known_groups:
+            done = {queue: offset for queue, offset in offsets.items() if outcomes[queue] is None}
+            yield from self._confirm(place, done, outcomes)
+
+    def _commit_all(
+        self, group: str, offsets: Mapping[MessageQueue, int], outcomes: dict[MessageQueue, RmqioError | None]
+    ) -> Steps[None]:
         tasks = {queue: self._crew.begin(self._commit(group, queue, offset)) for queue, offset in offsets.items()}
-        self._crew.run(list(tasks.values()))
-        outcomes = {queue: task.outcome() for queue, task in tasks.items()}
-        return {queue: outcome for queue, outcome in outcomes.items() if outcome is not None}
+        for queue, task in tasks.items():
+            yield task
+            outcomes[queue] = task.outcome()
+
+    def _confirm(
+        self, place: GroupAt, offsets: Mapping[MessageQueue, int], outcomes: dict[MessageQueue, RmqioError | None]
+    ) -> Steps[None]:
+        """Look up what was committed, and commit again what the broker has lost."""
+        for _ in range(_MAX_CONFIRMATIONS):
+            queries = [OffsetQuery(queue, "committed", group=place[0]) for queue in offsets]
+            tasks = {query.queue: self._crew.begin(self._offset(query)) for query in queries}
+            found: dict[MessageQueue, int | RmqioError | None] = {}
+            for queue, task in tasks.items():
+                yield task
+                found[queue] = task.outcome()
+            lost = {queue: offsets[queue] for queue, offset in found.items() if offset is None}
+            if not lost:
+                if any(isinstance(offset, int) for offset in found.values()):
+                    self._known_groups.add(place)
+                return
+            yield from self._commit_all(place[0], lost, outcomes)
 
     # ---- one question -----------------------------------------------------------------------------------------------
 
@@ -191,7 +253,7 @@ class Look:
             yield from self._readable(queue.topic, newer_than=newer_than)
         except TopicNotExist as missing:  # `_require` found the topic: was it forgotten together with its only broker?
             yield from self._require_broker(queue, missing)
-            raise
+            yield from self._readable(queue.topic, newer_than=self._brokers_at)
 
     def _pause_s(self, tries: int) -> float:
         return backoff_ms(tries, self._options, self._environment.random) / 1000
@@ -236,19 +298,27 @@ class Look:
 
     def _require(self, queue: MessageQueue) -> Steps[None]:
         """Check the queue as the single methods do: for a missing queue, a broker answers 0 with success."""
-        known: frozenset[MessageQueue] = frozenset()
-        missing: RmqioError | None = None
-        try:
-            for newer_than in (float("-inf"), self._began):
-                _, known = yield from self._readable(queue.topic, newer_than=newer_than)
-                if queue in known:
-                    return
-        except TopicNotExist as error:
-            missing = error
-        yield from self._require_broker(queue, missing)
-        raise missing or no_such_queue(queue, sorted(known))
+        missing = yield from self._missing(queue, (float("-inf"), self._began))
+        if missing is not None:
+            yield from self._require_broker(queue, missing)
+            # Its broker may have restarted between the two questions. All queues share the second one.
+            missing = yield from self._missing(queue, (self._brokers_at,))
+        if missing is not None:
+            raise missing
 
-    def _require_broker(self, queue: MessageQueue, missing: RmqioError | None) -> Steps[None]:
+    def _missing(self, queue: MessageQueue, newer_than: tuple[float, ...]) -> Steps[RmqioError | None]:
+        """Return the error that a missing queue deserves, None for a queue that one of the routes names."""
+        known: frozenset[MessageQueue] = frozenset()
+        try:
+            for age in newer_than:
+                _, known = yield from self._readable(queue.topic, newer_than=age)
+                if queue in known:
+                    return None
+        except TopicNotExist as error:
+            return error
+        return no_such_queue(queue, sorted(known))
+
+    def _require_broker(self, queue: MessageQueue, missing: RmqioError) -> Steps[None]:
         if self._brokers is None:
             self._brokers = self._crew.begin(self._look_brokers_up())
         yield self._brokers
@@ -296,6 +366,7 @@ class Look:
 
     def _look_brokers_up(self) -> Steps[frozenset[str]]:
         answer = yield from self._ask_name_servers(requests.get_cluster_info(), "cluster info", spares_time=False)
+        self._brokers_at = self._environment.clock()
         return frozenset(broker.broker for broker in requests.parse_cluster_info(answer))
 
     def _ask_name_servers(self, command: Command, what: str, *, spares_time: bool) -> Steps[Command]:

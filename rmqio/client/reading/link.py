@@ -12,7 +12,7 @@ from rmqio.client.routes import Routes
 from rmqio.model import MessageQueue
 
 _REST_S: Final = 30.0
-"""For this time after a replica failed, it is not read even if its master suggests it."""
+"""The time after a replica's failure in which it is not read even if its master suggests it."""
 
 
 class Link(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqio.client.connections.call import Call
+from rmqio.client.connections.session import Call
 from rmqio.client.reading.read_ahead import ReadAhead
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, TransportError
 from rmqio.interfaces import FetchedBatch

@@ -17,7 +17,7 @@ class InFlight:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pending: list[PendingRequest] = []
-        """In order of admission."""
+        """The batches in flight, in order of admission."""
         self._failed: list[PendingRequest] = []
         self._lock = threading.Lock()
 

@@ -25,6 +25,7 @@ from rmqio.errors import (
     TransportError,
     WireError,
 )
+from rmqio.interfaces import SendStatistics
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -43,18 +44,9 @@ _DONE = SendRequest(SendTemplate("", MessageQueue("", "", 0)), b"", "", 0)
 """Replaces the request once it is no longer needed."""
 
 
-@dataclass(slots=True)
-class SendStatistics:
-    """How a producer handled failures."""
-
-    retries: int = 0
-    unknown_outcomes: int = 0
-    """Tries that ended without an answer. The message may be stored, so retrying one can store a duplicate."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What every send of a producer needs."""
+    """The parts of a producer that each of its sends needs."""
 
     options: ClientOptions
     environment: Environment

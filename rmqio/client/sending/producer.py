@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from rmqio.client.connections.call import Call
 from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.sending.dispatch import Dispatcher
 from rmqio.client.sending.in_flight import InFlight
-from rmqio.client.sending.pending import PendingRequest, Sending, SendStatistics
+from rmqio.client.sending.pending import PendingRequest, Sending
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.client.sending.send_templates import SendTemplates
 from rmqio.errors import LocalError
-from rmqio.interfaces import PendingSend
+from rmqio.interfaces import PendingSend, SendStatistics
 from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -275,7 +275,7 @@ class RemotingProducer:
     ) -> PendingRequest:
         topic = queue.topic
         self._check_topic(topic)
-        if not {message.topic for message in messages} <= {None, topic}:
+        if not {message[1] for message in messages} <= {None, topic}:  # the topic, by position: this runs per message
             raise LocalError(f"all messages of a batch to {queue} must be for topic {topic!r} or name none")
         ids = self._ids.take(len(messages)) if message_ids is None else list(message_ids)
         if len(ids) != len(messages):

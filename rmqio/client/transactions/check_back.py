@@ -8,10 +8,9 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
-from rmqio.client.connections.call import Call
 from rmqio.client.connections.connection import Connection
 from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.connections.session import Session
+from rmqio.client.connections.session import Call, Session
 from rmqio.client.connections.wakeup import Wakeup
 from rmqio.client.environment import Environment
 from rmqio.client.identity import client_id

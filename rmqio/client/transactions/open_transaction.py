@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EndsTransactions(Protocol):
-    """What a transaction needs of its producer."""
+    """The part of a producer that a transaction needs."""
 
     def check_open(self) -> None: ...
     def end(self, connection: Connection, half: HalfMessage, decision: Decision) -> None: ...
@@ -44,7 +44,7 @@ class TransactionResult(NamedTuple):
     """The outcome of one `TransactionProducer.send`."""
 
     half: SendResult
-    """Where the half message was stored: a position in the broker's system topic."""
+    """The half message's place: a position in the broker's system topic."""
     decision: Decision
 
 
@@ -59,7 +59,7 @@ class Transaction:
         self, producer: EndsTransactions, connection: Connection, half: HalfMessage, result: SendResult
     ) -> None:
         self.half = result
-        """Where the half message was first stored: a position in the broker's system topic."""
+        """The half message's first place: a position in the broker's system topic."""
         self._producer = producer
         self._connection = connection
         self._place = half

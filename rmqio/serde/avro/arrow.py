@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.serde.avro.deserializer import AvroDeserializer
-from rmqio.serde.avro.framing import Framing
+from rmqio.serde.avro.bulk.columns import BulkColumns, columns_of
+from rmqio.serde.avro.deserializer import AvroDeserializer, key_of
+from rmqio.serde.avro.framing import BadFraming, Framing
 from rmqio.serde.avro.leaves import DURATION
 from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema, schema_of
@@ -25,8 +26,11 @@ from rmqio.serde.base import undecodable
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
 
-_AT_ONCE: Final = 200
+_AT_ONCE: Final = 8_192
+"""How many bodies are decoded in one call."""
+_DICTS: Final = 200
 """How many values exist as dicts at a time. With ten thousand, garbage collection costs a third more."""
+_MAX_PREFIXES: Final = 1_000
 _MOST_DIGITS: Final = 38
 _DECODED: Final = frozenset(("decimal", "time-millis", "time-micros"))
 """Types that AvroDeserializer must read: bytes that Arrow cannot read, and numbers that may not be a time of day."""
@@ -70,7 +74,7 @@ class AvroToArrow:
     arguments that `AvroDeserializer` refuses.
     """
 
-    __slots__ = ("_config", "_decode", "_made", "_on_error", "_type", "schema")
+    __slots__ = ("_columns", "_config", "_decode", "_is_ours", "_made", "_on_error", "_type", "schema")
 
     def __init__(
         self,
@@ -104,6 +108,8 @@ class AvroToArrow:
             raise LocalError(f"cast_to: the Arrow type of {wanted.name} cannot be cast to it: {error}") from error
         self._on_error: Final = on_error
         self._config: Final = (wanted, written, framing, registry, on_error, cast_to)
+        self._columns: Final = columns_of(wanted, self._made)
+        self._is_ours: Final[dict[bytes, bool]] = {}
 
     def __call__(self, records: Sequence[Record]) -> pa.RecordBatch:
         """Returns a batch with a row for each record. Raises `SerdeError` for the first that cannot be decoded."""
@@ -113,8 +119,55 @@ class AvroToArrow:
         """Returns the rows as one array, in which a row that could not be decoded is null."""
         each, parts = iter(records), []
         while part := list(itertools.islice(each, _AT_ONCE)):
-            parts.append(self._decoded(part))
+            parts += self._in_bulk(part)
         return pa.concat_arrays(parts) if parts else self._array([])
+
+    def _in_bulk(self, records: list[Record]) -> list[pa.StructArray]:
+        bodies = [record.body for record in records]
+        prefix = b"" if self._decode.framing == "bare" else self._decode.prefix_of(bodies[0])
+        columns = None if prefix is None else self._columns_of(prefix)
+        if columns is None or prefix is None:
+            return self._in_dicts(records)
+        same: Sequence[int] = range(len(bodies))
+        if prefix:
+            same = [at for at, body in enumerate(bodies) if body.startswith(prefix)]
+        made, left = columns.decode(bodies if len(same) == len(bodies) else [bodies[at] for at in same], len(prefix))
+        try:
+            made = self._cast(made)
+        except (pa.ArrowException, ValueError):  # a value that does not fit: it must not affect the other records
+            return self._in_dicts(records)
+        if len(made) == len(records):
+            return [made]
+        unusual = {same[at] for at in left}
+        done = [at for at in same if at not in unusual]
+        others = sorted(set(range(len(records))).difference(done))
+        found = pa.concat_arrays([made, *self._in_dicts([records[at] for at in others])])
+        rows = {at: row for row, at in enumerate([*done, *others])}
+        return [found.take(pa.array([rows[at] for at in range(len(records))], pa.int64()))]
+
+    def _columns_of(self, prefix: bytes) -> BulkColumns | None:
+        """The decoder of bodies that begin so. None: their schema is another one, or they are decoded in Python."""
+        if prefix not in self._is_ours:
+            if len(self._is_ours) >= _MAX_PREFIXES:
+                self._is_ours.clear()
+            self._is_ours[prefix] = self._is_written_so(prefix)
+        return self._columns if self._is_ours[prefix] else None
+
+    def _is_written_so(self, prefix: bytes) -> bool:
+        """Whether bodies that begin so were written with the reader's schema."""
+        wanted, written, *_ = self._config
+        if not prefix:
+            return written is None or written == wanted
+        key = key_of(prefix)
+        if isinstance(key, bytes):
+            return key == wanted.fingerprint
+        try:
+            return AvroSchema(self._decode.text_of(key), is_writers=True) == wanted
+        except (BadFraming, LocalError):  # Python reports it
+            return False
+
+    def _in_dicts(self, records: list[Record]) -> list[pa.StructArray]:
+        return [self._decoded(records[at : at + _DICTS]) for at in range(0, len(records), _DICTS)]
 
     def _decoded(self, records: list[Record]) -> pa.StructArray:
         values = list(map(self._decode if self._on_error == "raise" else self._or_none, records))
@@ -129,7 +182,9 @@ class AvroToArrow:
             return self._array([None])
 
     def _array(self, values: list[Any]) -> pa.StructArray:
-        found = pa.array(values, self._made)
+        return self._cast(pa.array(values, self._made))
+
+    def _cast(self, found: pa.StructArray) -> pa.StructArray:
         return found if self._made == self._type else found.cast(self._type)
 
     def _or_none(self, record: Record) -> Any:

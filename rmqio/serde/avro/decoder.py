@@ -9,6 +9,8 @@ from typing import Any, Final
 from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
+from rmqio.serde.avro.bulk import Values
+from rmqio.serde.avro.bulk.values import values_of
 from rmqio.serde.avro.defaults import own_copy
 from rmqio.serde.avro.exact import with_exact_types
 from rmqio.serde.avro.references import by_name
@@ -17,14 +19,35 @@ from rmqio.serde.avro.schema import AvroSchema
 from rmqio.serde.avro.typed import MakeRow, converter
 from rmqio.serde.avro.walk import MAX_DEPTH, BrokenValue, walk
 
-Decode = Callable[[bytes, int], Any]
-"""Returns the value that begins at an offset in a body and ends with it. Raises `BrokenValue`."""
 _LONGEST: Final = 200
+
+
+class Decoder:
+    """Decodes values of one schema.
+
+    Args:
+      exact: decodes a value with fastavro.
+      fast: decodes usual values as `exact` does; None: it cannot, or is not built.
+    """
+
+    __slots__ = ("_exact", "fast")
+
+    def __init__(self, exact: Callable[[bytes, int], Any], fast: Values | None) -> None:
+        self._exact, self.fast = exact, fast
+
+    def __call__(self, body: bytes, at: int) -> Any:
+        """Return the value that begins at an offset in a body and ends with it. Raises `BrokenValue`."""
+        if self.fast is not None:
+            try:
+                return self.fast.one(body, at)
+            except LookupError:
+                pass
+        return self._exact(body, at)
 
 
 def decoder(
     writer: AvroSchema, reader: AvroSchema | None, target: type | None = None, make_row: MakeRow | None = None
-) -> Decode:
+) -> Decoder:
     """A decoder that is compiled once, for many values. Raises `LocalError` if `target` does not fit the schema."""
     if reader == writer:
         reader = None
@@ -59,7 +82,7 @@ def decoder(
         except Exception as error:  # a dataclass can check its arguments
             raise BrokenValue(f"{writer.name}: cannot be converted to the target ({type(error).__name__})") from error
 
-    return decode
+    return Decoder(decode, values_of(writer, target, make_row) if reader is None else None)
 
 
 def _reason(error: Exception, writer: AvroSchema) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastavro import block_reader
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.serde.avro.decoder import Decode, decoder
+from rmqio.serde.avro.decoder import Decoder, decoder
 from rmqio.serde.avro.framing import (
     FINGERPRINT_END,
     ID_END,
@@ -79,7 +80,7 @@ class AvroDeserializer:
             raise LocalError("Confluent's framing contains ids of schemas, which a registry knows: give registry=")
         self.framing, self.registry, self._reader, self._target = framing, registry, wanted, to
         self._config: Final = (wanted, written, framing, registry, to)
-        self._decoders: dict[object, Decode] = {}
+        self._decoders: dict[object, Decoder] = {}
         try:
             for each in known:
                 self._decoders.setdefault(each.fingerprint, self._decoder(each))
@@ -96,6 +97,60 @@ class AvroDeserializer:
         except (BadFraming, BrokenValue) as error:
             raise undecodable(record, str(error)) from error
 
+    def many(self, records: Sequence[Record]) -> tuple[list[Any], dict[int, Exception]]:
+        """The elements of the records that decode, in order, and the error of each other one by its position."""
+        found = self._in_bulk([record.body for record in records])
+        elements: list[Any] = []
+        errors: dict[int, Exception] = {}
+        values, left = found if found is not None else ([], range(len(records)))
+        if not left:
+            return values, errors
+        each = iter(values)
+        others = set(left)
+        for at, record in enumerate(records):
+            if at not in others:
+                elements.append(next(each))
+                continue
+            try:
+                elements.append(self(record))
+            except SerdeError as error:
+                errors[at] = error
+        return elements, errors
+
+    def _in_bulk(self, bodies: list[bytes]) -> tuple[list[Any], Sequence[int]] | None:
+        """The values of bodies with the first one's schema, and the positions of the others. None: there is no bulk."""
+        if self._bare is not None:
+            return None if self._bare.fast is None else self._bare.fast.many(bodies, 0)
+        prefix = self.prefix_of(bodies[0]) if bodies else None
+        if prefix is None:
+            return None
+        try:
+            fast = self._known(key_of(prefix)).fast
+        except (BadFraming, BrokenValue):
+            return None
+        if fast is None:
+            return None
+        same = [at for at, body in enumerate(bodies) if body.startswith(prefix)]
+        if len(same) == len(bodies):
+            return fast.many(bodies, len(prefix))
+        values, left = fast.many([bodies[at] for at in same], len(prefix))
+        done = set(same) - {same[at] for at in left}
+        return values, [at for at in range(len(bodies)) if at not in done]
+
+    def prefix_of(self, body: bytes) -> bytes | None:
+        """The bytes before a value that say which schema it has; None: there are none, or they are broken."""
+        try:
+            framing = framing_of(body) if self.framing == "auto" else self.framing
+            if framing == "single_object":
+                fingerprint_of(body)
+                return body[:FINGERPRINT_END]
+            if framing == "confluent":
+                id_of(body)
+                return body[:ID_END]
+        except BadFraming:
+            pass
+        return None
+
     def _framed(self, body: bytes) -> Any:
         framing = framing_of(body) if self.framing == "auto" else self.framing
         if framing == "single_object":
@@ -104,14 +159,15 @@ class AvroDeserializer:
             return self._known(id_of(body))(body, ID_END)
         return self._of_container(body)
 
-    def _known(self, key: bytes | int) -> Decode:
+    def _known(self, key: bytes | int) -> Decoder:
         """The decoder for a writer's schema by fingerprint or id. Two threads can both create it, without harm."""
         found = self._decoders.get(key)
         if found is None:
-            found = self._decoders[key] = self._decoder_of(self._text_of(key))
+            found = self._decoders[key] = self._decoder_of(self.text_of(key))
         return found
 
-    def _text_of(self, key: bytes | int) -> str:
+    def text_of(self, key: bytes | int) -> str:
+        """The text of a writer's schema, from the registry. Raises `BadFraming` if it is not known there."""
         if self.registry is None:
             what = f"id {key}" if isinstance(key, int) else f"fingerprint {key.hex()}"
             raise BadFraming(f"written with the schema of {what}, which is not known here: give registry=")
@@ -141,7 +197,7 @@ class AvroDeserializer:
             raise BadFraming("an object container file that has not exactly one value, which a body is")
         return self._decoder_of(file.writer_schema)(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
 
-    def _decoder_of(self, source: object) -> Decode:
+    def _decoder_of(self, source: object) -> Decoder:
         """The decoder for another writer's schema. Raises `BrokenValue` for any error, because the record caused it."""
         try:
             return self._decoder(AvroSchema(source, is_writers=True))
@@ -150,7 +206,7 @@ class AvroDeserializer:
         except RecursionError as error:
             raise BrokenValue("the writer's schema is nested too deeply") from error
 
-    def _decoder(self, written: AvroSchema) -> Decode:
+    def _decoder(self, written: AvroSchema) -> Decoder:
         if self._target == "row":
             from rmqio.serde.avro.rows import make_row  # needs Beam
 
@@ -181,6 +237,11 @@ def _output_type(schema: AvroSchema | None, target: Any) -> Any:
     if target is not dict:
         return target
     return dict[str, Any] if schema is not None and schema.is_record else Any
+
+
+def key_of(prefix: bytes) -> bytes | int:
+    """The fingerprint or id in the bytes before a value."""
+    return id_of(prefix) if len(prefix) == ID_END else fingerprint_of(prefix)
 
 
 def _rebuilt(

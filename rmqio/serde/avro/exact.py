@@ -25,6 +25,15 @@ def read_decimal(data: bytes, precision: int, scale: int) -> decimal.Decimal:
     return _read_decimal(data, _with_limits({"precision": precision, "scale": scale}))
 
 
+def exact_reader(kind: str, logical: str, node: Node) -> Callable[[Any], Any] | None:
+    """Return the function that makes the exact value of a logical type; None: fastavro's value is exact."""
+    read = _READERS.get((kind, logical))
+    if read is None:
+        return None
+    limited = _with_limits(node) if logical == "decimal" else node
+    return lambda value: read(value, limited)
+
+
 def with_exact_types(node: Node) -> Node:
     """A parsed schema for fastavro to read with: a copy if it has such types. The argument is not changed."""
     return _copied(node, {}) if _has_such(node, set()) else node

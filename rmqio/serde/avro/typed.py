@@ -93,8 +93,8 @@ class _Converters:
         if not isinstance(kind, str):
             return self.of(kind, hint, path)
         if kind in ("record", "error"):
-            return self._unnamed(self._of_record(node, self._class_for(node, wanted, path), path))
-        hint = wanted[0] if len(wanted) == 1 else _enum_of(wanted) if kind == "enum" else Any
+            return self._unnamed(self._of_record(node, class_for(node, wanted, path), path))
+        hint = wanted[0] if len(wanted) == 1 else enum_of(wanted) if kind == "enum" else Any
         try:
             if kind == "array":
                 return _of_items(self.of(node["items"], item_of(hint), f"{path}[]"), hint)
@@ -102,7 +102,7 @@ class _Converters:
                 return _of_values(self.of(node["values"], value_of(hint), f"{path}[]"))
         except TypeError:
             raise LocalError(f"{path} is annotated {hint}, and is an {kind} in the schema") from None
-        found = _of_leaf(node, hint, path)
+        found = leaf_converter(node, hint, path)
         return self._unnamed(found) if kind in ("enum", "fixed") else found
 
     def _unnamed(self, convert: Convert | None) -> Convert | None:
@@ -111,17 +111,6 @@ class _Converters:
             return convert
         inner = convert or _same
         return lambda value: inner(value[1]) if type(value) is tuple else inner(value)
-
-    def _class_for(self, node: Node, wanted: list[Any], path: str) -> type | None:
-        classes = [each for each in wanted if is_record_class(each)]
-        if len(classes) > 1:
-            short = node["name"].rpartition(".")[2]
-            classes = [each for each in classes if each.__name__ == short]
-            if not classes:
-                raise LocalError(f"{path}: none of the annotated classes is named {short}, as the record is")
-        if not classes and not any(takes(each, dict) for each in wanted):
-            raise LocalError(f"{path} is annotated {wanted}, and is the record {node['name']} in the schema")
-        return classes[0] if classes else None
 
     def _of_record(self, node: Node, cls: type | None, path: str) -> Convert | None:
         key = (node["name"], cls)
@@ -158,7 +147,7 @@ class _Converters:
                     "give them defaults, or add the fields to the schema"
                 )
             names = [name for name in hints if name in known]
-            make = _maker(cls, names, is_whole=names == list(hints))
+            make = record_maker(cls, names, is_whole=names == list(hints))
         elif self._make_row is not None:
             return _of_row(known if self._of_default is not None else None, self._make_row, inside)
         else:
@@ -171,7 +160,7 @@ class _Converters:
         is_open = hint is Any or hint is object
         if len(others) < len(branches) and not takes_none and not is_open:
             raise LocalError(f"{path} is annotated {hint}, and may be null in the schema: make it `| None`")
-        inside = [self.of(each, _hint_for(each, hint), path) for each in others]
+        inside = [self.of(each, hint_for(each, hint), path) for each in others]
         is_named = [isinstance(each, dict) and "name" in each for each in others]
         if len(others) == 1 and not (self._named and is_named[0]):
             (convert,) = inside
@@ -183,12 +172,26 @@ class _Converters:
         return of_branches(list(zip(others, inside, strict=True)), is_writers=self._of_default is None)
 
 
-def _enum_of(wanted: list[Any]) -> Any:
+def class_for(node: Node, wanted: list[Any], path: str) -> type | None:
+    """The class for a record, of the types that its annotation permits. Raises `LocalError` if none can hold it."""
+    classes = [each for each in wanted if is_record_class(each)]
+    if len(classes) > 1:
+        short = node["name"].rpartition(".")[2]
+        classes = [each for each in classes if each.__name__ == short]
+        if not classes:
+            raise LocalError(f"{path}: none of the annotated classes is named {short}, as the record is")
+    if not classes and not any(takes(each, dict) for each in wanted):
+        raise LocalError(f"{path} is annotated {wanted}, and is the record {node['name']} in the schema")
+    return classes[0] if classes else None
+
+
+def enum_of(wanted: list[Any]) -> Any:
+    """The only enum among the types that an annotation permits; otherwise `Any`."""
     found = [each for each in wanted if isinstance(each, type) and issubclass(each, enum.Enum)]
     return found[0] if len(found) == 1 else Any
 
 
-def _hint_for(node: Node, hint: Any) -> Any:
+def hint_for(node: Node, hint: Any) -> Any:
     """The part of a union annotation for a branch. Classes for records are selected by their names."""
     kind = node["type"] if isinstance(node, dict) else node
     item = {"array": item_of, "map": value_of}.get(kind)
@@ -207,7 +210,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _maker(cls: type, names: list[str], *, is_whole: bool) -> Callable[[Sequence[Any]], Any]:
+def record_maker(cls: type, names: list[str], *, is_whole: bool) -> Callable[[Sequence[Any]], Any]:
     """A function that creates an instance from the values of these fields."""
     if is_named_tuple(cls) and is_whole:
         found: Callable[[Sequence[Any]], Any] = cls._make  # type: ignore[attr-defined]
@@ -268,7 +271,8 @@ def _of_values(convert: Convert | None) -> Convert | None:
     return None if convert is None else lambda value: {key: convert(each) for key, each in value.items()}
 
 
-def _of_leaf(node: Node, hint: Any, path: str) -> Convert | None:
+def leaf_converter(node: Node, hint: Any, path: str) -> Convert | None:
+    """The conversion of a value without parts. Raises `LocalError` if the annotation does not fit the schema."""
     leaf = type_of_leaf(node)
     if not takes(hint, leaf):
         raise LocalError(f"{path} is annotated {hint.__name__}, and is {leaf.__name__} by the schema")

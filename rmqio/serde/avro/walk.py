@@ -28,7 +28,7 @@ class BrokenValue(ValueError):
 
 
 def walk(body: bytes, at: int, schema: AvroSchema) -> int:
-    """Where the value that begins at `at` ends. Raises `BrokenValue`."""
+    """Return the end of the value that begins at `at`. Raises `BrokenValue`."""
     # Each entry is a schema, its path and depth, and for an array or map, how many items of the current block are left
     # and, if the block has a size, where it ends.
     stack: list[tuple[Node, str, int, tuple[int, int | None]]] = [(schema.parsed, schema.name, 0, _NO_BLOCK)]

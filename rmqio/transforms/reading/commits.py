@@ -30,7 +30,7 @@ _RETRY_S = 0.2
 
 @dataclass
 class _Table:
-    """What this process has committed for one group."""
+    """The offsets that this process has committed for one group."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     offsets: dict[MessageQueue, int] = field(default_factory=dict)

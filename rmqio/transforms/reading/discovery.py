@@ -34,7 +34,7 @@ _warned_at: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class DiscoveryConfig:
-    """What to look for and how, and where each queue starts and ends."""
+    """The subscription, how to look for its queues, and each queue's start and end."""
 
     subscription: Subscription
     factory: ClientFactory
@@ -74,7 +74,7 @@ class DiscoveryConfig:
         began_ms: int | None = None,
         were_there: Collection[MessageQueue] = (),
     ) -> dict[MessageQueue, int | RmqioError]:
-        """Where each queue starts, or the error that prevents an answer. All queues are looked up at once.
+        """Return each queue's start, or the error that prevents an answer. All queues are looked up at once.
 
         `began_ms`: these queues are late, and the read began at this time (Unix milliseconds). None: it begins now.
         `were_there`: queues that existed at that time, but whose broker did not answer.
@@ -98,7 +98,7 @@ class DiscoveryConfig:
     def stops(
         self, queues: Sequence[MessageQueue], client: QueueClient, stop: StopAt
     ) -> dict[MessageQueue, int | None]:
-        """Where each queue ends; None: it is not read. Raises the first error after one look."""
+        """Return each queue's end; None: it is not read. Raises the first error after one look."""
         return all_or_error(resolve_all(queues, client, stop.resolve))
 
 
@@ -285,10 +285,12 @@ def look(config: DiscoveryConfig, client: QueueClient, known: Known, *, was_wait
             raise
         # Known queues are still read; the next look may succeed.
         _LOGGER.warning("%s: queues could not be looked up: %s", config.subscription, error)
-        return Look({}, known.began_ms, known.waiting, was_waiting or bool(known.waiting))
+        is_waiting = was_waiting or bool(known.waiting or known.away)
+        return Look({}, known.began_ms, known.waiting, known.away, is_waiting)
     if is_first:
         config.check_named(there)
-    queues = [queue for queue in sorted({*there, *known.waiting}) if queue not in known]
+    # Also those that were found before: the name servers may have forgotten a broker that does not answer.
+    queues = [queue for queue in sorted({*there, *known.waiting, *known.away}) if queue not in known]
     found = config.starts(queues, client, began_ms=None if is_first else began_ms, were_there=known.waiting)
     gone = set() if is_first else without_gone(found)
 
@@ -305,4 +307,4 @@ def look(config: DiscoveryConfig, client: QueueClient, known: Known, *, was_wait
         _LOGGER.info("%s: found %d more queues: %s", config.subscription, len(starts), names)
     silent = [queue for queue in found if queue not in starts]
     waiting = frozenset(silent) if is_first else known.waiting.difference(starts, gone)
-    return Look(starts, began_ms, waiting, bool(silent))
+    return Look(starts, began_ms, waiting, frozenset(silent) - waiting, bool(silent))

@@ -89,14 +89,15 @@ class SubscribedCoder(Coder):
 
     def encode(self, value: Subscribed) -> bytes:
         known = value.known
-        fields = {"known": sorted(known), "began_ms": known.began_ms, "waiting": sorted(known.waiting)}
-        return json.dumps(fields | {"ranges": sorted(value.ranges)}).encode()
+        fields = {"known": sorted(known), "began_ms": known.began_ms, "ranges": sorted(value.ranges)}
+        return json.dumps(fields | {"waiting": sorted(known.waiting), "away": sorted(known.away)}).encode()
 
     def decode(self, encoded: bytes) -> Subscribed:
         try:
             fields = json.loads(encoded)
-            queues, waiting = ([MessageQueue(*each) for each in fields[name]] for name in ("known", "waiting"))
-            known = Known(queues, fields["began_ms"], waiting)
+            names = ("known", "waiting", "away")
+            queues, waiting, away = ([MessageQueue(*each) for each in fields[name]] for name in names)
+            known = Known(queues, fields["began_ms"], waiting, away)
             ranges = tuple((MessageQueue(*queue), QueueRange(*left)) for queue, left in fields["ranges"])
         except (ValueError, KeyError, TypeError) as error:
             raise WireError(f"not a restriction of a subscription: {error!r}") from error

@@ -1,4 +1,4 @@
-"""What an endless read knows about its queues: which it has found, and which wait for their broker."""
+"""The queues of an endless read: those that it has found, and those that wait for their broker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rmqio.model import MessageQueue
 
 _BEGAN = "began\t"
 _WAITING = "waiting\t"
+_AWAY = "away\t"
 
 
 class Look(NamedTuple):
@@ -24,6 +25,8 @@ class Look(NamedTuple):
     """When the read began; None: not known yet."""
     waiting: frozenset[MessageQueue] = frozenset()
     """Queues that existed when the read began, but whose broker has not answered since."""
+    away: frozenset[MessageQueue] = frozenset()
+    """Queues that were found later, and whose broker does not answer."""
     is_waiting: bool = False
     """Whether the broker of any queue does not answer: look again soon."""
 
@@ -37,18 +40,22 @@ class Known(frozenset[MessageQueue]):
     waiting: frozenset[MessageQueue]
     """Queues that the first look saw, but whose broker has not answered since. They are not among the known ones."""
 
+    away: frozenset[MessageQueue]
+    """Queues that a later look saw, but whose broker has not answered since. They are not among the known ones."""
+
     def __new__(
         cls,
         queues: Iterable[MessageQueue] = (),
         began_ms: int | None = None,
         waiting: Iterable[MessageQueue] = (),
+        away: Iterable[MessageQueue] = (),
     ) -> Self:
         known = super().__new__(cls, queues)
-        known.began_ms, known.waiting = began_ms, frozenset(waiting)
+        known.began_ms, known.waiting, known.away = began_ms, frozenset(waiting), frozenset(away)
         return known
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Known, (tuple(self), self.began_ms, tuple(self.waiting))
+        return Known, (tuple(self), self.began_ms, tuple(self.waiting), tuple(self.away))
 
     def __bool__(self) -> bool:
         # Beam drops a residual that is false: a discovery that has found nothing yet would end forever.
@@ -56,7 +63,7 @@ class Known(frozenset[MessageQueue]):
 
     def after(self, found: Look) -> Known:
         """The state after a look."""
-        return Known(self | frozenset(found.starts), found.began_ms, found.waiting)
+        return Known(self | frozenset(found.starts), found.began_ms, found.waiting, found.away)
 
     @property
     def is_empty(self) -> bool:
@@ -64,20 +71,25 @@ class Known(frozenset[MessageQueue]):
 
 
 class KnownCoder(Coder):
-    """The time of the first look, then one line per queue, sorted. Waiting queues are marked."""
+    """The time of the first look, then one line per queue, sorted. Queues whose broker does not answer are marked."""
 
     def encode(self, value: Known) -> bytes:
         lines = [] if value.began_ms is None else [f"{_BEGAN}{value.began_ms}"]
         lines += [f"{q.queue_id}\t{q.broker}\t{q.topic}" for q in sorted(value)]
         lines += [f"{_WAITING}{q.queue_id}\t{q.broker}\t{q.topic}" for q in sorted(value.waiting)]
+        lines += [f"{_AWAY}{q.queue_id}\t{q.broker}\t{q.topic}" for q in sorted(value.away)]
         return "\n".join(lines).encode()
 
     def decode(self, encoded: bytes) -> Known:
         lines = [line for line in encoded.decode("utf-8", "replace").split("\n") if line]
         try:
             began_ms = int(lines.pop(0).removeprefix(_BEGAN)) if lines and lines[0].startswith(_BEGAN) else None
-            waiting = [_queue(line.removeprefix(_WAITING)) for line in lines if line.startswith(_WAITING)]
-            return Known([_queue(line) for line in lines if not line.startswith(_WAITING)], began_ms, waiting)
+            waiting, away = (
+                [_queue(line.removeprefix(mark)) for line in lines if line.startswith(mark)]
+                for mark in (_WAITING, _AWAY)
+            )
+            known = [_queue(line) for line in lines if not line.startswith((_WAITING, _AWAY))]
+            return Known(known, began_ms, waiting, away)
         except ValueError as error:
             raise WireError(f"not a set of queues: {error}") from error
 

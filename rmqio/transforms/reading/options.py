@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
+from rmqio.look_back import LookBack
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, parse_name_server
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
@@ -31,6 +32,8 @@ _OF_PRODUCER: Final = (
     "compression_level", "inner_batches",
 )  # fmt: skip
 """Options that only a producer uses; in a read, that is the producer of its dead letters."""
+_PROPERTIES: Final = {"broker_heartbeat_interval_ms": " (property 'brokerserver.heartbeat.interval')"}
+"""Names under which users may know these options: `ReadOptions.from_properties`."""
 _OF_DISCOVERY: Final = ("discovery_interval_ms", "new_queue_start")
 _OF_BUNDLES: Final = ("max_records_per_bundle", "max_bundle_ms")
 _SHOWN_ELSEWHERE: Final = frozenset({"name_server", "consumer_group", "topic", "tags", "security"})
@@ -58,7 +61,7 @@ def check_filter(tags: str | None, sql_filter: str | None) -> None:
         raise LocalError("sql_filter is empty; leave it out to read everything")
 
 
-def said(options: ReadOptions | WriteOptions | ClientOptions) -> dict[str, Any]:
+def changed_options(options: ReadOptions | WriteOptions | ClientOptions | LookBack) -> dict[str, Any]:
     """The options that differ from their default, by name. An option without a default is always included."""
     return {
         field.name: getattr(options, field.name)
@@ -116,13 +119,13 @@ def client_options(
         raise _said_twice("name_server", name_server, "name_servers", ";".join(client.name_servers))
     else:
         made = client
-    told, changes = said(made), {}
-    for name, value in said(options).items():
+    changed, changes = changed_options(made), {}
+    for name, value in changed_options(options).items():
         theirs = _OF_CLIENT.get(name)
         if theirs is None:
             continue
-        if theirs in told and told[theirs] != value:
-            raise _said_twice(f"ReadOptions.{name}", value, theirs, told[theirs])
+        if theirs in changed and changed[theirs] != value:
+            raise _said_twice(f"ReadOptions.{name}", value, theirs, changed[theirs])
         changes[theirs] = value
     made = replace(made, **changes)
     if not writes_letters:
@@ -144,20 +147,24 @@ def _said_twice(name: str, value: object, theirs: str, other: object) -> LocalEr
 
 
 def _refuse_of_producer(made: ClientOptions, options: ReadOptions) -> None:
-    told = said(made)
+    changed = changed_options(made)
     for name in _OF_PRODUCER:
-        if name in told:
-            mine = next((mine for mine, theirs in _OF_CLIENT.items() if theirs == name and mine in said(options)), None)
+        if name in changed:
+            mine = next(
+                (mine for mine, theirs in _OF_CLIENT.items() if theirs == name and mine in changed_options(options)),
+                None,
+            )
             what = f"ClientOptions.{name}" if mine is None else f"ReadOptions.{mine}"
+            named = _PROPERTIES.get(mine or "", "")
             raise LocalError(
-                f"{what}={told[name]!r} does nothing on a read without dead_letter_topic: only the producer that "
-                "writes the letters uses it. Leave it out"
+                f"{what}={changed[name]!r}{named} does nothing on a read without dead_letter_topic: only the producer "
+                "that writes the letters uses it. Leave it out"
             )
 
 
 def _refuse_beside_factory(name_server: str | None, client: ClientOptions | None, options: ReadOptions) -> None:
     """Raises `LocalError` for options that a user's own `client_factory` would ignore."""
-    ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options)]
+    ours = [name for name in ("name_server", *_OF_CLIENT) if name in changed_options(options)]
     given = [
         *(["name_server"] if name_server is not None else []),
         *(["client"] if client is not None else []),
@@ -179,20 +186,22 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
       arrives: whether topics and queues arrive as elements.
       group: the group whose offsets are committed, if any.
     """
-    told = said(options)
-    if arrives and "topic" in told:
+    changed = changed_options(options)
+    if arrives and "topic" in changed:
         raise LocalError(
             f"ReadOptions.topic={options.topic!r} does nothing on ReadAllFromRocketMQ, whose topics arrive as elements"
         )
     for name in _OF_DISCOVERY:
-        value = told.get(name)
+        value = changed.get(name)
         if value and (stops or arrives):  # 0: look once, as these do
             why = "is looked up once, when it arrives" if arrives else "with an end looks for its queues once"
             raise LocalError(
                 f"ReadOptions.{name}={value!r} does nothing here: {'a topic' if arrives else 'a read'} {why}. "
                 "Leave it out"
             )
-    if "new_queue_start" in told and not options.discovery_interval_ms:
+    if options.splits_per_queue > 1:
+        _refuse_splits(options, stops=stops, group=group)
+    if "new_queue_start" in changed and not options.discovery_interval_ms:
         raise LocalError(
             f"ReadOptions.new_queue_start={options.new_queue_start!r} does nothing with discovery_interval_ms=0: no "
             "queue is found later. Leave one of them out"
@@ -208,13 +217,31 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
         )
 
 
+def _refuse_splits(options: ReadOptions, *, stops: bool, group: str | None) -> None:
+    what = f"ReadOptions.splits_per_queue={options.splits_per_queue}"
+    if options.max_num_records is not None:
+        raise LocalError(f"{what} and max_num_records are both given: a limit cannot be divided by offsets")
+    if not stops:
+        raise LocalError(f"{what} does nothing here: a read without an end reads each queue in order. Give stop=")
+    if group is not None:
+        raise LocalError(
+            f"{what} needs commit_offsets=False: the parts of a queue end in any order, so an offset of group "
+            f"{group!r} would not mean that everything before it has been read"
+        )
+
+
 def refuse_planned(options: ReadOptions) -> None:
     """Raises `LocalError` for options that have no effect if the runner plans what a micro-batch reads."""
-    told = said(options)
+    changed = changed_options(options)
+    if options.splits_per_queue > 1:
+        raise LocalError(
+            f"ReadOptions.splits_per_queue={options.splits_per_queue} does nothing on this runner, which reads each "
+            "queue of a micro-batch in order. Leave it out"
+        )
     for name in _OF_BUNDLES:
-        if name in told:
+        if name in changed:
             raise LocalError(
-                f"ReadOptions.{name}={told[name]} does nothing on this runner, which plans what a micro-batch reads: "
+                f"ReadOptions.{name}={changed[name]} does nothing on this runner, which plans each micro-batch: "
                 "set its option --max_records_per_trigger or --max_bytes_per_trigger instead"
             )
 
@@ -222,16 +249,17 @@ def refuse_planned(options: ReadOptions) -> None:
 def shown(
     factory: ClientFactory, made: ClientOptions | None, client: ClientOptions | None, options: ReadOptions
 ) -> dict[str, Any]:
-    """Display data: name servers, security without secrets, and all options that differ from their default.
+    """Display data: name servers, security without secrets, and all options that differ from their default. The other
+    arguments of a read are in `display`.
 
     Args:
       factory: creates the clients of the read.
       made: the options of the clients; None with a user's own factory.
       client: the options that the user gave.
     """
-    found = {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
+    found = {name: value for name, value in changed_options(options).items() if name not in _SHOWN_ELSEWHERE}
     if client is not None:
-        names = [name for name in said(client) if name not in ("name_servers", "security")]
+        names = [name for name in changed_options(client) if name not in ("name_servers", "security")]
         found |= {f"client.{name}": getattr(made or client, name) for name in names}  # the final value
     if made is not None:
         found["name_server"] = ";".join(made.name_servers)
@@ -255,3 +283,8 @@ def describe(security: Security) -> str | None:
     if security.allowed_addresses:
         parts.append(f"addresses among {', '.join(security.allowed_addresses)}")
     return ", ".join(parts)
+
+
+def name_of(function: object) -> str | None:
+    """Return the name of a function, or of an object's class, to display. A repr can contain anything."""
+    return None if function is None else str(getattr(function, "__qualname__", type(function).__qualname__))

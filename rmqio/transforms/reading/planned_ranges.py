@@ -24,7 +24,7 @@ from rmqio.transforms.shared import shared_client
 _LOGGER = logging.getLogger(__name__)
 _MIN_MICROS = int(MIN_TIMESTAMP.micros)
 _CUT_AFTER_S = 2.0
-"""Without a message of an unfinished range for this long, its broker counts as unavailable: other messages wait."""
+"""The time without a message of a range after which its broker counts as unavailable: other messages wait."""
 _LOOK_MS = 1_000
 WATERMARKS_TAG = "watermarks"
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
-from rmqio.interfaces import OffsetQuery, QueueClient
+from rmqio.interfaces import MicroBatchLimits, OffsetQuery, QueueClient
 from rmqio.lookups import all_or_error
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.start import StopAt
@@ -58,20 +58,20 @@ class QueuePlanner:
         self.identity = str(discovery.subscription)
         self._until_now = False
         self._may_cut = False
-        """As the runner says. False until it asks for something new: a range that is read again is not cut."""
+        """Whether the runner permits a cut. False until it asks for a new range: one that is read again is not cut."""
         self._away: set[MessageQueue] = set()
         """Queues that were found after the start, but whose broker does not answer."""
         self._sizes: dict[str, tuple[float, float]] = {}
 
-    def advance(self, position: Position | None, limits: Any, until_now: bool) -> Position | None:
-        """Where the next micro-batch reads to. None as long as no broker reports where to start.
+    def advance(self, position: Position | None, limits: MicroBatchLimits, until_now: bool) -> Position | None:
+        """Return the position to which the next micro-batch reads; None as long as no broker reports where to start.
 
         Raises `OffsetOutOfRange` if a queue ends before its position: the topic was recreated. Raises `TransportError`
         if the end of a read that ends cannot be found in one look.
         """
         client = shared_client(self._config.factory)
         self._until_now = until_now
-        self._may_cut = bool(getattr(limits, "may_cut", False))
+        self._may_cut = limits.may_cut
         try:
             state = self._known(client, position, until_now)
         except RmqioError as error:
@@ -244,6 +244,8 @@ class QueuePlanner:
         if state["began_ms"] is None:
             state["began_ms"] = int(time.time() * 1000)
         waiting = [queue_of(name) for name in state["waiting"]]
+        # Also those of the checkpoint: by now, the name servers may have forgotten a broker that does not answer.
+        self._away.update(map(queue_of, state.get("away", ())))
         queues = [queue for queue in sorted({*waiting, *self._away}) if name_of(queue) not in state["queues"]]
         if not queues:
             self._away.clear()
@@ -297,9 +299,11 @@ class QueuePlanner:
             if each["clock_ms"] is None or clock_ms - each["clock_ms"] >= _CLOCK_STEP_MS:
                 each["clock_ms"] = clock_ms
 
-    def _most(self, client: QueueClient, left: Mapping[str, int], found: Mapping[str, Any], limits: Any) -> int | None:
+    def _most(
+        self, client: QueueClient, left: Mapping[str, int], found: Mapping[str, Any], limits: MicroBatchLimits
+    ) -> int | None:
         """The most messages that the limits allow. Bytes are estimated from messages that are sampled periodically."""
-        limit: int | None = limits.max_records
+        limit = limits.max_records
         if limits.max_bytes is not None and left:
             size = max(self._size(client, name, found[name]["at"]) for name in left)
             by_bytes = max(1, int(limits.max_bytes / size))

@@ -17,20 +17,20 @@ from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
-from rmqio.interfaces import ClientFactory, FetchedBatch, OffsetLookup, QueueReader
+from rmqio.interfaces import ClientFactory, FetchedBatch, QueueReader
 from rmqio.logs import event
-from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ReadOptions
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
+from rmqio.transforms.reading.first_range import first_range, late_start
 from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.reading.record_batches import to_record_batch
-from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
+from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker, Start
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
-from rmqio.transforms.shared import backlog, note_backlog, shared_client
+from rmqio.transforms.shared import backlog, note_backlog
 
 _LOGGER = logging.getLogger(__name__)
 _stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
@@ -71,10 +71,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     """Reads one queue. Beam must know when a pipeline is built which subclass it is: bounded or unbounded.
 
     Initial restriction: the start and stop strategies, resolved to offsets by the broker, once. They are not resolved
-    again on resume, restore or retry.
+    again on resume, restore or retry. An endless read of a queue whose broker does not answer waits, holds back the
+    watermark, and resolves its start later, by the rule for late queues.
 
-    Splitting: none initially, because a queue is read in order. While running, a bounded range can be split at a
-    fraction.
+    Splitting: none initially, because a queue is read in order, unless `splits_per_queue` asks for it. While running, a
+    bounded range can be split at a fraction.
 
     Checkpoint and resume: a bundle ends itself after `max_records_per_bundle` or `max_bundle_ms`, or when the queue is
     exhausted and the one wait of the bundle is over. Portable runners never ask for it.
@@ -98,25 +99,18 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     # -- restriction provider: also called where no `setup` has run ---------------------------------------------------
 
     def initial_restriction(self, element: QueueDescriptor) -> QueueRange:
-        config, options = self._config, self._config.options
+        return first_range(self._config, element)
 
-        def resolve(queue: MessageQueue, lookup: OffsetLookup) -> QueueRange:
-            # The stop is resolved first: a queue that is not read needs no start.
-            stop_at = element.stop or config.stop
-            stop = stop_at.resolve(queue, lookup) if stop_at is not None else None
-            if stop_at is not None and stop is None:
-                return QueueRange(0, 0, limit=0)  # not read
-            start = (element.start or config.start).resolve(
-                queue,
-                lookup,
-                group=config.group,
-                on_out_of_range=options.on_offset_out_of_range,
-                on_timestamp_after_end=options.on_timestamp_after_end,
-            )
-            return QueueRange(start, None if stop is None else max(start, stop), element.limit)
-
-        queue = element.queue
-        return all_or_error(resolve_all([queue], shared_client(config.factory), resolve))[queue]
+    def split(self, element: QueueDescriptor, restriction: QueueRange) -> Iterator[QueueRange]:
+        """`splits_per_queue` ranges of about the same number of offsets, without empty ones."""
+        parts = self._config.options.splits_per_queue
+        if parts == 1 or restriction.is_done or restriction.stop is None or restriction.limit is not None:
+            yield restriction
+            return
+        start, stop = restriction.start, restriction.stop
+        edges = sorted({start + (stop - start) * part // parts for part in range(parts + 1)})
+        for begin, end in itertools.pairwise(edges):
+            yield restriction._replace(start=begin, stop=end)
 
     def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
         return QueueRangeTracker(restriction)
@@ -169,6 +163,14 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             if restriction.limit != 0:
                 self._commit(queue, restriction.start, finalizer, finished=True)
             return
+        if restriction.waits_since_ms is not None:
+            start = late_start(self._config, element, restriction.waits_since_ms)
+            if start is None or not tracker.try_claim(Start(start)):
+                self._metrics.gauges(queue).no_answer()
+                readers.pause()
+                tracker.defer_remainder(RESUME_DELAY)
+                return
+            restriction = tracker.current_restriction()
         slot = readers.slot(queue, restriction.start)
         if slot is None:
             self._metrics.gauges(queue).no_answer()
@@ -307,8 +309,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         interval_ms = 0 if finished else config.options.offset_commit_interval_ms
         if is_commit_due(config.factory, group, queue, position, interval_ms):
             on_reset = config.options.on_group_reset
-            told = (config.factory, group, queue, position, on_reset, finished)
-            callback = functools.partial(commit_position, *told)
+            arguments = (config.factory, group, queue, position, on_reset, finished)
+            callback = functools.partial(commit_position, *arguments)
             finalizer.register(callback)
         done, failed = take_counts(config.factory, group)
         if done:

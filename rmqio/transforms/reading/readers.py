@@ -91,7 +91,7 @@ class Readers:
                 if now - self._unreachable.setdefault(queue, now) > _UNREACHABLE_S:
                     del self._unreachable[queue]
                     raise
-                self._pause()
+                self.pause()
                 return None
             self._unreachable.pop(queue, None)
             slot = self._slots[queue] = Slot(reader, self._monotonic())
@@ -122,7 +122,7 @@ class Readers:
         client.wait([s.reader for s in self._slots.values()], self._poll_timeout_ms)
         return slot.reader.is_ready()
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
         """Pause before another try, which the runner may make immediately. Uses the budget of waits for answers."""
         wait_ms = min(_ANSWER_WAIT_MS, self._answer_budget_ms)
         self._answer_budget_ms -= wait_ms

@@ -7,15 +7,16 @@ message. Therefore batches are emitted, and a plain DoFn that is fused after it 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio.batches import Batch, offsets_of
 from rmqio.errors import RmqioError, SerdeError
 from rmqio.interfaces import FetchedBatch
-from rmqio.model import Record
+from rmqio.model import MessageQueue, Record
 from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.reading.watermark import TimestampOf, beam_timestamp, born_time, store_time
@@ -70,18 +71,17 @@ class UnbatchFn(beam.DoFn):
     def process(self, element: RecordBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
         failures = list(element.failures)
-        pairs = zip(element.records, element.stamps, strict=True)
-        decoded = pairs if self._deserializer is None else self._deserialized(pairs, failures)
         if self._batches:
-            values, stamps = [], []
-            for value, milliseconds in decoded:
-                values.append(value)
-                stamps.append(milliseconds)
-            if values:
-                yield WindowedValue(values, beam_timestamp(min(stamps)), windows)
+            made = self._batch(element, failures)
+            if made is not None:
+                batch, earliest_ms = made
+                yield WindowedValue(batch, beam_timestamp(earliest_ms), windows)
         else:
             # Creating a windowed value from another one is several times cheaper than from a timestamp, and
             # consecutive messages often have the same millisecond.
+            records, stamps = element.records, element.stamps
+            is_plain = self._deserializer is None
+            decoded = zip(records, stamps, strict=True) if is_plain else self._deserialized(records, stamps, failures)
             last_ms = None
             for value, milliseconds in decoded:
                 if milliseconds != last_ms:
@@ -93,22 +93,59 @@ class UnbatchFn(beam.DoFn):
                 stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
                 yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
 
+    def _batch(self, element: RecordBatch, failures: list[ReadFailure]) -> tuple[Batch[Any], int] | None:
+        """The values with their places, and the earliest timestamp among them; None: no value."""
+        records, stamps = element.records, element.stamps
+        if not records:
+            return None
+        queue, offsets = records[0].queue, offsets_of(records)
+        if self._deserializer is None:
+            return Batch(records, queue, offsets), min(stamps)
+        values, positions = [], []
+        for value, position in self._deserialized(records, range(len(records)), failures):
+            values.append(value)
+            positions.append(position)
+        if not values:
+            return None
+        if len(values) < len(records):
+            offsets, stamps = [offsets[each] for each in positions], [stamps[each] for each in positions]
+        return Batch(values, queue, offsets), min(stamps)
+
     def _deserialized(
+        self, records: list[Record], numbers: Sequence[int], failures: list[ReadFailure]
+    ) -> Iterator[tuple[Any, int]]:
+        """Yields the value of each record that can be decoded, and the number beside it."""
+        many = getattr(self._deserializer, "many", None)
+        if many is None:
+            yield from self._deserialized_singly(zip(records, numbers, strict=True), failures)
+            return
+        values, failed = many(records)
+        for position, error in failed.items():
+            failures.append(self._failure(records[position], error))
+        if failed:
+            numbers = [number for position, number in enumerate(numbers) if position not in failed]
+        yield from zip(values, numbers, strict=True)
+
+    def _deserialized_singly(
         self, pairs: Iterable[tuple[Record, int]], failures: list[ReadFailure]
     ) -> Iterator[tuple[Any, int]]:
-        """Yields one value at a time: the garbage collector would repeatedly scan a list of all values of a batch."""
+        """One value at a time: the garbage collector would repeatedly scan a list of all values of a batch."""
         deserializer = self._deserializer
-        for record, milliseconds in pairs:
+        for record, number in pairs:
             try:
                 value = deserializer(record)
-            except Exception as error:
-                require_of_record(error)
-                if not self._errors_to_output:
-                    self._failures.add(1, (record.topic,))
-                    raise located(record, error) from error
-                failures.append(failure_of_record(record, error))
+            except Exception as error:  # noqa: BLE001  # a user's function can raise anything
+                failures.append(self._failure(record, error))
                 continue
-            yield value, milliseconds
+            yield value, number
+
+    def _failure(self, record: Record, error: Exception) -> ReadFailure:
+        """The failure to emit. Raises the error if nobody takes it, or the record did not cause it."""
+        require_of_record(error)
+        if not self._errors_to_output:
+            self._failures.add(1, (record.topic,))
+            raise located(record, error) from error
+        return failure_of_record(record, error)
 
 
 def require_of_record(error: Exception) -> None:
@@ -119,7 +156,12 @@ def require_of_record(error: Exception) -> None:
 
 def located(record: Record, error: Exception) -> SerdeError:
     """The error with the record's coordinates, which a user's function need not name."""
-    if isinstance(error, SerdeError) and str(record.queue) in str(error):
+    return located_at(record.queue, record.queue_offset, error)
+
+
+def located_at(queue: MessageQueue, queue_offset: int, error: Exception) -> SerdeError:
+    """The error with the coordinates of what it is about."""
+    if isinstance(error, SerdeError) and str(queue) in str(error):
         return error
     what = str(error) if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"
-    return SerdeError(f"{record.queue}, offset {record.queue_offset}: {what}")
+    return SerdeError(f"{queue}, offset {queue_offset}: {what}")

@@ -16,6 +16,10 @@ from rmqio.errors import WireError
 
 _LAYOUT = struct.Struct(">Bqqq")
 _VERSION = 1
+_WAITING_LAYOUT = struct.Struct(">Bqqqq")
+_WAITING_VERSION = 2
+_LAYOUTS = {_VERSION: _LAYOUT, _WAITING_VERSION: _WAITING_LAYOUT}
+_KNOWN = tuple(map(str, _LAYOUTS))
 
 
 class QueueRange(NamedTuple):
@@ -26,6 +30,9 @@ class QueueRange(NamedTuple):
     """None: without end."""
     limit: int | None = None
     """Maximum number of further records (`max_num_records`); None: no limit."""
+    waits_since_ms: int | None = None
+    """When the read of the queue began (Unix milliseconds), if its broker has not answered since: `start` is not known
+    yet. None: it is."""
 
     @property
     def is_bounded(self) -> bool:
@@ -47,8 +54,14 @@ class Claim(NamedTuple):
     """One past the newest message, as the broker last reported: the base of progress."""
 
 
+class Start(NamedTuple):
+    """The argument of `try_claim` for a range that waits: where it starts."""
+
+    offset: int
+
+
 class QueueRangeTracker(RestrictionTracker):
-    """Tracks the claims over one `QueueRange`.
+    """Tracks the claims over one `QueueRange`. The first claim of a range that waits is its `Start`.
 
     Claims ascend. A checkpoint (fraction 0) is always possible unless nothing is left. Another fraction is possible
     only if the end is known, and never with a record limit, which cannot be divided by offsets.
@@ -67,11 +80,17 @@ class QueueRangeTracker(RestrictionTracker):
         """The current range: a split has removed its tail."""
         return self._range
 
-    def try_claim(self, position: Claim) -> bool:
+    def try_claim(self, position: Claim | Start) -> bool:
         """Claim everything up to `position.last_offset`. False, with nothing claimed, if the range no longer has it.
 
         Raises ValueError for a claim before the end of an earlier one.
         """
+        if isinstance(position, Start):
+            if self._range.waits_since_ms is None:  # a split has taken it
+                return False
+            self._next = position.offset
+            self._range = self._range._replace(start=position.offset, waits_since_ms=None)
+            return True
         offset = position.last_offset
         if offset < self._next:
             raise ValueError(f"claim of offset {offset}, but everything below {self._next} is claimed already")
@@ -87,7 +106,7 @@ class QueueRangeTracker(RestrictionTracker):
 
     def _left(self) -> QueueRange:
         limit = None if self._range.limit is None else self._range.limit - self._taken
-        return QueueRange(self._next, self._range.stop, limit)
+        return QueueRange(self._next, self._range.stop, limit, self._range.waits_since_ms)
 
     def try_split(self, fraction_of_remainder: float) -> tuple[QueueRange, QueueRange] | None:
         """Primary and residual; None if the range cannot be split there."""
@@ -123,21 +142,25 @@ class QueueRangeTracker(RestrictionTracker):
 
 
 class QueueRangeCoder(Coder):
-    """25 bytes: version, start, stop and limit (-1: none)."""
+    """25 bytes: version, start, stop and limit (-1: none). A range that waits has another version, and 8 bytes more."""
 
     def encode(self, value: QueueRange) -> bytes:
         stop = -1 if value.stop is None else value.stop
         limit = -1 if value.limit is None else value.limit
+        if value.waits_since_ms is not None:
+            return _WAITING_LAYOUT.pack(_WAITING_VERSION, value.start, stop, limit, value.waits_since_ms)
         return _LAYOUT.pack(_VERSION, value.start, stop, limit)
 
     def decode(self, encoded: bytes) -> QueueRange:
+        version = encoded[0] if encoded else _VERSION
+        layout = _LAYOUTS.get(version, _LAYOUT)
         try:
-            version, start, stop, limit = _LAYOUT.unpack(encoded)
+            _, start, stop, limit, *waits = layout.unpack(encoded)
         except struct.error as error:
-            raise WireError(f"a queue range takes {_LAYOUT.size} bytes, not {len(encoded)}") from error
-        if version != _VERSION:
-            raise WireError(f"a queue range of version {version}; this rmqio reads version {_VERSION}")
-        return QueueRange(start, None if stop < 0 else stop, None if limit < 0 else limit)
+            raise WireError(f"a queue range takes {layout.size} bytes, not {len(encoded)}") from error
+        if version not in _LAYOUTS:
+            raise WireError(f"a queue range of version {version}; this rmqio reads versions {', '.join(_KNOWN)}")
+        return QueueRange(start, None if stop < 0 else stop, None if limit < 0 else limit, waits[0] if waits else None)
 
     def is_deterministic(self) -> bool:
         return True

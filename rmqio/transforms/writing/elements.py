@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Message, Record
+from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
-from rmqio.wire.properties import user_properties
+from rmqio.wire.copies import copy_of
 
 Serializer = Callable[[Any], Message]
 IdFunction = Callable[[Any], str]
@@ -62,8 +62,14 @@ class MessageMaker:
                 message = message.replace(tags=tags)
         topic = topic or self.topic
         if not topic:
-            raise LocalError("no topic: neither the message, nor the selector, nor topic= names one")
+            raise self.no_topic()
         return Prepared(message, topic, self.id_of(element))
+
+    def no_topic(self) -> LocalError:
+        """The error for a message without a topic."""
+        if self.selector is None:
+            return LocalError("no topic: neither the message nor topic= names one")
+        return LocalError("no topic: neither the message, nor the selector, nor topic= names one")
 
     def message_of(self, element: Any) -> Message:
         """The message, before its topic is decided. Raises `SerdeError`."""
@@ -75,7 +81,7 @@ class MessageMaker:
                 raise SerdeError(f"the serializer returned {type(message).__name__}; it must return rmqio.Message")
             return message
         if isinstance(element, Record):
-            return message_of_record(element)
+            return copy_of(element)
         if isinstance(element, bytes):
             return Message(element)
         if isinstance(element, str):
@@ -94,38 +100,25 @@ class MessageMaker:
         return record_id(element) if isinstance(element, Record) else None
 
 
-def message_of_record(record: Record) -> Message:
-    """The message to send a record again: body, tags, keys, sharding key and user properties.
+def letter_of_failure(
+    maker: MessageMaker,
+    element: Any,
+    failure: FailedMessage,
+    message_id: str | None = None,
+    place: tuple[MessageQueue, int] | None = None,
+) -> Message:
+    """The dead letter of a failed element, with as much of its message as can be created.
 
-    Properties that RocketMQ added are dropped. The topic is dropped, too, so that by default a copy does not go back to
-    where it came from. A delay is not kept, because it has passed.
+    `message_id`, `place`: of a value of a batch.
     """
-    return Message(
-        record.body,
-        tags=record.tags or None,
-        keys=record.keys,
-        properties=user_properties(record.properties),
-        sharding_key=record.sharding_key or None,
-    )
-
-
-def record_id(record: Record) -> str:
-    """32 upper-case hexadecimal digits, like RocketMQ's ids, that depend only on the record's coordinates."""
-    origin = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
-    return hashlib.blake2b(origin.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
-
-
-def letter_of_failure(maker: MessageMaker, element: Any, failure: FailedMessage) -> Message:
-    """The dead letter of a failed element, with as much of its message as can be created."""
     if failure.message is None:
         with contextlib.suppress(Exception):  # a user's code, and possibly the same error that the letter is about
             message = if_encodable(maker.message_of(element))
             topic = None if message is None or maker.selector is not None else message.topic or maker.topic
             failure = failure._replace(message=message, topic=failure.topic or topic)
-    message_id = None
     with contextlib.suppress(Exception):
-        message_id = maker.id_of(element)
-    return letter_of_element(element, failure, message_id)
+        message_id = message_id or maker.id_of(element)
+    return letter_of_element(element, failure, message_id, place)
 
 
 def if_encodable(message: Message | None) -> Message | None:

@@ -16,7 +16,7 @@ _MANY: Final = 65_536
 
 
 class KnownIds:
-    """Where ids are stored, by two of Python's hashes: 128 bits, with a random key unless PYTHONHASHSEED fixes it.
+    """The offsets of ids, by two of Python's hashes: 128 bits, with a random key unless PYTHONHASHSEED fixes it.
 
     For an id that is stored several times, the place that was added first counts.
     """

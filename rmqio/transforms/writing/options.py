@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.look_back import LookBack
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.security import Security
-from rmqio.transforms.reading.options import describe, said
+from rmqio.transforms.reading.options import changed_options, describe
 
 _OF_CLIENT: Final = {
     "request_timeout_ms": "request_timeout_ms",
@@ -36,8 +37,8 @@ _SHOWN_ELSEWHERE: Final = frozenset({"name_server", "producer_group", "security"
 
 def client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
     """The client options of a write."""
-    told: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
-    return ClientOptions(name_servers, replica_reads=replica_reads, **told)
+    given: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
+    return ClientOptions(name_servers, replica_reads=replica_reads, **given)
 
 
 def refuse_beside_factory(
@@ -45,7 +46,8 @@ def refuse_beside_factory(
 ) -> None:
     """Raises `LocalError` for options that a user's own `client_factory` would ignore."""
     # The write also uses max_in_flight itself.
-    ours = [name for name in ("name_server", *_OF_CLIENT) if name in said(options) and name != "max_in_flight"]
+    changed = changed_options(options)
+    ours = [name for name in ("name_server", *_OF_CLIENT) if name in changed and name != "max_in_flight"]
     given = [
         *(["name_server"] if name_server is not None else []),
         *(["security"] if security is not None else []),
@@ -60,15 +62,17 @@ def refuse_beside_factory(
 
 def refuse_idle(options: WriteOptions) -> None:
     """Raises `LocalError` for options that have no effect without another one."""
-    told = said(options)
+    changed = changed_options(options)
     for names, is_idle, needed in (
         (("max_batch_messages", "max_batch_bytes"), not options.batch_flush, "batch_flush=True"),
         (("max_in_flight",), not options.asynchronous, "asynchronous=True"),
         (("compression", "compression_level"), options.compress_over_bytes is None, "compress_over_bytes"),
     ):
         for name in names:
-            if is_idle and name in told:
-                raise LocalError(f"WriteOptions.{name}={told[name]!r} does nothing without {needed}: set both or none")
+            if is_idle and name in changed:
+                raise LocalError(
+                    f"WriteOptions.{name}={changed[name]!r} does nothing without {needed}: set both or none"
+                )
 
 
 def shown(options: WriteOptions, *, of_client: bool) -> dict[str, Any]:
@@ -78,7 +82,14 @@ def shown(options: WriteOptions, *, of_client: bool) -> dict[str, Any]:
       of_client: whether the options configure a client; False with a user's own factory.
     """
     found = {name: getattr(options, name) for name in _ALWAYS_SHOWN}
-    found |= {name: value for name, value in said(options).items() if name not in _SHOWN_ELSEWHERE}
+    found |= {name: value for name, value in changed_options(options).items() if name not in _SHOWN_ELSEWHERE}
     if of_client:
         found["security"] = describe(options.security)
     return found
+
+
+def shown_look_back(look_back: LookBack) -> dict[str, Any]:
+    """Display data: the fields of a `LookBack` that differ from their default, except the group."""
+    changed = changed_options(look_back)
+    found = {f"look_back.{name}": value for name, value in changed.items() if name not in ("group", "since")}
+    return found if look_back.since_ms is None else found | {"look_back.since_ms": look_back.since_ms}

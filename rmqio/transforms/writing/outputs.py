@@ -108,11 +108,16 @@ class WriteOutputs:
         self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
     ) -> None:
         """Emit the results of a stored batch: one per message, in order."""
-        if len(results) != len(messages):  # results would go to the wrong elements
-            raise LocalError(f"the producer returned {len(results)} results for {len(messages)} messages")
+        self.require_one_each(messages, results)
         self._metrics.sent(messages, results, latency_s)
         if self._with_sent:
             self.waiting.append(map(WindowedValue.with_value, origins, results))
+
+    @staticmethod
+    def require_one_each(messages: Sequence[Message], results: Sequence[SendResult]) -> None:
+        """Raises `LocalError` if the producer does not return one result per message."""
+        if len(results) != len(messages):  # results would go to the wrong elements
+            raise LocalError(f"the producer returned {len(results)} results for {len(messages)} messages")
 
     def already_there(self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult]) -> None:
         """Emit the results of messages that an earlier attempt has sent: the places where they are stored."""
@@ -123,8 +128,20 @@ class WriteOutputs:
 
     def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
         """Emit the failure of an element that will not be sent."""
+        self.fail(element, origin, message, topic, error)
+
+    def fail(
+        self,
+        element: Any,
+        origin: Any,
+        message: Message | None,
+        topic: str | None,
+        error: Exception,
+        position: int | None = None,
+    ) -> None:
+        """Emit a failure. `position`: of the element in its batch."""
         failure = FailedMessage(
-            if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error)
+            if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error), position
         )
         self._metrics.send_failures.add(1, ())
         self._failures += 1

@@ -1,4 +1,4 @@
-"""What the writers of a process know about a sink that is written exactly once: its position, and the ids in it.
+"""The state of a sink that a process writes exactly once: its position, and the ids in it.
 
 The position is one offset per queue; before it, there is only committed work. The broker keeps it as the offsets of a
 group. An older position only makes the look-back longer, so it can be moved late, and by any process that knows a safe
@@ -57,7 +57,7 @@ class Sink:
 
 
 class SinkState:
-    """What this process knows about a sink. A thread that looks back or sends possible repeats takes its turn alone."""
+    """This process's knowledge of a sink. A thread that looks back or sends possible repeats takes its turn alone."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -158,7 +158,7 @@ class SinkState:
         return any(each is not None for each in self._answers(queries))
 
     def there(self, topic: str, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None] | None:
-        """Where in the topic the known ids are stored; None: nothing is repeated any more."""
+        """The offsets of the known ids in the topic; None: nothing is repeated any more."""
         held = self.known  # another thread can forget it
         if held is None:
             return None
@@ -205,9 +205,15 @@ class SinkState:
 
         The ends are looked up first: what another writer stores after it has found no position is after ours.
 
-        With `whole`, raises `TransportError` while known queues are unavailable.
+        Raises `TransportError` while there is no queue to look at; with `whole`, also while one that was there is
+        unavailable.
         """
         sink, queues = self.sink, self.client.queues(topic)
+        if not queues:
+            raise TransportError(
+                f"topic {topic!r} has no readable queues, and an exactly-once write looks back in it: give it the "
+                "permission to read on its brokers"
+            )
         ends = self._numbers(queues, "max")
         since = sink.look_back.since_ms
         built_ms = sink.built_ms - CLOCKS_DIFFER_MS

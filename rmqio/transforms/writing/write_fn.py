@@ -97,9 +97,8 @@ class WriteFn(beam.DoFn):
         producer = self._lease.producer
         options = self._options
         metrics = WriteMetrics(is_letters=self._maker.id_fn is letter_id)
-        letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
         self._metrics = metrics
-        self._outputs = WriteOutputs(metrics, with_sent=self._with_sent, letter_of=letter_of)
+        self._outputs = self._made_outputs(metrics)
         required_topics = self._maker.required_topics
         known_topics = self._lease.known_topics
         self._once = None
@@ -137,6 +136,10 @@ class WriteFn(beam.DoFn):
             one_by_one=not options.batch_flush and not options.asynchronous,
         )
         self._unkeyed = self._gathering.unkeyed
+
+    def _made_outputs(self, metrics: WriteMetrics) -> WriteOutputs:
+        letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
+        return WriteOutputs(metrics, with_sent=self._with_sent, letter_of=letter_of)
 
     def start_bundle(self) -> None:
         if self._lease is None or not self._lease.is_valid:  # forked since setup, or never set up
@@ -182,13 +185,13 @@ class WriteFn(beam.DoFn):
                 message, message_id = element, None
                 topic = element[1] or self._topic
                 if not topic:
-                    raise LocalError("no topic: neither the message nor topic= names one")
+                    raise self._maker.no_topic()
             else:
                 message, topic, message_id = self._maker.make(element)
                 if message_id is None and self._ids is not None:
                     message_id = self._ids.id_of(element, origin, message, topic)
             if self._once is not None:
-                _check_once(message, message_id)
+                check_once(message, message_id)
             size = estimated_size(message)
         except Exception as error:  # noqa: BLE001  # a user's callable can raise anything
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
@@ -222,7 +225,7 @@ class WriteFn(beam.DoFn):
         return self._outputs.take() if self._outputs.waiting and len(origin.windows) == 1 else None
 
 
-def _check_once(message: Message, message_id: str | None) -> None:
+def check_once(message: Message, message_id: str | None) -> None:
     """Raises `LocalError` for a message that cannot be written exactly once."""
     if message_id is None:
         raise LocalError("the message has no id that is the same when it comes again: give id_fn=")

@@ -14,14 +14,14 @@ import apache_beam as beam
 from rmqio import attempts
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.sending.batch import Batch
+from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.writing.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
 
 MARKS: Final = "marks"
 """The tag of the output for marks: bytes, one mark for each bundle that has sent something."""
 
-Told = Callable[[Sequence[Any], Sequence[Message], Sequence[SendResult]], None]
+OnFound = Callable[[Sequence[Any], Sequence[Message], Sequence[SendResult]], None]
 
 
 class WriteOnce:
@@ -31,13 +31,13 @@ class WriteOnce:
 
     Args:
       sink: the sink that it writes to.
-      told: called with messages that are already stored, and the places where they are.
+      on_found: called with messages that are already stored, and the places where they are.
     """
 
-    def __init__(self, sink: Sink, told: Told, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, sink: Sink, on_found: OnFound, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sink = sink
         self._state = state_of(sink)
-        self._told = told
+        self._on_found = on_found
         self._sleep = sleep
         self._looked: dict[str, int] = {}
         """The generation of each topic at its last look-back."""
@@ -66,7 +66,7 @@ class WriteOnce:
         self._has_sent = False
 
     def mark(self) -> bytes | None:
-        """What the bundle's commit will say about the sink's position. Call it when the bundle has sent everything.
+        """Return the sink's position for the bundle's commit. Call it when the bundle has sent everything.
 
         The later of two commits covers what all writers had sent before the earlier one. It does not cover what others
         send at the same time as this bundle, which may belong to the next commit. A bundle's commit therefore makes
@@ -98,7 +98,7 @@ class WriteOnce:
                     return
             self._alone(lambda: self._look(topic))
 
-    def take_out(self, batch: Batch) -> Batch:
+    def take_out(self, batch: ProducerBatch) -> ProducerBatch:
         ids = [each or "" for each in batch.ids]
         places = self._state.there(batch.queue.topic, ids) if self._looks else None
         if places is None or not any(places):
@@ -109,7 +109,7 @@ class WriteOnce:
             for place, message_id in zip(places, ids, strict=True)
             if place is not None
         ]
-        self._told(found.origins, found.messages, results)
+        self._on_found(found.origins, found.messages, results)
         return left
 
     def stored(self, results: Sequence[SendResult]) -> None:

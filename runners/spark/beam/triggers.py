@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALWAYS",
-    "NEVER",
+    "NO_TRIGGER",
     "CountingState",
     "GeneralTriggerDriver",
     "InMemoryUnmergedState",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 ALWAYS: Final = trigger.Always()
-NEVER: Final = trigger._Never()
+NO_TRIGGER: Final = trigger._Never()
 
 
 class _OpenWhenMerged(AfterWatermark):

@@ -56,12 +56,12 @@ def check() -> None:
         return
     have = " and ".join(f"{tested.package} {version}" for tested, version in found)
     need = " ".join(f"'{tested.requirement}'" for tested, _ in found)
-    told = f"SparkRunner was not tested with the installed {have}"
+    problem = f"SparkRunner was not tested with the installed {have}"
     if os.environ.get(VARIABLE) == "1":
-        LOGGER.warning("%s, only with %s. Trying it anyway, because %s is 1", told, need, VARIABLE)
+        LOGGER.warning("%s, only with %s. Trying it anyway, because %s is 1", problem, need, VARIABLE)
         return
     raise LocalError(
-        f"{told}; it depends on private parts of Beam, which change. Install a tested version: pip install {need}. "
+        f"{problem}; it depends on private parts of Beam, which change. Install a tested version: pip install {need}. "
         f"To try the installed version anyway, set {VARIABLE}=1 in the environment"
     )
 

@@ -19,15 +19,16 @@ from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.masters import is_local
 from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.options import StreamOptions
 from rmqio.runners.spark.reports import TaskKey
 from rmqio.runners.spark.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
-from rmqio.runners.spark.streaming.figures import Teller
+from rmqio.runners.spark.streaming.figures import ProgressLog
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
-from rmqio.runners.spark.streaming.planner import Limits
+from rmqio.runners.spark.streaming.planner import TriggerLimits
 from rmqio.runners.spark.streaming.query import BatchReport, Query, QuerySettings, even_buckets
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
 
@@ -69,7 +70,7 @@ class StreamExecution:
         except BaseException:
             self._exclusive.close()
             raise
-        self._teller = Teller() if stream.progress else None
+        self._progress_log = ProgressLog() if stream.progress else None
         self._lock = threading.Lock()
         self._metrics: dict[int, list[metrics_pb2.MonitoringInfo]] = {}
         self._warnings: list[Warned] = []
@@ -90,8 +91,8 @@ class StreamExecution:
         session.conf.set("spark.sql.shuffle.partitions", str(buckets))
         run = uuid.uuid4().hex
         levels = Levels(plan, run, even_buckets(session, buckets), values, bootstrap).make()
-        is_local = str(session.sparkContext.master).startswith("local")  # no machine is lost without the driver
-        limits = Limits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None, is_local)
+        may_cut = is_local(session.sparkContext.master)  # no machine is lost without the driver
+        limits = TriggerLimits(stream.max_records_per_trigger or None, stream.max_bytes_per_trigger or None, may_cut)
         settings = QuerySettings(run, limits, stream.trigger_interval_ms / 1000, stream.available_now, stream.drain)
         return Query(session, levels, checkpoint, settings, self._take)
 
@@ -131,7 +132,7 @@ class StreamExecution:
             return found
 
     def _take(self, batch: BatchReport) -> None:
-        if self._teller is not None and self._teller.is_worth(batch.figures, time.monotonic()):
+        if self._progress_log is not None and self._progress_log.is_worth(batch.figures, time.monotonic()):
             print(batch.figures.line(time.time()), file=sys.stderr, flush=True)
         with self._lock:
             for level in batch.levels:

@@ -44,17 +44,17 @@ class Figures:
         return "; ".join(parts)
 
 
-class Teller:
+class ProgressLog:
     """Decides which micro-batches are worth a line: those with rows, and one without rows now and then."""
 
     def __init__(self) -> None:
-        self._told_at = float("-inf")
+        self._printed_at = float("-inf")
 
     def is_worth(self, figures: Figures, now: float) -> bool:
         """Returns whether to print a line for the micro-batch now. `now`: seconds of any clock."""
-        if not figures.rows and now - self._told_at < _IDLE_EVERY_S:
+        if not figures.rows and now - self._printed_at < _IDLE_EVERY_S:
             return False
-        self._told_at = now
+        self._printed_at = now
         return True
 
 

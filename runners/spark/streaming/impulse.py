@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqio.runners.spark.streaming.planner import Limits
+    from rmqio.runners.spark.streaming.planner import TriggerLimits
 
 
 class ImpulsePlanner:
@@ -23,7 +23,7 @@ class ImpulsePlanner:
         """Args: `element`: the element in Beam's encoding."""
         self._element = element
 
-    def advance(self, position: int | None, limits: Limits, until_now: bool) -> int:
+    def advance(self, position: int | None, limits: TriggerLimits, until_now: bool) -> int:
         return min(2, (position or 0) + 1)
 
     def elements(self, begin: int | None, end: int | None, again: bool = False) -> Sequence[tuple[bytes, float]]:

@@ -63,7 +63,7 @@ class Learned(NamedTuple):
     """The watermarks and cuts that the reads of a source have learned in a micro-batch, by part."""
 
     watermarks: dict[str, int]
-    """In microseconds."""
+    """Time in microseconds."""
     cuts: dict[str, int]
     """How far each part was read that was not read to its planned end."""
 

@@ -10,7 +10,7 @@ Position = TypeVar("Position")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TriggerLimits:
     """How much a micro-batch may read of one source."""
 
     max_records: int | None = None
@@ -39,7 +39,7 @@ class PlannerOf(Protocol[Position]):
         """The type of the elements. Their coder is the one that is registered for it in Beam."""
         ...
 
-    def advance(self, position: Position | None, limits: Limits, until_now: bool) -> Position | None:
+    def advance(self, position: Position | None, limits: TriggerLimits, until_now: bool) -> Position | None:
         """Returns the position to which the next micro-batch reads; the same position if there is nothing new.
 
         With `until_now`, the source ends where it ends at the time of the first call.

@@ -26,10 +26,11 @@ from rmqio.runners.spark.streaming.levels import StreamPlan
 from rmqio.runners.spark.streaming.micro_batch import Cuts, Parts, Positions
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.operator import run_first
-from rmqio.runners.spark.streaming.planner import Limits
+from rmqio.runners.spark.streaming.planner import TriggerLimits
 from rmqio.runners.spark.streaming.signals import QuerySignals
 from rmqio.runners.spark.streaming.source import NAME, Planning, StreamSource, data_source, shortened
 from rmqio.runners.spark.streaming.stateful import LevelProcessor
+from rmqio.runners.spark.worker.same_versions import checked, versions_check
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -47,7 +48,7 @@ class QuerySettings:
 
     run: str
     """The name of this run of the query, which is stored in everything that the run plans."""
-    limits: Limits
+    limits: TriggerLimits
     trigger_s: float
     """The least time from the start of one micro-batch to the start of the next."""
     until_now: bool
@@ -65,13 +66,13 @@ class Query:
         plan: StreamPlan,
         checkpoint: Checkpoint,
         settings: QuerySettings,
-        told: Callable[[BatchReport], None],
+        on_report: Callable[[BatchReport], None],
     ) -> None:
         self._session = session
         self._plan = plan
         self._checkpoint = checkpoint
         self._settings = settings
-        self._told = told
+        self._on_report = on_report
         self._folder = tempfile.mkdtemp(prefix="rmqio-query-")
         self._signals = signals = QuerySignals(self._folder)
         self._cuts = CutKeeper(checkpoint, signals.cuts)
@@ -135,11 +136,11 @@ class Query:
 
     def _frame(self) -> DataFrame:
         first, *later = self._plan.levels
-        told = self._session.sparkContext.accumulator(self._cuts, TaskCuts())
-        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first, told), ROW_DDL)
+        cuts = self._session.sparkContext.accumulator(self._cuts, TaskCuts())
+        frame = self._session.readStream.format(NAME).load().mapInArrow(_first(first, cuts), ROW_DDL)
         for level in later:
             frame = frame.groupBy("bucket").transformWithState(
-                LevelProcessor(cloudpickle.dumps(level)), ROW_DDL, "Append", "None"
+                LevelProcessor(cloudpickle.dumps(level), versions_check()), ROW_DDL, "Append", "None"
             )
         reports = frame.where(f"channel = {REPORT}")
         return reports.observe(OBSERVED, *observed()).select("value")
@@ -190,7 +191,7 @@ class Query:
         for report in done:
             for task in report.tasks:
                 finalize(task)
-            self._told(report)
+            self._on_report(report)
             if report.is_drained and report.has_ended:
                 self._checkpoint.close()
             if report.has_ended and report.is_of(self._settings.run):
@@ -278,12 +279,12 @@ class BatchReport:
 
 
 def _first(
-    task: LevelTask, told: Accumulator[CutKeeper | list[tuple[int, Parts]]]
+    task: LevelTask, cuts: Accumulator[CutKeeper | list[tuple[int, Parts]]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_first(task, batches, told.add)
+        return run_first(task, batches, cuts.add)
 
-    return level
+    return checked(level)
 
 
 def even_buckets(session: SparkSession, count: int) -> list[int]:

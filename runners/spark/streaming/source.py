@@ -30,7 +30,7 @@ from rmqio.runners.spark.streaming.micro_batch import (
     Positions,
     SourcePlan,
 )
-from rmqio.runners.spark.streaming.planner import Encoder, Limits, Planner
+from rmqio.runners.spark.streaming.planner import Encoder, Planner, TriggerLimits
 from rmqio.runners.spark.streaming.signals import QuerySignals
 from rmqio.runners.spark.worker import rows
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
-    "Limits",
+    "TriggerLimits",
     "Part",
     "PlannedReader",
     "Planning",
@@ -94,7 +94,7 @@ class Planning:
 
     sources: tuple[StreamSource, ...]
     parallelism: int
-    limits: Limits
+    limits: TriggerLimits
     until_now: bool
     run: str
     """The run of the query. An offset says which run has planned it."""

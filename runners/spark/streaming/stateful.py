@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Row
@@ -24,9 +24,10 @@ _DRIVERS_WORKER: Final = "pyspark.sql.streaming.transform_with_state_driver_work
 class LevelProcessor(StatefulProcessor):
     """Runs a level. Spark's keys are the buckets."""
 
-    def __init__(self, task: bytes) -> None:
-        """Args: `task`: a pickled `LevelTask`."""
+    def __init__(self, task: bytes, check: Callable[[], None]) -> None:
+        """Args: `task`: a pickled `LevelTask`; `check`: raises an error in a process that cannot run it."""
         self._task = task
+        self._check = check
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -39,6 +40,7 @@ class LevelProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         """Runs the level over the rows of a bucket in a micro-batch, and yields the rows that leave it."""
+        self._check()
         from rmqio.runners.spark.streaming.operator import run_bucket
         from rmqio.runners.spark.streaming.state.store import SparkEntries
 

@@ -15,7 +15,7 @@ from rmqio.runners.spark.translation import PLANNED
 if TYPE_CHECKING:
     from apache_beam.coders import Coder
 
-    from rmqio.runners.spark.streaming.planner import Limits
+    from rmqio.runners.spark.streaming.planner import TriggerLimits
 
 TEST_STREAM: Final = common_urns.primitives.TEST_STREAM.urn
 
@@ -37,7 +37,7 @@ class TestStreamPlanner:
         self._tag = tag
         self._coder = coder
 
-    def advance(self, position: int | None, limits: Limits, until_now: bool) -> int:
+    def advance(self, position: int | None, limits: TriggerLimits, until_now: bool) -> int:
         """Advances by one event. The last micro-batch, after all events, is the end of time."""
         return min(len(self._encoded) + 1, (position or 0) + 1)
 

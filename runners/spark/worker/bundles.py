@@ -26,8 +26,8 @@ from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState, UserState
-from rmqio.runners.spark.worker.state_errors import StateNotEncodable, declared
 from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
+from rmqio.runners.state_errors import StateNotEncodable, declared
 
 if TYPE_CHECKING:
     from apache_beam.coders import Coder

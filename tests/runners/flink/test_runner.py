@@ -111,6 +111,49 @@ def test_a_failure_is_told_and_the_server_is_free_again() -> None:
     assert len(SERVERS.idle) == 1
 
 
+ENDED = """
+import sys
+import apache_beam as beam
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from rmqio.runners import options
+
+def step(element):
+    print("runs", flush=True)
+    return 1 / int(sys.argv[1])
+
+if __name__ == "__main__":
+    with beam.Pipeline(options=options(["--runner=FlinkRunner", *sys.argv[2:]])) as pipeline:
+        source = PeriodicImpulse(fire_interval=0.1) if sys.argv[2:] else beam.Create([1])
+        pipeline | source | "Step" >> beam.Map(step)
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--streaming", "--checkpointing_interval=300"]], ids=["batch", "stream"])
+def test_what_a_users_program_says_of_a_failure(flags: list[str], tmp_path: Path) -> None:
+    """The error at the end once; a stream, which goes on after most failures, also logs each of them, in few lines."""
+    (tmp_path / "program.py").write_text(ENDED)
+    program = [sys.executable, str(tmp_path / "program.py"), "0", *flags]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 1
+    said, _, end = done.stderr.rpartition("Traceback (most recent call last):\n  File")
+    assert end.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert "PipelineFailed: Step: ZeroDivisionError: division by zero" in said
+    assert "site-packages" not in done.stderr
+    logged = "ERROR:apache_beam.runners.worker.sdk_worker:a bundle failed: Step: ZeroDivisionError: division by zero"
+    assert done.stderr.count(logged) == (11 if flags else 0), done.stderr
+    assert len(done.stderr.splitlines()) < (120 if flags else 16), done.stderr
+
+
+def test_ctrl_c_ends_a_users_program_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(ENDED)
+    with started(Job([sys.executable, str(tmp_path / "program.py"), "1", *ENDLESS], tmp_path)) as job:
+        job.wait_until(lambda: "runs" in job.output.read_text(), "the stream to run")
+        assert job.interrupt() == -signal.SIGINT
+    log = job.log.read_text()
+    assert log.endswith("\nKeyboardInterrupt\n"), log
+    assert "Traceback" not in log
+
+
 def test_a_batch_job_that_fails_begins_anew(tmp_path: Path) -> None:
     tries = tmp_path / "tries"
 
@@ -126,8 +169,8 @@ def test_a_batch_job_that_fails_begins_anew(tmp_path: Path) -> None:
     assert tries.stat().st_size == 3
 
 
-def endless(folder: Path, *flags: str) -> FlinkResult:
-    """Starts a job that writes the number of each element to a file."""
+def endless(folder: Path, *flags: str, before: Any = None) -> FlinkResult:
+    """Starts a job that writes the number of each element to a file. `before`: a step before that."""
     seen = folder / "seen"
 
     def note(_: object) -> None:
@@ -135,10 +178,43 @@ def endless(folder: Path, *flags: str) -> FlinkResult:
             file.write("x")
 
     pipeline = beam.Pipeline(options=on_flink(*ENDLESS, *flags))
-    _ = pipeline | PeriodicImpulse(fire_interval=0.1) | beam.Map(note)
+    elements = pipeline | PeriodicImpulse(fire_interval=0.1)
+    _ = (elements if before is None else elements | before) | "Note" >> beam.Map(note)
     result: FlinkResult = pipeline.run()
     wait_until(lambda: seen.exists() and seen.stat().st_size > 3, "elements", timeout_s=60)
     return result
+
+
+@pytest.mark.shows(Mode.FLINK_STREAMING)
+def test_a_stream_outlives_more_failures_than_a_batch_job(tmp_path: Path) -> None:
+    """A broker that is away for long makes a read fail again and again."""
+    failures = tmp_path / "failures"
+
+    def fail_at_first(_: object) -> None:
+        if not failures.exists() or failures.stat().st_size < 6:
+            with failures.open("a") as file:
+                file.write("x")
+            raise ValueError("not yet")
+
+    result = endless(tmp_path, before=beam.Map(fail_at_first))
+    assert failures.stat().st_size == 6
+    assert result.cancel() == "CANCELLED"
+
+
+@pytest.mark.shows(Mode.FLINK_STREAMING)
+def test_a_stream_that_fails_again_and_again_ends_with_its_error(tmp_path: Path) -> None:
+    failures = tmp_path / "failures"
+
+    def fail(_: object) -> None:
+        with failures.open("a") as file:
+            file.write("x")
+        raise ValueError("never")
+
+    pipeline = beam.Pipeline(options=on_flink(*ENDLESS))
+    _ = pipeline | PeriodicImpulse(fire_interval=0.1) | beam.Map(fail)
+    with pytest.raises(RuntimeError, match="never"):
+        pipeline.run().wait_until_finish()
+    assert failures.stat().st_size == 11, "ten within five minutes are restarted"
 
 
 @pytest.mark.shows(Mode.FLINK_STREAMING)
@@ -161,7 +237,8 @@ def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
     wait_until(stands_still, "nothing more to be read", timeout_s=60)
     assert result.state == PipelineState.CANCELLED
     assert result.wait_until_finish() == "CANCELLED"
-    assert len(SERVERS.idle) == 1
+    assert result.rest is not None
+    assert any(result.rest.url.endswith(server.rest) for server in SERVERS.idle), "its server is free again"
 
 
 def test_a_hang_up_of_the_job_server_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,24 +235,6 @@ def test_bad_options_and_schemas_fail_the_load(lab: Lab, reader: Callable[..., D
             reader(queue, schema, **options).load()
 
 
-def test_sparks_own_from_avro_reads_bare_bodies(
-    lab: Lab, reader: Callable[..., DataFrameReader], spark: SparkSession
-) -> None:
-    """Runs the example in docs/pyspark.md."""
-    from pyspark.sql.avro.functions import from_avro
-
-    (queue,) = lab.topic(0)
-    send(lab, queue, orders(10))
-    frame = reader(queue, ORDER).load()
-    try:
-        decoded = frame.select("value", from_avro("body", json.dumps(ORDER)).alias("order"))
-    except PySparkException as error:
-        if "AVRO_NOT_LOADED" not in str(error):
-            raise
-        pytest.skip("spark-avro is not among this Spark's packages")
-    assert decoded.filter("value.id = order.id AND value.amount = order.amount").count() == 10
-
-
 # ---- stream ---------------------------------------------------------------------------------------------------------
 
 

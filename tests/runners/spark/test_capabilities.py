@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
+from rmqio.runners.capabilities import Mode
 from tests.helpers.named_tests import ROOT, problem
 
 PAGE: Final = ROOT / "docs" / "spark-runner.md"
@@ -136,9 +137,35 @@ def disagreements(rows: list[Row], expected: dict[str, list[str]]) -> list[str]:
             found.append(f"{where}: {row.ours!r} is not 'yes', 'partly: reason' or 'no: reason'")
         if answer != "no" and not row.tests:
             found.append(f"{where}: no test")
-        problems = ((test, problem(f"tests/runners/{test}", may_fail=answer == "no")) for test in row.tests)
-        found += [f"{where}: {test} {wrong}" for test, wrong in problems if wrong]
+        problems = {test: shows_nothing(test, may_fail=answer == "no") for test in row.tests}
+        wrong = [f"{where}: {test} {why}" for test, why in problems.items() if why]
+        if answer != "no" and row.tests and not wrong:
+            wrong = [f"{where}: no test on {mode.value}" for mode in modes_of(reason) if not any_shows(row.tests, mode)]
+        found += wrong
     return found
+
+
+def modes_of(reason: str) -> list[Mode]:
+    """Returns the modes that a row speaks of."""
+    return [Mode.SPARK_STREAMING] if "--streaming" in reason else [Mode.SPARK]
+
+
+def any_shows(tests: Iterable[str], mode: Mode) -> bool:
+    return any(problem(f"tests/runners/{test}", mode=mode) is None for test in tests)
+
+
+def shows_nothing(test: str, *, may_fail: bool) -> str | None:
+    """Returns why a named test shows nothing; None: it runs on Spark, or shows a part that needs no Spark."""
+    path = f"tests/runners/{test}"
+    if may_fail or needs_no_spark(test):
+        return problem(path, may_fail=may_fail)
+    found = [problem(path, mode=mode) for mode in (Mode.SPARK, Mode.SPARK_STREAMING)]
+    return None if None in found else found[0]
+
+
+def needs_no_spark(test: str) -> bool:
+    """Returns whether a test shows what a worker does by itself, or what is refused before anything runs."""
+    return test.startswith("spark/batch/test_worker.py::") or "_is_refused_" in test
 
 
 def test_the_table_and_the_tests_agree() -> None:
@@ -176,7 +203,7 @@ def validates_runner_lists(page: str) -> tuple[list[str], dict[str, str]]:
     lists = dict(_sections(_section(page, "Beam's tests marked `it_validatesrunner`"), "###"))
     passing = [
         f"{name}::{test}"
-        for name, tests in re.findall(r"^- `(\w+)`: (.+)$", lists["They pass"], flags=re.MULTILINE)
+        for name, tests in re.findall(r"^- `(\w+)`: (.+(?:\n  .+)*)$", lists["They pass"], flags=re.MULTILINE)
         for test in re.findall(r"`(\w+)`", tests)
     ]
     return passing, dict(re.findall(r"^\| `([\w:]+)` \| (.+) \|$", lists["They do not"], flags=re.MULTILINE))
@@ -193,7 +220,8 @@ def test_the_lists_of_beams_tests_agree() -> None:
     assert sorted([*passing, *reasons]) == sorted(marked)
 
 
-GOOD: Final = "`spark/batch/test_worker.py::test_nothing_is_left_on_disk`"
+GOOD: Final = "`spark/batch/test_runner.py::test_state_of_every_kind`"
+PART: Final = "`spark/batch/test_worker.py::test_nothing_is_left_on_disk`"
 
 
 def complaints(*lines: Iterable[str]) -> list[str]:
@@ -205,6 +233,7 @@ def complaints(*lines: Iterable[str]) -> list[str]:
 
 def test_a_table_that_agrees_has_no_complaints() -> None:
     assert complaints(("a", "yes", "-", GOOD), ("b", "no: it cannot be done", "-", "")) == []
+    assert complaints(("a", "yes", "-", f"{GOOD}, {PART}"), ("b", "no: it cannot be done", "-", PART)) == []
 
 
 @pytest.mark.parametrize(
@@ -223,6 +252,13 @@ def test_a_table_that_agrees_has_no_complaints() -> None:
         ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
         ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
         ("yes", f"{GOOD}, `spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", PART, "no test on SparkRunner"),
+        (
+            "yes",
+            f"{GOOD}, `spark/batch/test_processes.py::test_user_code_runs_in_workers_and_in_several_tasks`",
+            "no marker",
+        ),
+        ("partly: with `--streaming`", GOOD, "no test on SparkRunner --streaming"),
     ],
 )
 def test_a_table_that_disagrees_is_found_out(ours: str, tests: str, complaint: str) -> None:
@@ -242,8 +278,9 @@ def test_a_row_too_few_or_too_many_is_found_out(names: list[str], complaint: str
 
 @pytest.mark.parametrize("mark", [pytest.mark.skip, pytest.mark.xfail, pytest.mark.skipif(True, reason="not today")])
 def test_a_test_that_is_marked_not_to_pass_shows_nothing(mark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = importlib.import_module("tests.runners.spark.batch.test_worker")
-    monkeypatch.setattr(worker.test_nothing_is_left_on_disk, "pytestmark", [mark.mark], raising=False)
+    runner = importlib.import_module("tests.runners.spark.batch.test_runner")
+    marks = [*runner.test_state_of_every_kind.pytestmark, mark.mark]
+    monkeypatch.setattr(runner.test_state_of_every_kind, "pytestmark", marks)
     (found,) = complaints(("a", "partly: a bit", "-", GOOD), ("b", "no: it cannot be done", "-", GOOD))
     assert "Group / a: " in found
     assert "is skipped" in found

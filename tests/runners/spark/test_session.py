@@ -135,9 +135,14 @@ LOCAL = """
                     addresses.append(local.partition(":")[0])
         return addresses
 
+    def broken(_):
+        raise ValueError("no good")
+
+    def pipeline(*more):
+        return beam.Pipeline(argv=["--runner=rmqio.runners.spark.SparkRunner", *sys.argv[1:], *more])
+
     def run(*more):
-        result = {}
-        p = beam.Pipeline(argv=["--runner=rmqio.runners.spark.SparkRunner", *sys.argv[1:], *more])
+        p = pipeline(*more)
         found = p | beam.Create([Point(1)]) | beam.Map(python_of) | beam.MapTuple(lambda p, prefix: (p.x, prefix))
         assert_that(found, equal_to([(1, sys.prefix)]))
         p.run().wait_until_finish()
@@ -168,6 +173,9 @@ LOCAL = """
             told["memory"] = refusal("--spark_conf", "spark.executor.memory=1g")
             told["moved"] = refusal("--spark_master_url=local[2]")
             told["renamed"] = refusal("--spark_app_name=other")
+            unheard = pipeline()
+            _ = unheard | beam.Create([1]) | "Look" >> beam.Map(broken)
+            unheard.run()
         print(json.dumps(told))
 """
 
@@ -215,15 +223,25 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
     assert left == {}, "what it started ends before it does"
 
 
-def test_its_spark_serves_later_pipelines_and_says_what_it_cannot_change(programs: Programs) -> None:
-    told, err = programs.run(
-        LOCAL.replace('print("PRINTED-TEXT")', 'print("PRINTED-TEXT", file=sys.stderr)'),
-        *SMALL,
-        "--spark_app_name=mine",
-        "--spark_conf",
-        "spark.sql.shuffle.partitions=3",
-        "--default_sdk_harness_log_level=INFO",
-    )
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
+    """The output of a program that runs several pipelines, and its stderr."""
+    running = Programs(tmp_path_factory.mktemp("several"))
+    try:
+        yield running.run(
+            LOCAL.replace('print("PRINTED-TEXT")', 'print("PRINTED-TEXT", file=sys.stderr)'),
+            *SMALL,
+            "--spark_app_name=mine",
+            "--spark_conf",
+            "spark.sql.shuffle.partitions=3",
+            "--default_sdk_harness_log_level=INFO",
+        )
+    finally:
+        running.close()
+
+
+def test_its_spark_serves_later_pipelines_and_says_what_it_cannot_change(several: tuple[Any, str]) -> None:
+    told, err = several
     assert told["application"] == "mine"
     assert told["again"] is True
     assert told["memory"] == (
@@ -240,12 +258,14 @@ ACTIVE = """
 
     import apache_beam as beam
     from pyspark.sql import SparkSession
+    from rmqio import LookBack, Message, WriteToRocketMQ
     from rmqio.runners.spark import SparkRunner
     from rmqio.runners.spark.session import partitions, session_for
+    from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("theirs")
-    spark = builder.config("spark.driver.memory", "600m").getOrCreate()
+    spark = builder.config("spark.driver.memory", "600m").config("spark.speculation", "true").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     spark.conf.set("spark.sql.shuffle.partitions", "5")
     settings = spark.conf.getAll
@@ -256,6 +276,16 @@ ACTIVE = """
                 side = beam.pvalue.AsList(p | "none" >> beam.Create([]))
                 numbers = p | beam.Create([("a", 1), ("a", 2)])
                 _ = numbers | beam.GroupByKey() | beam.Map(lambda kv, side: None, side=side)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def once(*flags):
+        try:
+            with InMemoryCluster() as cluster, beam.Pipeline(runner=SparkRunner(), argv=list(flags)) as p:
+                cluster.create_topic("totals")
+                factory, look_back = InMemoryClientFactory(cluster.name), LookBack(group="sink")
+                write = WriteToRocketMQ("totals", id_fn=str, exactly_once=look_back, client_factory=factory)
+                _ = p | beam.Create([Message(b"a")]) | "Totals" >> write
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
@@ -273,6 +303,7 @@ ACTIVE = """
     told["static"] = run("--spark_conf", "spark.executor.cores=2")
     told["wrong"] = run("--spark_conf", "spark.sql.shuffle.partitions=many")
     told["moved"] = run("--spark_master_url=spark://there:7077")
+    told["once"] = [once(), once("--streaming")]
     elsewhere = []
     thread = threading.Thread(target=lambda: elsewhere.append(run()))
     thread.start()
@@ -296,28 +327,14 @@ def test_an_active_session_is_used_and_left_as_it_was(programs: Programs) -> Non
     assert "spark.executor.cores=2: Spark is running already and takes this setting at its start only" in told["static"]
     assert "LocalError: --spark_conf spark.sql.shuffle.partitions=many: Spark refuses it" in told["wrong"]
     assert told["moved"] == "LocalError: --spark_master_url=spark://there:7077: Spark is running already, on local[2]"
+    assert all("Refused: Totals is an exactly-once write, and Spark's setting spark" in each for each in told["once"])
+    assert all("spark.speculation=true" in each for each in told["once"])
     assert told["thread"] == [None], "also from a thread that has no active session"
     assert told["alive"] == 3
 
 
-UNHEARD = """
-    import sys
-
-    import apache_beam as beam
-
-    def broken(_):
-        raise ValueError("no good")
-
-    if __name__ == "__main__":
-        p = beam.Pipeline(argv=["--runner=rmqio.runners.spark.SparkRunner", *sys.argv[1:]])
-        _ = p | beam.Create([1]) | "Look" >> beam.Map(broken)
-        p.run()
-        print("{}")
-"""
-
-
-def test_a_failure_that_nobody_waits_for_is_told_at_the_end(programs: Programs) -> None:
-    _, err = programs.run(UNHEARD, *SMALL)
+def test_a_failure_that_nobody_waits_for_is_told_at_the_end(several: tuple[Any, str]) -> None:
+    _, err = several
     assert err.count("nobody called wait_until_finish: Look: ValueError: no good") == 1
 
 

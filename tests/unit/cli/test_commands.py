@@ -272,3 +272,12 @@ def test_delayed_lines_go_one_by_one(broker: FakeBroker, rmqio: Tool) -> None:
     rmqio("produce", "orders", "--lines", "a\nb", "--delay_level", "1")
     assert broker.count(RequestCode.SEND_BATCH_MESSAGE) == 0  # whose members would not be delayed
     assert broker.count(RequestCode.SEND_MESSAGE_V2) == 2
+
+
+@pytest.mark.parametrize("option", ["--name_server", "--name_serv"])
+def test_a_hint_names_no_option_that_the_command_refuses(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(make_parser(), ["schemas", "list", option, "a:1"])
+    assert capsys.readouterr().err == (
+        f"rmqio schemas list: unknown argument {option!r} (see rmqio schemas list --help)\n"
+    )

@@ -38,6 +38,14 @@ _rmqio
 """
 
 
+PROGRAM = """#!/bin/sh
+case "$1 $2" in
+    topics*) printf 'orders\\npayments\\n' ;;
+    "groups --names") printf 'billing\\nbackup\\n' ;;
+esac
+"""
+
+
 def bash(script: Path, words: list[str], folder: Path) -> list[str]:
     return run(["bash", "--norc", "-c", BASH, "bash", str(script), *words], folder)
 
@@ -53,7 +61,7 @@ def fish(script: Path, words: list[str], folder: Path) -> list[str]:
 
 
 def run(command: list[str], folder: Path) -> list[str]:
-    """The lines that a shell prints, where `rmqio` is a program that knows two topics."""
+    """The lines that a shell prints, where `rmqio` is a program that knows two topics and two groups."""
     environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
     assert done.stderr == ""
@@ -64,7 +72,7 @@ def run(command: list[str], folder: Path) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "rmqio"
-    program.write_text('#!/bin/sh\n[ "$1" = topics ] && printf "orders\\npayments\\n"\n')
+    program.write_text(PROGRAM)
     program.chmod(0o755)
     (tmp_path / "order.avsc").write_text("{}")
     return tmp_path
@@ -88,6 +96,10 @@ CASES = [
     ("offsets reset orders --to ", ""),  # any value
     ("schemas check --level backward_", "backward_transitive"),
     ("completion z", "zsh"),
+    ("describe orders --group bi", "billing"),
+    ("offsets show orders --group ", "backup billing"),
+    ("groups ba", "backup"),
+    ("replay --consumer_group bi", "billing"),
     ("peek orders --avro_schema or", "order.avsc"),
 ]
 

@@ -78,6 +78,17 @@ def test_groups_of_all_brokers_are_listed_with_their_lag(rmqio: Tool, groups: Fa
     ]  # fmt: skip
 
 
+def test_names_alone_are_for_scripts_and_ask_for_no_lag(rmqio: Tool, groups: FakeBroker) -> None:
+    assert rmqio("groups", "--names").splitlines() == ["audit", "billing", "idle"]
+    assert rmqio("groups", "--names", "b*").splitlines() == ["billing"]
+    assert rmqio("groups", "--names", "billing").splitlines() == ["billing"]
+    assert RequestCode.QUERY_CONSUMER_OFFSET not in {request.code for _, request in groups.requests}
+    assert rmqio("groups", "--names", "biling", status=1) == ""
+    assert "no broker knows a consumer group that matches 'biling'" in rmqio.err
+    rmqio("groups", "--names", "--json", status=2)
+    assert "--names does not go with --long or --json" in rmqio.err
+
+
 def test_one_group_is_shown_by_topic(rmqio: Tool, groups: FakeBroker) -> None:
     assert rmqio("groups", "billing").splitlines() == [
         "group billing, nobody online",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,44 @@ def test_a_table_leaves_out_columns_where_the_terminal_is_too_narrow(
     assert capsys.readouterr().out.splitlines()[0].split() == ["QUEUE", "FIRST", "NEWEST", "LAG"]
     print_table(("?QUEUE", "LAG"), [("", "3" * 200)])  # what is needed stays, however wide
     assert capsys.readouterr().out.splitlines()[0].split() == ["LAG"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+LONG = ("orders-of-a-very-long-region-name-" * 3 + "eu", "1,234", "broker-a")
+OTHER = ("orders-of-a-very-long-region-name-" * 3 + "us", "5", "broker-with-a-long-name-in-rack-17")
+
+
+def printed_on(out: io.StringIO, monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, ...]) -> list[str]:
+    monkeypatch.setattr(sys, "stdout", out)
+    print_table(("~TOPIC", ">MESSAGES", "~BROKERS"), rows)
+    return out.getvalue().splitlines()
+
+
+def test_long_names_lose_their_middle_on_a_terminal_that_is_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed_on(Terminal(), monkeypatch, LONG, OTHER)
+    assert max(map(len, lines)) == 80
+    assert lines[0].split() == ["TOPIC", "MESSAGES", "BROKERS"]
+    name, messages, broker = lines[2].split()
+    assert (messages, broker) == ("5", OTHER[2]), "the longest is shortened first"
+    head, _, tail = name.partition("...")
+    assert OTHER[0].startswith(head)
+    assert OTHER[0].endswith(tail)
+    assert abs(len(head) - len(tail)) <= 1
+
+
+def test_names_stay_whole_where_they_fit_and_where_no_person_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LONG[0] in printed_on(io.StringIO(), monkeypatch, LONG)[1]
+    monkeypatch.setenv("COLUMNS", "160")
+    assert LONG[0] in printed_on(Terminal(), monkeypatch, LONG)[1]
+
+
+def test_names_that_would_look_the_same_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a" * 50 + middle + "z" * 50, "1", "broker-a") for middle in "xy"]
+    assert [line.split()[0] for line in printed_on(Terminal(), monkeypatch, *rows)[1:]] == [row[0] for row in rows]
 
 
 def test_a_table_knows_how_wide_chinese_is(capsys: pytest.CaptureFixture[str]) -> None:

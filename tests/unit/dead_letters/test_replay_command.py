@@ -8,6 +8,7 @@ import pytest
 
 from rmqio.dead_letters.command import main
 from rmqio.dead_letters.replay import Replay
+from rmqio.dead_letters.result import ReplayResult, ReplayRow
 from rmqio.terminal import display_width
 from rmqio.testing import InMemoryCluster
 from tests.helpers.replaying import AT, fill, letter, program
@@ -129,6 +130,15 @@ def test_a_long_reason_is_cut_to_the_width_of_a_terminal(
     (reason,) = (line for line in capsys.readouterr().out.splitlines() if "first reason" in line)
     assert reason.endswith(" ...")
     assert 76 <= display_width(reason) <= 80
+
+
+def test_long_names_lose_their_middle_on_a_terminal_only() -> None:
+    name = "orders-of-a-very-long-region-name-" * 3
+    result = ReplayResult("dead", None, is_dry_run=True, rows=[ReplayRow(name, "SerdeError", "", letters=1)])
+    assert name in result.table()
+    head, row = result.table(80).splitlines()[:2]
+    assert len(head) == len(row) == 80
+    assert row.startswith("orders-of-a")
 
 
 def test_times_of_a_command_line(cluster: InMemoryCluster) -> None:

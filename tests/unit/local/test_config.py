@@ -32,6 +32,13 @@ def test_the_broker_stays_on_the_loopback_interface_and_serves_filters_and_timer
     assert found["autoCreateTopicEnable"] is False
 
 
+def test_the_broker_does_not_take_a_core_for_ten_seconds_after_its_start() -> None:
+    """Its TransactionMetricsFlushService waits for its first interval in a busy loop."""
+    interval = properties()["transactionMetricFlushInterval"]
+    assert isinstance(interval, int)
+    assert interval < 1_000
+
+
 def test_properties_of_the_user_win() -> None:
     found = properties(autoCreateTopicEnable=True, mappedFileSizeCommitLog=1048576)
     assert found["autoCreateTopicEnable"] is True

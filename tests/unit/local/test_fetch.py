@@ -7,11 +7,13 @@ import http.server
 import json
 import multiprocessing
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from rmqio.local import LocalBrokerError, fetch
 from rmqio.local.artefacts import ROCKETMQ_LOCK, Artefact, Coordinates, Lock, dump_lock, read_lock
@@ -280,6 +282,18 @@ def test_without_network_the_error_names_the_repository_and_a_remedy(tmp_path: P
             downloader.download(artefact())
     assert str(port) in str(caught.value)
     assert "RMQIO_MAVEN_REPOSITORY" in str(caught.value)
+
+
+def test_a_certificate_that_is_not_trusted_is_an_error_at_once_with_its_remedy(server: Server, tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    repository = Repository(server.repository.url.replace("http:", "https:"), "a test")
+    with Downloader(repository, tmp_path, first_pause_s=0) as downloader, pytest.raises(LocalBrokerError) as raised:
+        downloader.download(artefact())
+    assert "the certificate of https://127.0.0.1" in str(raised.value)
+    assert "REQUESTS_CA_BUNDLE" in str(raised.value)
+    assert "attempts" not in str(raised.value)
 
 
 def test_the_first_failure_stops_the_other_downloads(server: Server, tmp_path: Path) -> None:

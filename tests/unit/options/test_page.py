@@ -16,11 +16,11 @@ from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
 from rmqio.pyspark import options as spark_reads
 from rmqio.pyspark import write_options as spark_writes
 from rmqio.transforms.reading.options import _OF_CLIENT, _OF_PRODUCER
-from tests.helpers.read_modes import ALL, DIRECT, ENDS, PLANNED, REFUSED, STREAM
+from tests.helpers.read_modes import ALL, BOUNDED_ONLY, DIRECT, ENDS, PLANNED, REFUSED, STREAM
 
 PAGE = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
 CLASSES = [ReadOptions, WriteOptions, ClientOptions]
-UNITS = {"", "ms", "bytes", "messages", "pulls", "batches", "tries"}
+UNITS = {"", "ms", "bytes", "messages", "parts", "pulls", "batches", "tries"}
 
 
 def table(cls: type) -> dict[str, dict[str, str]]:
@@ -61,6 +61,8 @@ def test_defaults_and_units_are_those_of_the_class(cls: Any) -> None:
 def cell(name: str, endless: str | None, ends: str) -> str:
     """What a runner's column says, by the modes of its endless reads and of those with an end."""
     refused = REFUSED.get(name, ())
+    if name in BOUNDED_ONLY and (endless, ends) != (PLANNED, PLANNED):
+        return "yes" if (endless, ends) == (None, ENDS) else "bounded only"
     if endless is None or endless in refused:
         return "refused" if ends in refused or endless in refused else "yes"
     return "endless only" if ENDS in refused else "yes"

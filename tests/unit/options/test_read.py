@@ -195,6 +195,14 @@ def limit(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> Any:
     return descriptor.limit
 
 
+def parts(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> list[tuple[int, int | None]]:
+    fill(cluster, 5)
+    made = reading(mode, cluster, {"commit_offsets": False} | options)
+    (descriptor,) = DiscoverFn(made.discovery).process(b"")
+    ranges = made.fn.split(descriptor, made.fn.initial_restriction(descriptor))
+    return [(each.start, each.stop) for each in ranges]
+
+
 def passed(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> int:
     (queue,) = fill(cluster, 3, tags="a")
     append(cluster, queue, 2, tags="b")
@@ -242,6 +250,7 @@ EFFECTS: dict[str, Entry] = {
     "max_out_of_orderness_ms": Entry((0, 1_500), (T0 + 4_000, T0 + 2_500), watermark),
     "idle_timeout_ms": Entry((3_600_000, 0), (False, True), follows_the_clock),
     "max_num_records": Entry((None, 3), (None, 3), limit),
+    "splits_per_queue": Entry((1, 2), ([(0, 1_000_000)], [(0, 500_000), (500_000, 1_000_000)]), parts),
     "pull_batch": client("pull_batch", 32, 7),
     "pull_depth": client("pull_depth", 16, 7),
     "name_server_poll_interval_ms": client("route_refresh_ms", 5_000, 2_000),

@@ -162,11 +162,11 @@ def test_without_the_variable_the_error_tells_both_ways(value: str | None, monke
 
 # ---- properties of the Flink connector ------------------------------------------------------------------------------
 
-# key, text, the option it sets on the read (None: without effect), and on the write
+# key, text, the option it sets on the read (None: it is of the other side), and on the write
 PROPERTIES: list[tuple[str, str, tuple[str, Any] | None, tuple[str, Any] | None]] = [
     ("nameserver.address", "h:9876", ("name_server", "h:9876"), ("name_server", "h:9876")),
     ("nameserver.poll.interval", "5", ("name_server_poll_interval_ms", 5), ("name_server_poll_interval_ms", 5)),
-    ("brokerserver.heartbeat.interval", "6", None, ("broker_heartbeat_interval_ms", 6)),
+    ("brokerserver.heartbeat.interval", "6", ("broker_heartbeat_interval_ms", 6), ("broker_heartbeat_interval_ms", 6)),
     ("producer.group", "pg", None, ("producer_group", "pg")),
     ("producer.retry.times", "7", None, ("max_retries", 7)),
     ("producer.timeout", "8", None, ("request_timeout_ms", 8)),
@@ -174,10 +174,10 @@ PROPERTIES: list[tuple[str, str, tuple[str, Any] | None, tuple[str, Any] | None]
     ("consumer.topic", "t", ("topic", "t"), None),
     ("consumer.tag", "a || b", ("tags", "a || b"), None),
     ("consumer.offset.persist.interval", "9", ("offset_commit_interval_ms", 9), None),
-    ("consumer.pull.thread.pool.size", "20", None, None),
     ("consumer.batch.size", "10", ("pull_batch", 10), None),
-    ("consumer.delay.when.message.not.found", "11", None, None),
 ]
+# key, and the defaults that the connector's versions have had
+WITHOUT_EFFECT = [("consumer.pull.thread.pool.size", ("20",)), ("consumer.delay.when.message.not.found", ("10", "100"))]
 ROWS = [
     (cls, key, text, effect)
     for key, text, read, write in PROPERTIES
@@ -186,7 +186,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("cls", "key", "text", "effect"), ROWS)
-def test_a_property_sets_its_option_or_warns_that_it_has_no_effect(
+def test_a_property_sets_its_option_or_warns_that_it_is_of_the_other_side(
     cls: Any, key: str, text: str, effect: tuple[str, Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rmqio"):
@@ -203,11 +203,23 @@ def test_a_property_sets_its_option_or_warns_that_it_has_no_effect(
 
 
 def test_all_properties_at_once_serve_both_sides(caplog: pytest.LogCaptureFixture) -> None:
-    properties = {key: text for key, text, _, _ in PROPERTIES}
+    properties = {key: text for key, text, _, _ in PROPERTIES} | {key: texts[0] for key, texts in WITHOUT_EFFECT}
     read, write = ReadOptions.from_properties(properties), WriteOptions.from_properties(properties)
     assert (read.consumer_group, read.pull_batch, read.topic) == ("cg", 10, "t")
     assert (write.producer_group, write.max_retries, write.request_timeout_ms) == ("pg", 7, 8)
     assert read.name_server == write.name_server == "h:9876"
+
+
+@pytest.mark.parametrize(("key", "defaults"), WITHOUT_EFFECT)
+def test_a_property_without_effect_is_refused_unless_it_has_its_default(
+    key: str, defaults: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "rmqio"):
+        for text in defaults:
+            assert ReadOptions.from_properties({key: text}) == ReadOptions()
+    assert caplog.records == []
+    with pytest.raises(LocalError, match=rf"property '{key}' is '7', but does nothing here: .*\. Remove it"):
+        ReadOptions.from_properties({key: "7"})
 
 
 def test_no_properties_mean_the_defaults() -> None:

@@ -65,7 +65,7 @@ def test_each_cell_names_a_test() -> None:
         ("tests/runners/test_capabilities.py::test_state_by_key", Mode.FLINK, True),  # one of its parameters
         ("tests/runners/test_capabilities.py::test_state_by_key", Mode.SPARK, False),
         ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_windowing", Mode.SPARK, True),
-        ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_pardo", Mode.SPARK, False),
+        ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_assert_that", Mode.SPARK, False),
         (
             "tests/runners/spark/state/test_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
             Mode.SPARK,

@@ -11,6 +11,8 @@ import apache_beam as beam
 import pytest
 
 from rmqio import runners
+from rmqio.runners.state_errors import StateNotEncodable
+from tests.helpers.wrong_state import CASES, require_named
 
 
 def ratio(number: int) -> float:
@@ -58,6 +60,15 @@ def test_all_is_shown_to_who_wants_to_see_what_beam_does(caplog: pytest.LogCaptu
         run(ratio, 0)
     assert len(traceback.extract_tb(raised.value.__traceback__)) > 20
     assert [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(("fn", "state", "value"), CASES)
+def test_a_value_that_does_not_fit_its_state_is_named(fn: type[beam.DoFn], state: str, value: str) -> None:
+    with pytest.raises(StateNotEncodable) as raised, beam.Pipeline(options=runners.options([])) as pipeline:
+        _ = pipeline | beam.Create([("a", 1)]) | "Keep" >> beam.ParDo(fn())
+    require_named(str(raised.value), state, value)
+    assert str(raised.value).endswith(" [while running 'Keep']")
+    assert files_of(raised.value) == []
 
 
 def test_an_interrupt_in_a_step_is_an_interrupt() -> None:

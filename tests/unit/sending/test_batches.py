@@ -24,7 +24,7 @@ from rmqio.errors import (
 )
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.security import CredentialsError
-from rmqio.sending.batch import Batch
+from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.batches import BatchSender
 from rmqio.testing import ManualClock
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
@@ -134,9 +134,9 @@ class Setting:
         return sent, failed
 
 
-def batch(text: str, queue: MessageQueue = A0, *, keyed: bool = False, ids: bool = True) -> Batch:
+def batch(text: str, queue: MessageQueue = A0, *, keyed: bool = False, ids: bool = True) -> ProducerBatch:
     """One message per character, which is its body, its element and its id."""
-    made = Batch(queue, keyed=keyed)
+    made = ProducerBatch(queue, keyed=keyed)
     for letter in text:
         origin = WindowedValue(None, 0, (GlobalWindow(),))
         made.add(Message(letter.encode()), letter if ids else None, letter, origin, 1)

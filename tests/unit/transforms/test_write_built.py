@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.transforms.display import DisplayData
 
+from rmqio.batches import MessageBatch
 from rmqio.errors import LocalError
+from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory
@@ -50,6 +53,11 @@ def test_what_is_wrong_is_said_when_it_is_made(
         ({"topic": "t"}, Order, "cannot write elements of type Order: give serializer="),
         ({}, bytes, "has no topic for elements of type bytes: give topic= or selector="),
         ({}, Record, "has no topic for elements of type Record: give topic= or selector="),
+        ({"topic": "t"}, list[Record], r"cannot write lists as elements: give batches=True, or serializer="),
+        ({"topic": "t"}, MessageBatch, r"cannot write lists as elements: give batches=True, or serializer="),
+        ({"topic": "t", "batches": True}, bytes, r"writes lists, and its elements are of type bytes: leave batches="),
+        ({"topic": "t", "batches": True}, list[Order], "cannot write elements of type Order: give serializer="),
+        ({"batches": True}, list[bytes], "has no topic for elements of type bytes: give topic= or selector="),
     ],
 )
 def test_what_can_never_work_is_said_when_it_is_applied(
@@ -108,6 +116,20 @@ def test_display_data() -> None:
     }.items():
         assert [item.value for item in items if item.key == name] == [value], name
     assert not any(item.key == "client_factory" for item in items)
+
+
+def test_display_data_of_an_exactly_once_write() -> None:
+    since = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    for look_back, expected in (
+        (LookBack(), {}),
+        (LookBack(group="sink", since=since, redo_within_s=7), {"redo_within_s": 7, "since_ms": 1767225600000}),
+    ):
+        write = WriteToRocketMQ("t", exactly_once=look_back, producer_group="g", id_fn=str, client_factory=FACTORY)
+        found = {item.key: item.value for item in _display(write)}
+        assert found["exactly_once"] == (look_back.group or "g")
+        assert found["client_factory"] == "InMemoryClientFactory"
+        of_look_back = {key.partition(".")[2]: value for key, value in found.items() if key.startswith("look_back.")}
+        assert of_look_back == expected
 
 
 def test_group_and_name_server_come_from_arguments_then_options_then_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rmqio.runners.spark.beam.private import create_InputStream, create_OutputStream
+from rmqio.runners.spark.streaming.state.keys import NEVER
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.worker.shuffling.packing import pack, unpack
 
@@ -23,7 +24,6 @@ _SEGMENT: Final = struct.Struct(">cIII")
 _HEAD: Final = struct.Struct("<Q")  # how often it has changed
 _PART: Final = struct.Struct("<Iq")  # number of a segment, the last microsecond of its window
 _WHOLE: Final = b""
-_NEVER: Final = (1 << 63) - 1
 
 
 class Kept:
@@ -45,7 +45,7 @@ class Kept:
     def add_whole(self, rows: Sequence[bytes]) -> None:
         """Adds encoded elements that are all in one window, which never expires."""
         if rows:
-            self._put(_WHOLE, _NEVER, b"".join(rows))
+            self._put(_WHOLE, NEVER, b"".join(rows))
 
     def add(self, rows: Iterable[bytes]) -> None:
         """Adds encoded elements."""

@@ -38,7 +38,7 @@ class Function(NamedTuple):
 
 
 class Following(NamedTuple):
-    """What comes after a fused DoFn."""
+    """The consumers of a fused DoFn's outputs."""
 
     handle: Handle
     leave: Callable[[None, None, None], None] | None  # leaves its state, if it has one

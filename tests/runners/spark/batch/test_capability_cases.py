@@ -51,6 +51,7 @@ def panes(pipeline: Any, **windowing: Any) -> Any:
     return timed(pipeline) | windows | beam.GroupByKey() | beam.ParDo(WithPane())
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_the_timestamp_of_a_group_is_what_the_windowing_says() -> None:
     expected = {
         TimestampCombiner.OUTPUT_AT_EARLIEST: [1, 11],
@@ -69,6 +70,7 @@ def test_the_timestamp_of_a_group_is_what_the_windowing_says() -> None:
             assert_that(found, equal_to(times), label=f"check {combiner}")
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_discarding_panes_hold_each_element_once() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         early = AfterWatermark(early=AfterCount(2))
@@ -77,6 +79,7 @@ def test_discarding_panes_hold_each_element_once() -> None:
         assert_that(found, equal_to([*first, ([], 1, ON_TIME), ([], 1, ON_TIME)]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_the_last_accumulating_pane_holds_all_elements() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         early = AfterWatermark(early=AfterCount(2))
@@ -85,12 +88,14 @@ def test_the_last_accumulating_pane_holds_all_elements() -> None:
         assert_that(found, equal_to([*first, ([1, 2, 3], 1, ON_TIME), ([11, 12], 1, ON_TIME)]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_a_count_trigger_fires_when_there_are_so_many() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         found = panes(p, trigger=Repeatedly(AfterCount(2)), accumulation_mode=AccumulationMode.DISCARDING)
         assert_that(found, equal_to([([1, 2, 3], 0, EARLY), ([11, 12], 0, EARLY)]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 @pytest.mark.parametrize(
     "given",
     [AfterCount(3), AfterProcessingTime(3_600), trigger.AfterAll(AfterCount(3), AfterProcessingTime(3_600))],
@@ -102,12 +107,14 @@ def test_a_window_that_closes_emits_what_its_trigger_has_not(given: Any) -> None
         assert_that(found | beam.Map(lambda pane: pane[0]), equal_to([[1, 2, 3], [11, 12]]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_an_event_time_trigger_fires_once_a_window() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         found = panes(p, trigger=AfterWatermark(), accumulation_mode=AccumulationMode.DISCARDING)
         assert_that(found, equal_to([([1, 2, 3], 0, ON_TIME), ([11, 12], 0, ON_TIME)]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_composite_triggers() -> None:
     composites = {
         "each": trigger.AfterEach(AfterCount(2), AfterCount(9)),
@@ -131,6 +138,7 @@ def test_composite_triggers() -> None:
             assert_that(found, equal_to([([1, 2, 3], 0, EARLY), ([11, 12], 0, EARLY)]), label=f"check {name}")
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_nothing_is_late_in_bounded_data() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         windows = beam.WindowInto(window.FixedWindows(1), allowed_lateness=0)
@@ -179,6 +187,7 @@ def test_timers_of_both_kinds_fire_without_waiting(source: Callable[[Any], Any])
     assert time.monotonic() - begin < 3_000
 
 
+@pytest.mark.shows(Mode.SPARK)
 @pytest.mark.parametrize("windows", [window.GlobalWindows(), window.FixedWindows(100)], ids=["global", "fixed"])
 def test_a_timer_at_the_end_of_the_window_fires(windows: window.WindowFn) -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
@@ -186,6 +195,7 @@ def test_a_timer_at_the_end_of_the_window_fires(windows: window.WindowFn) -> Non
         assert_that(batches | beam.MapTuple(lambda _, batch: len(batch)), equal_to([2, 2, 1]))
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_a_flatten_of_nothing_is_empty() -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
         assert_that(() | beam.Flatten(pipeline=p), equal_to([]))
@@ -261,6 +271,7 @@ class Place:
     name: str
 
 
+@pytest.mark.shows(Mode.SPARK)
 @pytest.mark.parametrize("reader", ["group", "state"])
 def test_keys_of_special_types_survive_a_reshuffle(reader: str) -> None:
     with beam.Pipeline(runner=SparkRunner()) as p:
@@ -283,6 +294,7 @@ class Summing(beam.DoFn):
         yield place.name, total.read()
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_metrics_of_many_tasks_are_added_up() -> None:
     counter = Metrics.counter("cases", "counter")
     strings = Metrics.string_set("cases", "strings")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 import apache_beam as beam
-import pyspark
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict
@@ -30,8 +27,6 @@ from pyspark.sql import SparkSession
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.runners.spark.execution import Execution
-
-MIB = 1 << 20
 
 
 def pipeline(*flags: str) -> beam.Pipeline:
@@ -81,52 +76,6 @@ def test_a_kept_stage_that_is_computed_again_is_not_counted_again() -> None:
     (report, *_) = execution._settled[stage, turn].values()
     execution._accumulator.add({(stage, turn, 99): report})  # as if a kept partition had been lost, before a union
     assert counter(p.result, "kept") == 10
-
-
-def test_user_code_runs_in_workers_and_in_several_tasks() -> None:
-    with pipeline() as p:
-        pids = p | beam.Create(range(100)) | beam.Reshuffle() | beam.Map(lambda _: os.getpid()) | beam.Distinct()
-        driver = os.getpid()
-        assert_that(pids | beam.Filter(lambda pid: pid == driver), equal_to([]))
-    reports = p.result._execution.reports
-    assert os.getpid() not in {report.process_id for report in reports.values()}
-    assert len(reports) >= 2
-
-
-def test_workers_import_the_installed_pyspark() -> None:
-    """Each process would compile the copy in Spark's zip file again: see runners/spark/site."""
-
-    def where(_: Any) -> tuple[str, list[str]]:
-        return pyspark.__file__, sys.path
-
-    with pipeline() as p:
-        found = p | beam.Create([1]) | beam.Map(where)
-        assert_that(found, is_in_no_zip)
-
-
-def is_in_no_zip(found: Any) -> None:
-    ((file, path),) = found
-    assert ".zip/" not in file
-    assert not [each for each in path if each.endswith("pyspark.zip")]
-
-
-def test_a_worker_that_has_run_a_stage_runs_the_next_pipelines_too() -> None:
-    """Spark ends a worker that leaves input unread, and starting another takes longer than a small pipeline."""
-
-    def workers() -> set[int]:
-        with pipeline() as p:
-            _ = p | beam.Create(range(8), reshuffle=False) | beam.Map(lambda n: (n, n)) | beam.GroupByKey()
-        return {report.process_id for report in p.result._execution.reports.values()}
-
-    def used() -> int:
-        return len(set[int]().union(*(workers() for _ in range(5))))
-
-    workers()
-    session = SparkSession.getActiveSession()
-    assert session is not None
-    at_once = session.sparkContext.defaultParallelism
-    # Spark also ends workers that were idle for a minute, which may happen at any time
-    assert any(used() <= at_once for _ in range(3))
 
 
 class Everything(beam.DoFn):
@@ -182,60 +131,7 @@ def test_state_of_every_kind() -> None:
         assert_that(found, equal_to(expected))
 
 
-class LimitedMemory(beam.DoFn):
-    """Limits the worker's memory to what it has when the stage begins, plus `mib`."""
-
-    def __init__(self, mib: int) -> None:
-        self._mib = mib
-
-    def setup(self) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        self._before = resource.getrlimit(resource.RLIMIT_AS)
-        limit = pages * resource.getpagesize() + self._mib * MIB
-        resource.setrlimit(resource.RLIMIT_AS, (limit, self._before[1]))
-
-    def teardown(self) -> None:
-        resource.setrlimit(resource.RLIMIT_AS, self._before)
-
-
-class Twice(LimitedMemory):
-    def process(self, element: Any) -> Any:
-        _, values = element
-        yield sum(map(len, values)), sum(1 for _ in values)
-
-
-class AllAtOnce(LimitedMemory):
-    def process(self, element: Any) -> Any:
-        _, values = element
-        yield len(b"".join(values))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc to measure the worker")
-def test_a_group_larger_than_the_workers_memory_can_be_read_twice() -> None:
-    count, size, limit = 3_000, 100_000, 200  # 286 MiB of values, 200 MiB of memory
-    with pipeline() as p:
-        grouped = (
-            p
-            | beam.Create(range(count))
-            | beam.Map(lambda n: ("one", os.urandom(size)))
-            | beam.GroupByKey()
-            | beam.ParDo(Twice(limit))
-        )
-        assert_that(grouped, equal_to([(count * size, count)]))
-    # The limit is real: a function that needs all values at once fails
-    p = pipeline()
-    _ = (
-        p
-        | beam.Create(range(count))
-        | beam.Map(lambda n: ("one", os.urandom(size)))
-        | beam.GroupByKey()
-        | beam.ParDo(AllAtOnce(limit))
-    )
-    with pytest.raises(PipelineFailed, match="MemoryError"):
-        p.run().wait_until_finish()
-
-
+@pytest.mark.shows(Mode.SPARK)
 def test_a_hot_key_does_not_break_a_combine() -> None:
     with pipeline() as p:
         keyed = p | beam.Create([("hot", 1)] * 20_000 + [("cold", 1)])
@@ -243,14 +139,6 @@ def test_a_hot_key_does_not_break_a_combine() -> None:
         fanned = keyed | "fanout" >> beam.CombinePerKey(sum).with_hot_key_fanout(5)
         assert_that(plain, equal_to([("hot", 20_000), ("cold", 1)]), label="plain")
         assert_that(fanned, equal_to([("hot", 20_000), ("cold", 1)]), label="fanned")
-
-
-def test_a_side_input_that_is_too_large_says_so() -> None:
-    p = pipeline("--spark_side_input_limit_mb=1")
-    side = p | "side" >> beam.Create([(n, os.urandom(1_000)) for n in range(2_000)])
-    _ = p | beam.Create([1]) | "Join" >> beam.Map(lambda n, found: found[n], found=AsDict(side))
-    with pytest.raises(ValueError, match=r"Join: a side input has \d+ MiB; --spark_side_input_limit_mb allows 1 MiB"):
-        p.run().wait_until_finish()
 
 
 def test_a_windowed_side_input_is_looked_up_by_window() -> None:
@@ -334,6 +222,7 @@ class Lifecycle(beam.DoFn):
         self._say("teardown")
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_every_setup_has_its_teardown_by_the_end_of_the_task(tmp_path: Path) -> None:
     with pipeline() as p:
         _ = p | beam.Create(range(10)) | beam.ParDo(Lifecycle(str(tmp_path)))
@@ -374,6 +263,7 @@ def test_waiting_for_a_while_and_cancelling(tmp_path: Path) -> None:
     assert after.result.state == PipelineState.DONE
 
 
+@pytest.mark.shows(Mode.SPARK)
 def test_jobs_carry_the_names_of_transforms() -> None:
     with pipeline() as p:
         _ = p | "Numbers" >> beam.Create([1, 2]) | "Twice it" >> beam.Map(lambda n: 2 * n)

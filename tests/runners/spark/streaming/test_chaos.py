@@ -1,5 +1,8 @@
 """Runs the chaos script on Spark with `--streaming` for one minute. Its seed is random, and a failure prints it.
 
+`make test-exhaustive` runs it: it takes three minutes. In `make test`, test_rocketmq.py, test_cut.py and the tests of
+delivery show the faults one by one.
+
 `make chaos ARGS="--runner spark"` and `--runner flink` run it for ten minutes.
 """
 
@@ -15,7 +18,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from tests.chaos import stream
 from tests.chaos.run import Chaos
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 
 def test_a_stream_under_random_faults_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
+from tests.helpers.finalizing import Committed
 
 pytestmark = [pytest.mark.slow]
 
@@ -243,17 +244,6 @@ def test_a_pipeline_that_has_ended_has_nothing_to_do_when_started_again(tmp_path
         with streaming(f"--checkpoint_dir={tmp_path / 'checkpoint'}") as p:
             _ = p | beam.Create([1, 2], reshuffle=False) | beam.ParDo(ToFile(out))
     assert sorted(written(out)) == [1, 2]
-
-
-class Committed:
-    """A finalizer that notes which micro-batches Spark has committed when it runs."""
-
-    def __init__(self, checkpoint: Path, notes: Path) -> None:
-        self._checkpoint, self._notes = checkpoint, notes
-
-    def __call__(self) -> None:
-        found = [each.name for each in (self._checkpoint / "commits").glob("[0-9]*")]
-        (self._notes / uuid.uuid4().hex).write_text(json.dumps(found))
 
 
 class Finalized(beam.DoFn):

@@ -74,6 +74,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     kept.check()
 
 
+@pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -> None:
     bench.send(4_000)
     with started(

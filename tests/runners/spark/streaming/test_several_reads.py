@@ -1,9 +1,10 @@
-"""Several reads and writes in one query on Spark, the size of a micro-batch, and a second Ctrl-C."""
+"""Several reads and writes in one query on Spark, live side inputs, the size of a micro-batch, and a second Ctrl-C."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import signal
 import subprocess
 import sys
@@ -22,16 +23,18 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
-from apache_beam.transforms.window import SlidingWindows
+from apache_beam.transforms.window import FixedWindows, SlidingWindows
 
-from rmqio import Message, ReadFromRocketMQ, Record, StartFrom, WriteToRocketMQ
+from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, StartFrom, WriteToRocketMQ
 from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
+from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.start import StopAt
+from tests.helpers.finalizing import Committed
 from tests.helpers.ledger import wait_until
 from tests.helpers.raw_send import send_all
 
@@ -52,12 +55,16 @@ class Topics:
     def made(self, bodies: Sequence[bytes] = (), queues: int = 2) -> str:
         name = f"several-{uuid.uuid4().hex[:12]}"
         self.broker.create_topic(name, queues=queues)
+        self.send(name, bodies, queues)
+        wait_until(lambda: sum(map(self.client.max_offset, self.client.queues(name))) == len(bodies), "all are there")
+        return name
+
+    def send(self, topic: str, bodies: Sequence[bytes], queues: int = 2) -> None:
+        """Sends the bodies to the topic's queues by turns."""
         for number in range(queues):
             some = [Message(body) for body in bodies[number::queues]]
             if some:
-                send_all(self.broker.broker, MessageQueue(name, self.broker.name, number), some)
-        wait_until(lambda: sum(map(self.client.max_offset, self.client.queues(name))) == len(bodies), "all are there")
-        return name
+                send_all(self.broker.broker, MessageQueue(topic, self.broker.name, number), some)
 
     def bodies(self, topic: str) -> list[str]:
         return [record.body.decode() for record in read_topic(self.client, topic)]
@@ -132,6 +139,55 @@ def test_two_reads_meet_in_sliding_windows_and_go_to_two_sinks(topics: Topics) -
     assert len(began) >= 3
     for before, after in itertools.pairwise(began):
         assert after >= next_trigger(before), "not before its turn, however long the micro-batch before it took"
+
+
+class Joined(beam.DoFn):
+    """Writes each number beside the total of its window, and registers a finalizer for its bundle."""
+
+    def __init__(self, finalizer: Committed) -> None:
+        self._finalizer = finalizer
+
+    def process(self, record: Record, total: int, finalizer: Any = beam.DoFn.BundleFinalizerParam) -> Iterator[Message]:
+        finalizer.register(self._finalizer)
+        yield Message(b"%s %d" % (record.body, total))
+
+
+@pytest.mark.shows(Mode.SPARK_STREAMING)
+def test_a_side_input_of_a_live_topic_and_finalizers_of_a_stream_that_goes_on(topics: Topics, tmp_path: Path) -> None:
+    """A window's total is known once both queues of its topic have passed the window."""
+    checkpoint, notes = tmp_path / "checkpoint", tmp_path / "notes"
+    notes.mkdir()
+    orders, rates, sink = topics.made(), topics.made(), topics.made()
+    flags = ["--streaming", f"--checkpoint_dir={checkpoint}"]
+    pipeline = beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(flags))
+    live = {"timestamp": second_of, "options": ReadOptions(poll_timeout_ms=500, idle_timeout_ms=600_000)}
+    total = (
+        pipeline
+        | "Rates" >> topics.read(rates, **live)
+        | "Amount" >> beam.Map(lambda record: int(record.body)).with_output_types(int)
+        | "Windows of rates" >> beam.WindowInto(FixedWindows(10))
+        | beam.CombineGlobally(sum).without_defaults()
+    )
+    windows = "Windows of orders" >> beam.WindowInto(FixedWindows(10))
+    ordered = pipeline | "Orders" >> topics.read(orders, **live) | windows
+    join = beam.ParDo(Joined(Committed(checkpoint, notes)), beam.pvalue.AsSingleton(total)).with_output_types(Message)
+    _ = ordered | join | topics.write(sink)
+    result = pipeline.run()
+    try:
+        for begin in (0, 50):  # the second round comes to a stream that has already joined
+            numbers, complete = range(begin, begin + 50), begin + 40
+            for topic in (orders, rates):
+                topics.send(topic, [b"%d" % number for number in numbers])
+            # Both queues have passed all windows but the last
+            wait_until(lambda wanted=complete: len(topics.bodies(sink)) >= wanted, f"orders up to {complete}", 120)  # type: ignore[misc]
+        done = len(list(notes.iterdir()))
+        assert done >= 2
+    finally:
+        result.cancel()
+    sums = {begin: sum(range(begin, begin + 10)) for begin in range(0, 100, 10)}
+    assert Counter(topics.bodies(sink)) == Counter(f"{n} {sums[n // 10 * 10]}" for n in range(90))
+    commits = [set(json.loads(file.read_text())) for file in notes.iterdir()]
+    assert all(commits), "a finalizer ran before any micro-batch was committed"
 
 
 def next_trigger(began: datetime.datetime) -> datetime.datetime:

@@ -14,12 +14,12 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, SourcePlan
 from rmqio.runners.spark.streaming.signals import QuerySignals
-from rmqio.runners.spark.streaming.source import _TICK_S, Limits, PlannedReader, Planning, StreamSource
+from rmqio.runners.spark.streaming.source import _TICK_S, PlannedReader, Planning, StreamSource, TriggerLimits
 
 
 def planning(folder: Path) -> Planning:
     source = StreamSource(0, "Impulse", ImpulsePlanner(b"x"), None)
-    return Planning((source,), 2, Limits(), False, "run", QuerySignals(str(folder)))
+    return Planning((source,), 2, TriggerLimits(), False, "run", QuerySignals(str(folder)))
 
 
 @pytest.mark.parametrize("end", [QuerySignals.stop, QuerySignals.drain])

@@ -14,6 +14,7 @@ import pytest
 from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError, NoPermission, TopicNotExist
 from rmqio.interfaces import OffsetQuery
+from rmqio.model import MessageFilter
 from rmqio.options import ClientOptions
 from rmqio.testing import NAME_SERVER, FakeBroker, faults
 from rmqio.testing.faults import Exchange
@@ -112,10 +113,35 @@ def test_what_does_not_exist_is_told_for_each_query(setup: Setup) -> None:
     assert list(setup.client.look_up([OffsetQuery(queue._replace(queue_id=2), "max")])) == [0]
 
 
+def test_a_topic_whose_broker_restarts_between_the_two_questions_is_there(setup: Setup) -> None:
+    """Name servers forget a topic with its broker: they know neither at the first question, both at the second."""
+    unknown = faults.answer(TopicNotExist.number, "no route")
+    setup.broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, times=1, broker=NAME_SERVER)
+    assert setup.kinds() == ALL
+    queue = setup.queues[0]
+    setup.client._routes.invalidate(queue.topic)
+    setup.broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, times=1, broker=NAME_SERVER)
+    assert setup.client.open_reader(queue, 0, message_filter=MessageFilter()).queue == queue
+
+
+@pytest.mark.parametrize("many", [True, False], ids=["look", "one"])
+def test_a_topic_that_is_forgotten_after_its_check_is_there_when_its_broker_is(setup: Setup, many: bool) -> None:
+    """The topic leaves the routes between two tries, and is back at the second question for its route."""
+    setup.kinds()
+    unknown = faults.answer(TopicNotExist.number, "no route")
+    setup.broker.on(RequestCode.GET_MAX_OFFSET, unknown, times=1, broker=A)
+    setup.broker.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, times=1, broker=NAME_SERVER)
+    assert setup.kinds() == ALL if many else setup.client.max_offset(setup.queues[0]) == ALL[0]
+
+
 def test_a_topic_that_was_deleted_behind_our_back_is_not_empty(setup: Setup) -> None:
     setup.kinds()
     setup.broker.cluster.delete_topic("t")
+    asked = setup.broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     assert setup.kinds() == [TopicNotExist] * 4
+    assert setup.broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) <= asked + 2, "once more for all queues, not for each"
+    assert setup.kinds() == [TopicNotExist] * 4
+    assert setup.broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) <= asked + 4
 
 
 def test_a_second_name_server_answers_for_a_silent_one() -> None:
@@ -156,6 +182,55 @@ def test_what_fails_to_be_committed_is_told_by_queue(setup: Setup) -> None:
         first._replace(queue_id=9): "LocalError",
     }
     assert setup.client.committed_offset("g", third) == 5
+
+
+def test_the_first_commits_of_a_group_to_a_broker_do_not_meet(setup: Setup) -> None:
+    """A broker that processes two first commits at the same time keeps one of them, and acknowledges both."""
+    unanswered: Counter[str] = Counter()
+    met: list[str] = []
+
+    def commit(exchange: Exchange) -> None:
+        group = exchange.request.ext["consumerGroup"]
+        unanswered[group] += 1
+        if unanswered[group] > 2:  # there are two brokers
+            met.append(group)
+
+        def answer() -> None:
+            unanswered[group] -= 1
+            exchange.send(exchange.handle())
+
+        exchange.later(50, answer)
+
+    setup.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, commit, times=None)
+    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 1)) == {}
+    assert met == []
+    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 2)) == {}
+    assert len(met) == 2, "later commits go together"
+
+
+def test_a_first_commit_that_another_process_has_displaced_is_made_again(setup: Setup) -> None:
+    lost = setup.queues[1]
+    state = setup.broker.cluster
+
+    def displace(exchange: Exchange) -> None:
+        answer = exchange.handle()
+        state.forget_committed("new", lost)
+        exchange.send(answer)
+
+    setup.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, displace, times=2, broker=A)
+    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 1)) == {}
+    assert [setup.client.committed_offset("new", queue) for queue in setup.queues] == [1] * 4
+    queries = setup.broker.count(RequestCode.QUERY_CONSUMER_OFFSET)
+    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 2)) == {}
+    assert setup.broker.count(RequestCode.QUERY_CONSUMER_OFFSET) == queries, "they are looked up once"
+
+
+def test_a_first_commit_that_fails_does_not_stop_the_others(setup: Setup) -> None:
+    first, second, *_ = setup.queues
+    missing = first._replace(queue_id=9)
+    failed = setup.client.commit_offsets("new", {missing: 1, first: -1, second: 1})
+    assert set(failed) == {missing, first}
+    assert setup.client.committed_offset("new", second) == 1
 
 
 # ---- threads, forks, the end ----------------------------------------------------------------------------------------

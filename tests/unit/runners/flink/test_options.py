@@ -13,9 +13,11 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.errors import LocalError
 from rmqio.runners.flink import checkpoints
+from rmqio.runners.flink.command import STREAM_RESTARTS
 from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
 from rmqio.runners.flink.rest import FlinkJob
 from rmqio.runners.flink.resume import storage_of
+from rmqio.runners.flink.runner import _wanted
 
 BATCH, BOUNDED, ENDLESS = Job(False, False), Job(True, False), Job(True, True)
 
@@ -109,6 +111,30 @@ def test_a_cluster_on_this_machine_sees_its_folders(master: str) -> None:
     options = settled(ENDLESS, "--state_backend_storage_path=file:///a")
     options.view_as(FlinkRunnerOptions).flink_master = master
     assert dangers(options, ENDLESS) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "flags", "restarts"),
+    [
+        (ENDLESS, [], dict(STREAM_RESTARTS)),
+        (ENDLESS, ["--checkpointing_interval=-1"], {}),
+        (BOUNDED, [], {}),
+        (BATCH, [], {}),
+        (ENDLESS, ["--flink_conf=restart-strategy.type=none"], {"restart-strategy.type": "none"}),
+        (
+            ENDLESS,
+            ["--flink_conf=restart-strategy.fixed-delay.attempts=7"],
+            {"restart-strategy.fixed-delay.attempts": "7"},
+        ),
+        (ENDLESS, ["--flink_master=flink:8081"], {}),
+    ],
+)
+def test_only_what_goes_on_from_a_checkpoint_is_restarted_any_number_of_times(
+    job: Job, flags: list[str], restarts: dict[str, object]
+) -> None:
+    """Other jobs on the embedded Flink have its three attempts; a cluster is configured by its operators."""
+    conf = _wanted(settled(job, *flags), job).flink_conf
+    assert {name: value for name, value in conf if name.startswith("restart-strategy")} == restarts
 
 
 def test_settings_of_flink() -> None:

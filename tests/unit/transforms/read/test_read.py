@@ -11,8 +11,11 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from rmqio import MessageQueue, ReadOptions, Record, StartFrom, StopAt
+from rmqio import MessageQueue, QueueDescriptor, ReadOptions, Record, StartFrom, StopAt
 from rmqio.testing import InMemoryCluster
+from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.reading.read_fn import BoundedReadFn
+from rmqio.transforms.reading.restriction import QueueRange
 from tests.helpers.reading import T0, bodies, body, clean_cluster, fill, read, run_bodies
 
 # ---- where it starts and stops --------------------------------------------------------------------------------------
@@ -175,17 +178,21 @@ class ToOffset:
     [
         ({}, Record),
         ({"deserializer": ToOffset()}, int),
-        ({"deserializer": ToOffset(), "batches": True}, list[int]),
+        ({"deserializer": ToOffset(), "batches": True}, BatchConstraint(int)),
         ({"deserializer": body}, Any),
     ],
 )
 def test_the_element_type_is_known_to_beam(
     cluster: InMemoryCluster, arguments: dict[str, Any], element_type: Any
 ) -> None:
-    from apache_beam.typehints import native_type_compatibility
+    from apache_beam.typehints import native_type_compatibility, typehints
 
     output = beam.Pipeline(runner=FnApiRunner()) | read(cluster, **arguments)
-    assert output.element_type == native_type_compatibility.convert_to_beam_type(element_type)
+    if not isinstance(element_type, BatchConstraint):
+        element_type = native_type_compatibility.convert_to_beam_type(element_type)
+    assert output.element_type == element_type
+    if "batches" in arguments:
+        assert typehints.is_consistent_with(output.element_type, typehints.List[int]), "it is a list, too"
 
 
 @pytest.mark.parametrize(
@@ -227,3 +234,18 @@ def test_timestamps_follow_the_policy(cluster: InMemoryCluster, policy: Any, exp
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         elements = pipeline | read(cluster, deserializer=ToOffset(), timestamp=policy) | beam.Map(stamped)
         assert_that(elements, equal_to(list(enumerate(expected))))
+
+
+@pytest.mark.parametrize(("count", "parts"), [(1_000, 7), (3, 7), (0, 7), (1, 1)])
+def test_the_parts_of_a_queue_make_the_whole(cluster: InMemoryCluster, count: int, parts: int) -> None:
+    """Each message once. Parts without a message are left out."""
+    queues = fill(cluster, count, count)
+    options = ReadOptions(splits_per_queue=parts, max_records_per_bundle=50, poll_timeout_ms=1)
+    wanted = [each for queue in queues for each in bodies(queue, range(count))]
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        assert_that(pipeline | read(cluster, deserializer=body, options=options), equal_to(wanted))
+    fn = BoundedReadFn(read(cluster, options=options)._config)
+    ranges = list(fn.split(QueueDescriptor(queues[0]), QueueRange(0, count)))
+    assert len(ranges) == max(1, min(parts, count))
+    assert (ranges[0].start, ranges[-1].stop) == (0, count)
+    assert all(one.stop == other.start for one, other in itertools.pairwise(ranges))

@@ -15,10 +15,13 @@ from apache_beam.transforms.display import DisplayData
 
 from rmqio import (
     ClientOptions,
+    DropDuplicates,
     FileCredentials,
+    MessageQueue,
     ReadAllFromRocketMQ,
     ReadFromRocketMQ,
     ReadOptions,
+    Record,
     Security,
     StartFrom,
     StopAt,
@@ -108,11 +111,16 @@ def test_what_a_producer_alone_heeds_is_refused_where_there_is_none(make: Make, 
         make(client=client)
 
 
-def test_heartbeats_of_a_read_are_those_of_its_letters() -> None:
-    options = ReadOptions(broker_heartbeat_interval_ms=5)
-    with pytest.raises(
-        LocalError, match=r"ReadOptions.broker_heartbeat_interval_ms=5 does nothing .* dead_letter_topic"
-    ):
+@pytest.mark.parametrize(
+    "options",
+    [
+        ReadOptions(broker_heartbeat_interval_ms=5),
+        ReadOptions.from_properties({"brokerserver.heartbeat.interval": "5"}),
+    ],
+)
+def test_heartbeats_of_a_read_are_those_of_its_letters(options: ReadOptions) -> None:
+    said = r"broker_heartbeat_interval_ms=5 \(property 'brokerserver.heartbeat.interval'\) does nothing .* dead_letter"
+    with pytest.raises(LocalError, match=said):
         one(name_server=AT, options=options)
     assert client_of(one(name_server=AT, options=options, dead_letter_topic="dead")).heartbeat_ms == 5
 
@@ -253,6 +261,9 @@ def test_what_a_factory_knows_is_not_said_beside_it(make: Make, given: dict[str,
         (one, {"new_queue_start": "latest"}, {"stop": TO_THE_END}, "new_queue_start='latest' does nothing"),
         (one, {"new_queue_start": "latest", "discovery_interval_ms": 0}, {}, "nothing with discovery_interval_ms=0"),
         (one, {"on_group_reset": "honour"}, {}, "on_group_reset='honour' does nothing without commits"),
+        (one, {"splits_per_queue": 2, "max_num_records": 3}, {}, "a limit cannot be divided by offsets"),
+        (one, {"splits_per_queue": 2}, {}, "reads each queue in order. Give stop="),
+        (one, {"splits_per_queue": 2}, {"stop": StopAt.latest(), "consumer_group": "g"}, "needs commit_offsets=False"),
         (one, {"on_group_reset": "honour", "commit_offsets": False}, {"consumer_group": "g"}, "without commits"),
         (one, {"on_timestamp_after_end": "fail"}, {}, "on_timestamp_after_end='fail' does nothing without StartFrom"),
         (ReadAllFromRocketMQ, {"discovery_interval_ms": 5}, {}, "does nothing here: a topic is looked up once"),
@@ -324,6 +335,71 @@ def test_display_data_has_the_name_server_and_no_option_that_is_default() -> Non
 def test_display_data_has_what_is_not_default(options: dict[str, Any], expected: dict[str, Any]) -> None:
     found = shown(one(name_server=AT, options=ReadOptions(**options)))
     assert {name: found.get(name) for name in expected} == expected
+
+
+class Decoder:
+    """A deserializer that knows a secret, which even its repr tells."""
+
+    def __call__(self, record: Record) -> bytes:
+        return record.body
+
+    def __repr__(self) -> str:
+        return "secret"
+
+
+def minute_of(record: Record) -> int:
+    return record.born_timestamp_ms // 60_000 * 60_000
+
+
+Q = MessageQueue("orders", "broker-a", 0)
+MANY = {Q._replace(queue_id=number): number for number in range(22)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"start": StartFrom.timestamp(7)}, {"start": "timestamp", "start_timestamp_ms": 7}),
+        (
+            {"start": StartFrom.group_offsets("earliest"), "consumer_group": "g"},
+            {"start": "group_offsets", "start_reset": "earliest", "consumer_group": "g"},
+        ),
+        ({"consumer_group": "g"}, {"start": "group_offsets", "consumer_group": "g"}),
+        (
+            {"start": StartFrom.specific_offsets({Q: 5, Q._replace(queue_id=1): 6}, reset="error")},
+            {
+                "start": "specific_offsets",
+                "start_offsets": "orders/broker-a/0: 5, orders/broker-a/1: 6",
+                "start_reset": "error",
+            },
+        ),
+        ({"stop": StopAt.timestamp(8)}, {"stop": "timestamp", "stop_timestamp_ms": 8}),
+        ({"stop": StopAt.offsets({Q: 9})}, {"stop": "offsets", "stop_offsets": "orders/broker-a/0: 9"}),
+        ({"sql_filter": "price > 10"}, {"filter": "price > 10", "filter_type": "SQL92"}),
+        ({"deserializer": Decoder()}, {"deserializer": "Decoder"}),
+        ({"deserializer": minute_of}, {"deserializer": "minute_of"}),
+        ({"timestamp": "store"}, {"timestamp": "store"}),
+        ({"timestamp": "sent_at"}, {"timestamp": "sent_at"}),
+        ({"timestamp": minute_of}, {"timestamp": "minute_of"}),
+        ({"batches": True}, {"batches": True}),
+        ({"dead_letter_topic": "dead"}, {"dead_letter_topic": "dead"}),
+        (
+            {"deduplicate": DropDuplicates(within_ms=5, id_of=str)},
+            {"deduplicate_within_ms": 5, "deduplicate_id_of": "str"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("make", [one, ReadAllFromRocketMQ])
+def test_display_data_has_every_argument_that_is_not_default(
+    make: Make, arguments: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    plain = shown(make(name_server=AT))
+    assert shown(make(name_server=AT, **arguments)) == plain | expected
+
+
+def test_display_data_has_a_few_of_many_offsets() -> None:
+    found = shown(one(name_server=AT, start=StartFrom.specific_offsets(MANY)))["start_offsets"]
+    assert found.startswith("orders/broker-a/0: 0, orders/broker-a/1: 1, ")
+    assert found.endswith("orders/broker-a/19: 19, 2 more")
 
 
 def test_display_data_has_the_clients_options_and_no_secret() -> None:

@@ -200,6 +200,37 @@ def test_a_failure_without_a_store_time_is_stamped_with_the_clock(monkeypatch: p
     assert bad == [(failure(1, store=0), at(12_345)), (failure(2), at(300))]
 
 
+class InBulk:
+    """A deserializer that decodes many records at once. Its calls are counted."""
+
+    def __init__(self, one: Callable[[Record], Any]) -> None:
+        self._one, self.calls = one, 0
+
+    def __call__(self, record: Record) -> Any:
+        raise AssertionError("not one by one")
+
+    def many(self, records: list[Record]) -> tuple[list[Any], dict[int, Exception]]:
+        self.calls += 1
+        values: list[Any] = []
+        failed: dict[int, Exception] = {}
+        for position, each in enumerate(records):
+            try:
+                values.append(self._one(each))
+            except SerdeError as error:
+                failed[position] = error
+        return values, failed
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("records", [[], [2, 4], [1, 3], [1, 2, 3, 4]])
+def test_bulk_and_single_deserializers_give_the_same(records: list[int], batches: bool) -> None:
+    pulled = RecordBatch([record(n, store=200 + n) for n in records], [50 + n for n in records], [failure(9)])
+    bulk = InBulk(odd_fails)
+    wanted = unbatch(pulled, odd_fails, batches=batches, errors_to_output=True)
+    assert unbatch(pulled, bulk, batches=batches, errors_to_output=True) == wanted
+    assert bulk.calls == (1 if records or not batches else 0)
+
+
 def names_itself(record: Record) -> Any:
     raise SerdeError(f"{record.queue} at {record.queue_offset} is bad")
 
@@ -207,7 +238,11 @@ def names_itself(record: Record) -> Any:
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize(
     ("deserializer", "message"),
-    [(odd_fails, "queue t/b/1, offset 3: an odd one"), (names_itself, "queue t/b/1 at 3 is bad")],
+    [
+        (odd_fails, "queue t/b/1, offset 3: an odd one"),
+        (InBulk(odd_fails), "queue t/b/1, offset 3: an odd one"),
+        (names_itself, "queue t/b/1 at 3 is bad"),
+    ],
 )
 def test_without_a_handler_the_first_failure_is_raised_with_coordinates_once(
     deserializer: Callable[[Record], Any], message: str, batches: bool
@@ -222,6 +257,8 @@ def test_a_batch_is_stamped_with_the_earliest_of_what_is_in_it() -> None:
     pulled = RecordBatch([record(n) for n in (2, 1, 4, 6)], [70, 10, 60, 65], [])
     assert unbatch(pulled, odd_fails, batches=True, errors_to_output=True)[0] == [([b"2", b"4", b"6"], at(60))]
     assert unbatch(pulled, None, batches=True) == ([(pulled.records, at(10))], [])
+    (batch, _), *_ = unbatch(pulled, odd_fails, batches=True, errors_to_output=True)[0]
+    assert (batch.queue, batch.offsets) == (record(1).queue, [2, 4, 6])
 
 
 def test_a_run_of_failures_only_makes_no_empty_batch() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import rmqio.transforms  # noqa: F401 (registers the coders)
 from rmqio.errors import WireError
-from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
+from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker, Start
 
 END = 60
 """The broker's end in these tests: an endless range is read up to here."""
@@ -255,6 +255,35 @@ def test_progress_counts_offsets_up_to_the_stop_or_the_brokers_end(
     assert (progress.completed_work, progress.remaining_work) == (5.0, remaining)
 
 
+# ---- ranges that wait for their broker -------------------------------------------------------------------------------
+
+
+def test_a_range_that_waits_keeps_waiting_until_its_start_is_claimed() -> None:
+    tracker = QueueRangeTracker(QueueRange(0, None, 5, 7))
+    assert tracker.try_split(0) == (QueueRange(0, 0), QueueRange(0, None, 5, 7))
+    tracker.check_done()
+    assert not tracker.try_claim(Start(3)), "the residual has it"
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_claimed_start_is_where_it_continues(start: int) -> None:
+    tracker = QueueRangeTracker(QueueRange(0, None, 5, 7))
+    with pytest.raises(ValueError, match="neither read nor deferred"):
+        tracker.check_done()
+    assert tracker.try_claim(Start(start))
+    assert tracker.current_restriction() == QueueRange(start, None, 5)
+    assert tracker.try_claim(Claim(start + 1, 2, start + 10))
+    progress = tracker.current_progress()
+    assert (progress.completed_work, progress.remaining_work) == (2.0, 8.0)
+    assert tracker.try_split(0) == (QueueRange(start, start + 2), QueueRange(start + 2, None, 3))
+
+
+def test_a_range_that_does_not_wait_has_a_start() -> None:
+    tracker = QueueRangeTracker(QueueRange(2))
+    assert not tracker.try_claim(Start(3))
+    assert tracker.current_restriction() == QueueRange(2)
+
+
 def test_repr_shows_range_and_position() -> None:
     tracker = QueueRangeTracker(QueueRange(1, 5))
     assert "start=1, stop=5" in repr(tracker)
@@ -266,7 +295,7 @@ def test_repr_shows_range_and_position() -> None:
 offsets = st.integers(0, (1 << 63) - 1)
 
 
-@given(st.builds(QueueRange, offsets, st.none() | offsets, st.none() | offsets))
+@given(st.builds(QueueRange, offsets, st.none() | offsets, st.none() | offsets, st.none() | offsets))
 def test_coder_round_trip(value: QueueRange) -> None:
     coder = QueueRangeCoder()
     assert coder.decode(coder.encode(value)) == value
@@ -279,6 +308,12 @@ def test_coder_writes_the_golden_bytes() -> None:
         b"\xff\xff\xff\xff\xff\xff\xff\xff"  # no stop
         b"\x00\x00\x00\x00\x00\x00\x01\x02"  # limit
     )
+
+
+def test_a_range_that_waits_has_a_version_of_its_own() -> None:
+    encoded = QueueRangeCoder().encode(QueueRange(0, None, 258, 3))
+    assert encoded[:1] == b"\x02"
+    assert encoded[-8:] == b"\x00\x00\x00\x00\x00\x00\x00\x03"  # since when
 
 
 def test_coder_is_registered_deterministic_and_equal_by_type() -> None:
@@ -295,12 +330,17 @@ def test_garbage_is_a_wire_error_or_a_range(data: bytes) -> None:
     try:
         assert isinstance(QueueRangeCoder().decode(data), QueueRange)
     except WireError:
-        assert len(data) != 25 or data[0] != 1
+        assert (len(data), data[:1]) not in ((25, b"\x01"), (33, b"\x02"))
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(b"", "25 bytes, not 0"), (bytes(26), "25 bytes, not 26"), (struct.pack(">Bqqq", 2, 0, 0, 0), "version 2")],
+    [
+        (b"", "25 bytes, not 0"),
+        (bytes(26), "25 bytes, not 26"),
+        (struct.pack(">Bqqq", 2, 0, 0, 0), "33 bytes, not 25"),
+        (struct.pack(">Bqqq", 3, 0, 0, 0), "version 3; this rmqio reads versions 1, 2"),
+    ],
 )
 def test_other_sizes_and_versions_are_refused_in_words(data: bytes, message: str) -> None:
     with pytest.raises(WireError, match=message):

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
 from rmqio.sending.failures import MAX_ELEMENT_TEXT, element_text
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing.elements import MessageMaker, message_of_record, record_id
+from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 
@@ -82,12 +83,6 @@ def test_make(maker: MessageMaker, element: Any, message: Message, topic: str) -
 def test_make_refuses(maker: MessageMaker, element: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         maker.make(element)
-
-
-def test_record_is_sent_again_without_what_rocketmq_added(record: Record) -> None:
-    assert message_of_record(record) == Message(
-        b"body", tags="red", keys=("k1", "k2"), properties={"mine": "1"}, sharding_key="s"
-    )
 
 
 def test_record_does_not_go_back_to_its_own_topic(record: Record) -> None:

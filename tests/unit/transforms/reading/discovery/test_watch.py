@@ -51,13 +51,15 @@ def test_tracker_claims_grow_what_is_known_and_a_checkpoint_ends_it() -> None:
         Known({Q0}),
         Known((), 1_700_000_000_000),
         Known({Q0, Q1, MessageQueue("%RETRY%g", "b-1", 12)}, 5, {Q2, MessageQueue("t", "b-1", 0)}),
+        Known({Q0}, 5, {Q1}, {Q2, MessageQueue("t", "b-1", 0)}),
     ],
 )
 def test_what_is_known_survives_its_coder(known: Known) -> None:
     coder = KnownCoder()
     for again in (coder.decode(coder.encode(known)), pickle.loads(pickle.dumps(known))):
         assert type(again) is Known
-        assert (again, again.began_ms, again.waiting) == (known, known.began_ms, known.waiting)
+        assert (again, again.began_ms) == (known, known.began_ms)
+        assert (again.waiting, again.away) == (known.waiting, known.away)
     assert coder.is_deterministic()
 
 
@@ -126,6 +128,33 @@ def test_watch_waits_for_a_silent_broker_and_then_starts_its_queue_as_if_it_had_
     assert watch.restriction.waiting == frozenset()
     watch.bundle()
     assert watch.estimator.current_watermark() > MIN_TIMESTAMP
+
+
+def test_watch_waits_for_a_late_queue_of_a_silent_broker_that_is_forgotten(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name servers forget the broker, and the job restarts from a checkpoint: the watermark still waits."""
+    filled(cluster, 3)
+    settings = config(cluster, interval_ms=0, start=StartFrom.latest())
+    watch = Watch(settings)
+    watch.bundle()
+    (late,) = cluster.add_queues("t", 1)
+    cluster.append("t", b"", queue_id=late.queue_id)
+    cluster.fail_next("min_offset", BrokerSilent("silent"), queue=late, times=2)
+    assert watch.bundle() == []
+    assert watch.restriction.away == {late}
+    before = watch.estimator.current_watermark()
+    restored = KnownCoder().decode(KnownCoder().encode(watch.restriction))
+    assert restored == watch.restriction
+    assert restored.away == {late}
+    found = Subscription.find_queues
+    monkeypatch.setattr(Subscription, "find_queues", lambda *args, **named: {*found(*args, **named)} - {late})
+    watch = Watch(settings)
+    watch.restriction = restored
+    assert watch.bundle() == []
+    assert watch.estimator.current_watermark() <= before
+    assert watch.bundle() == [QueueDescriptor(late, StartFrom.resolved(late, 0))]
+    assert watch.restriction.away == frozenset()
 
 
 def test_a_queue_that_is_added_during_the_first_look_is_new(monkeypatch: pytest.MonkeyPatch) -> None:

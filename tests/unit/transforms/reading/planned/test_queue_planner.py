@@ -15,7 +15,7 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.reading import queue_planner as planned
 from rmqio.transforms.reading.queue_planner import name_of, queue_of
 from rmqio.transforms.shared import shared_client
-from tests.helpers.planning import ALL, N0, N1, Limits, advance, planner_of, ranges
+from tests.helpers.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
 from tests.helpers.reading import T0, append, fill
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -85,7 +85,7 @@ def test_no_queue_waits_for_ever_however_small_the_limit(clocked: InMemoryCluste
     planner = planner_of(clocked)
     position: Any = None
     for _ in range(60):
-        position = advance(planner, position, Limits(max_records=1))
+        position = advance(planner, position, TriggerLimits(max_records=1))
         append(clocked, Q0, 1)
     assert min(each["at"] for each in position["queues"].values()) > 15
 
@@ -95,7 +95,7 @@ def test_micro_batches_of_a_limit_read_everything_once(clocked: InMemoryCluster)
     planner = planner_of(clocked)
     position, found = None, []
     for _ in range(5):
-        following = advance(planner, position, Limits(max_records=30))
+        following = advance(planner, position, TriggerLimits(max_records=30))
         found.append(ranges(planner, position, following))
         position = following
     assert found[0] == {N0: (0, 27), N1: (0, 3)}
@@ -109,10 +109,10 @@ def test_a_limit_of_bytes_counts_by_the_size_of_what_comes_next(clocked: InMemor
         clocked.append("t", bytes(1000))
     size = clocked.records("t")[0].stored_size
     planner = planner_of(clocked)
-    position = advance(planner, None, Limits(max_bytes=10 * size))
+    position = advance(planner, None, TriggerLimits(max_bytes=10 * size))
     assert ranges(planner, None, position) == {N0: (0, 10)}
-    assert ranges(planner, None, advance(planner, None, Limits(max_bytes=1))) == {N0: (0, 1)}, "never nothing"
-    assert ranges(planner, None, advance(planner, None, Limits(3, 10 * size))) == {N0: (0, 3)}
+    assert ranges(planner, None, advance(planner, None, TriggerLimits(max_bytes=1))) == {N0: (0, 1)}, "never nothing"
+    assert ranges(planner, None, advance(planner, None, TriggerLimits(3, 10 * size))) == {N0: (0, 3)}
 
 
 def test_lag_is_what_is_left_by_topic(clocked: InMemoryCluster) -> None:
@@ -120,7 +120,7 @@ def test_lag_is_what_is_left_by_topic(clocked: InMemoryCluster) -> None:
     fill(clocked, 7, topic="u")
     planner = planner_of(clocked, ["t", "u"])
     assert planner.lag(None) == {}
-    position = advance(planner, None, Limits(max_records=11))
+    position = advance(planner, None, TriggerLimits(max_records=11))
     lag = planner.lag(position)
     assert set(lag) == {"t", "u"}
     assert sum(lag.values()) == 11
@@ -133,7 +133,7 @@ def test_lag_is_what_is_left_by_topic(clocked: InMemoryCluster) -> None:
 def test_a_read_with_a_stop_ends_there(clocked: InMemoryCluster) -> None:
     fill(clocked, 10, 5)
     planner = planner_of(clocked, stop=StopAt.offsets({Q0: 12}))
-    first = advance(planner, None, Limits(max_records=4))
+    first = advance(planner, None, TriggerLimits(max_records=4))
     assert ranges(planner, None, first) == {N0: (0, 4)}, "the other queue is not to be read"
     second = advance(planner, first)
     assert ranges(planner, first, second) == {N0: (4, 10)}
@@ -148,7 +148,7 @@ def test_a_read_with_a_stop_ends_there(clocked: InMemoryCluster) -> None:
 def test_a_run_until_now_ends_and_the_next_goes_on(clocked: InMemoryCluster) -> None:
     fill(clocked, 10)
     planner = planner_of(clocked)
-    first = advance(planner, None, Limits(max_records=6), until_now=True)
+    first = advance(planner, None, TriggerLimits(max_records=6), until_now=True)
     append(clocked, Q0, 5)
     assert not planner.is_done(first)
     second = advance(planner, first, until_now=True)

@@ -9,8 +9,9 @@ import pytest
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
 from rmqio.errors import BrokerSilent, OffsetOutOfRange, TransportError
 from rmqio.model import MessageFilter
+from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryCluster, ManualClock
-from tests.helpers.planning import ALL, N0, N1, Limits, advance, planner_of, ranges
+from tests.helpers.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
 from tests.helpers.reading import T0, append, fill
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
@@ -23,7 +24,7 @@ def test_a_filtered_queue_that_is_read_to_its_end_may_have_given_nothing(
     options = ReadOptions(idle_timeout_ms=10_000, max_out_of_orderness_ms=2_000)
     assert planner_of(clocked, options=options).silent(advance(planner_of(clocked), None)) == {}, "no filter"
     planner = planner_of(clocked, options=options, message_filter=MessageFilter("wanted"))
-    first = advance(planner, None, Limits(max_records=3))
+    first = advance(planner, None, TriggerLimits(max_records=3))
     assert planner.silent(first) == {}, "there is more in it"
     second = advance(planner, first)
     read_us = (clock.time_ms() - 2_000) * 1000
@@ -115,10 +116,15 @@ def test_a_look_for_queues_that_fails_is_repeated_after_the_interval_and_not_by_
     assert set(advance(planner, third)["queues"]) == {N0, N1}
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("is_restarted", "is_forgotten"), [(False, False), (True, False), (False, True), (True, True)])
 def test_the_watermark_waits_for_a_late_queue_whose_broker_is_silent(
-    is_restarted: bool, clocked: InMemoryCluster, clock: ManualClock
+    is_restarted: bool,
+    is_forgotten: bool,
+    clocked: InMemoryCluster,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also if the name servers forget its broker meanwhile, and the job restarts."""
     fill(clocked, 3)
     planner = planner_of(clocked, interval_ms=1_000, options=ReadOptions(idle_timeout_ms=1_000))
     first = advance(planner, None)
@@ -130,6 +136,10 @@ def test_the_watermark_waits_for_a_late_queue_whose_broker_is_silent(
     if is_restarted:
         planner = planner_of(clocked, interval_ms=1_000, options=ReadOptions(idle_timeout_ms=1_000))
         assert planner.partitions(second)[N1] is None, "it is in the checkpoint"
+    if is_forgotten:
+        found = Subscription.find_queues
+        monkeypatch.setattr(Subscription, "find_queues", lambda *args, **named: {*found(*args, **named)} - {late})
+        clock.advance(5)
     third = advance(planner, second)
     assert planner.partitions(third)[N1] is None
     clock.advance(5)
@@ -290,7 +300,7 @@ def test_what_ends_is_never_cut_short_nor_where_the_runner_forbids_it(
 ) -> None:
     fill(clocked, 3)
     planner = planner_of(clocked, stop=stop)
-    position = advance(planner, None, Limits(may_cut=permitted), until_now=until_now)
+    position = advance(planner, None, TriggerLimits(may_cut=permitted), until_now=until_now)
     assert [element[5] for element, _ in planner.elements(None, position)] == [may_cut]
     another = planner_of(clocked, stop=stop)  # of a driver that runs the micro-batch again
     assert [element[5] for element, _ in another.elements(None, position)] == [False]

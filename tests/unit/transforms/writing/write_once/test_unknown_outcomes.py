@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from contextlib import suppress
 
 import pytest
 
 from rmqio.errors import BrokerSystemError, RequestTimeout, RmqioError, SystemBusy, TransportError
+from rmqio.model import WRITE_PERMISSION
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing import write_once
-from tests.helpers.writing_once import Writer, bodies, sink_of
+from tests.helpers.writing_once import GROUP, Writer, bodies, sink_of
 
 
 def test_nothing_is_repeated_while_a_broker_is_away_that_has_some_of_it(cluster: InMemoryCluster) -> None:
@@ -28,6 +30,18 @@ def test_nothing_is_repeated_while_a_broker_is_away_that_has_some_of_it(cluster:
     cluster._topics["t"].permission["broker-b"] = 6
     Writer(cluster).run(range(33))
     assert bodies(cluster) == [*range(33)]
+
+
+@pytest.mark.parametrize("group", [GROUP, None])
+def test_a_topic_that_nobody_may_read_is_not_written_to(cluster: InMemoryCluster, group: str | None) -> None:
+    sink = dataclasses.replace(sink_of(cluster, outage_timeout_s=0.01), group=group)
+    writer = Writer(cluster, sink)
+    cluster._topics["t"].permission["broker-a"] = WRITE_PERMISSION
+    said = r"topic 't' has no readable queues.*permission to read"
+    with pytest.raises(TransportError, match=said):
+        writer.run(range(3))
+    cluster._topics["t"].permission["broker-a"] = 6
+    assert bodies(cluster) == []
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import linecache
 from typing import TYPE_CHECKING
 
 from rmqio.errors import RmqioError
-from rmqio.runners.spark.beam.private import beam_fn_api_pb2, beam_runner_api_pb2, pickler
+from rmqio.runners._beam import beam_runner_api_pb2, pickler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqio.runners.spark.beam.private import CoderImpl
+    from rmqio.runners._beam import CoderImpl, beam_fn_api_pb2
+    from rmqio.runners._in_process import StateWrite
 
 _MOST_CHARACTERS = 80
 
@@ -37,6 +38,17 @@ def not_encodable(
     return StateNotEncodable(
         f"state {name!r}: its coder {used} cannot encode {shown}: {error}", getattr(kind, "transform_id", ""), name
     )
+
+
+def in_process(write: StateWrite, error: Exception) -> StateNotEncodable | None:
+    """Returns the error for what Beam's in-process runner could not write; None if all of it can be encoded."""
+    elements = list(write.elements)
+    if all(_fits(each, write.coder) for each in elements):
+        return None
+    found = declared(write.descriptor, not_encodable(write.key, write.coder, elements, error))
+    transform = write.descriptor.transforms.get(found.transform_id)
+    where = f" [while running {transform.unique_name!r}]" if transform is not None else ""
+    return StateNotEncodable(f"{found}{where}", found.transform_id, found.state)
 
 
 def declared(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, error: StateNotEncodable) -> StateNotEncodable:

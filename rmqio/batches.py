@@ -1,0 +1,167 @@
+"""Batches: several values that travel through a pipeline as one element, which costs as much as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import repeat
+from typing import Any, Self, TypeVar
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageQueue, Record
+
+T = TypeVar("T")
+
+_NO_PROPERTIES = Message(b"-").properties
+
+
+class Batch(list[T]):
+    """A list of values that were read from one queue, and the place of each. `ReadFromRocketMQ(batches=True)` emits it.
+
+    A `WriteToRocketMQ(batches=True)` derives the id of each message from its place, and a dead letter names the place.
+    Do not change the list: `with_values` creates another one.
+
+    Attributes:
+      queue: the queue; None: the places are unknown.
+      offsets: the queue offset of each value, in order.
+      steps: labels of the `MapRecords` that the values come from. Two of them that map the same record give two
+        messages, whose ids must differ.
+    """
+
+    __slots__ = ("offsets", "queue", "steps")
+
+    def __init__(
+        self,
+        values: Iterable[T] = (),
+        queue: MessageQueue | None = None,
+        offsets: Sequence[int] = (),
+        steps: str = "",
+    ) -> None:
+        super().__init__(values)
+        if queue is not None and len(offsets) != len(self):
+            raise LocalError(f"a batch of {queue} has {len(self)} values, but {len(offsets)} offsets")
+        self.queue = queue
+        self.offsets = offsets
+        self.steps = steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self), self.queue, self.offsets, self.steps)
+
+    def with_values(self, values: Iterable[Any], positions: Sequence[int] | None = None, *, step: str = "") -> Self:
+        """Returns a batch of other values with these places.
+
+        Args:
+          values: one for each value of this batch, or for each of `positions`, in the same order.
+          positions: which values of this batch the new ones come from; None: all.
+          step: a label that distinguishes the messages from others with the same places.
+
+        Raises `LocalError` if the numbers differ.
+        """
+        offsets = self.offsets
+        if positions is not None and self.queue is not None:
+            offsets = [offsets[position] for position in positions]
+        return type(self)(values, self.queue, offsets, f"{self.steps}/{step}" if step else self.steps)
+
+    def ids(self) -> list[str] | None:
+        """Returns the id of each message that is made of a value: 32 upper-case hexadecimal digits; None: no places.
+
+        Without steps, they are the ids of the records that are written one by one.
+        """
+        if self.queue is None:
+            return None
+        if len(self.offsets) != len(self):
+            raise LocalError(
+                f"a batch of {self.queue} was changed: it has {len(self)} values and {len(self.offsets)} offsets; use "
+                "with_values"
+            )
+        return place_ids(self.queue, self.offsets, self.steps)
+
+
+def place_ids(queue: MessageQueue, offsets: Iterable[int], steps: str = "") -> list[str]:
+    """Returns ids that depend only on the place of each message, and on the steps that changed it since."""
+    begun = hashlib.blake2b(_bytes(f"{queue.topic}/{queue.broker}/{queue.queue_id}/"), digest_size=16)
+    tail = _bytes(steps)
+    ids = []
+    for offset in offsets:
+        digest = begun.copy()
+        digest.update(b"%d%b" % (offset, tail))
+        ids.append(digest.hexdigest())
+    return "\n".join(ids).upper().split("\n") if ids else ids
+
+
+def record_id(record: Record) -> str:
+    """Returns 32 upper-case hexadecimal digits, like RocketMQ's ids, that depend only on the record's coordinates."""
+    origin = f"{record.topic}/{record.broker}/{record.queue_id}/{record.queue_offset}"
+    return hashlib.blake2b(_bytes(origin), digest_size=16).hexdigest().upper()
+
+
+def offsets_of(records: Sequence[Record]) -> Sequence[int]:
+    """Returns the queue offsets of records of one queue, as a range where they are consecutive."""
+    if not records:
+        return ()
+    first, last = records[0][3], records[-1][3]
+    if last - first == len(records) - 1:  # they ascend
+        return range(first, last + 1)
+    return [record[3] for record in records]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageBatch:
+    """Messages as columns, for `WriteToRocketMQ(batches=True)`. Each column has one value per message.
+
+    Args:
+      bodies: the payloads.
+      topics, tags: a list, or one text for all messages; None, also in the list: as in a `Message`.
+      keys: a list of tuples of business keys.
+      properties: a list of mappings of user properties.
+      sharding_keys: a list of texts; None: no order.
+      ids: stable ids, the same when the messages come again. An `id_fn` of the write takes precedence.
+
+    Raises `LocalError` if the columns differ in length.
+    """
+
+    bodies: Sequence[bytes]
+    topics: Sequence[str | None] | str | None = None
+    tags: Sequence[str | None] | str | None = None
+    keys: Sequence[tuple[str, ...]] | None = None
+    properties: Sequence[Any] | None = None
+    sharding_keys: Sequence[str | None] | None = None
+    ids: Sequence[str | None] | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.bodies)
+        for field in fields(self)[1:]:
+            column = getattr(self, field.name)
+            if column is None or (isinstance(column, str) and field.name in ("topics", "tags")):
+                continue
+            if isinstance(column, (str, bytes)) or not isinstance(column, Sequence):
+                raise LocalError(f"{field.name} of a MessageBatch is {column!r}; it must be a list")
+            if len(column) != count:
+                raise LocalError(f"a MessageBatch has {count} bodies, but {len(column)} {field.name}")
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def messages(self) -> list[Message]:
+        """Returns the messages in order."""
+        rows = zip(
+            self.bodies,
+            _each(self.topics),
+            _each(self.tags),
+            repeat(()) if self.keys is None else map(tuple, self.keys),
+            repeat(_NO_PROPERTIES) if self.properties is None else self.properties,
+            _each(self.sharding_keys),
+            repeat(None),
+            repeat(None),
+            strict=False,
+        )
+        return list(map(tuple.__new__, repeat(Message), rows))  # without the constructor's handling of keywords
+
+
+def _each(column: Sequence[str | None] | str | None) -> Iterable[str | None]:
+    return repeat(column) if column is None or isinstance(column, str) else column
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

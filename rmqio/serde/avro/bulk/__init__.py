@@ -1,0 +1,51 @@
+"""The C extension that decodes many bodies in one call, if it was built and is not disabled (docs/accelerator.md)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, Protocol
+
+
+class Values(Protocol):
+    """Decodes bodies to Python's values."""
+
+    def one(self, body: bytes, offset: int, /) -> Any:
+        """The value that fills the body from an offset on. Raises LookupError: Python has to decode it."""
+        ...
+
+    def many(self, bodies: list[bytes], offset: int, /) -> tuple[list[Any], list[int]]:
+        """The values in order, and the positions of the bodies that Python has to decode."""
+        ...
+
+
+Column = tuple[int, int, bytes | None, bytes | None, bytes | None]
+"""The length, the number of nulls, and the buffers: validity, values or offsets, data."""
+
+
+class Columns(Protocol):
+    """Decodes bodies to the buffers of Arrow's arrays, without the GIL."""
+
+    def decode(self, bodies: tuple[bytes, ...], offset: int, /) -> tuple[list[Column], list[int]]:
+        """A column for each node, and the positions of the bodies that Python has to decode."""
+        ...
+
+
+def _load() -> ModuleType | None:
+    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
+        return None
+    try:
+        return importlib.import_module("rmqio.serde.avro.bulk._bulk")
+    except ImportError:  # not built
+        return None
+
+
+_module: Final = _load()
+new_values: Final[Callable[[tuple[Any, ...], int], Values] | None] = getattr(_module, "Values", None)
+"""Takes nodes (kind, parts, argument, places) and the index of the root."""
+new_columns: Final[Callable[[tuple[Any, ...]], Columns] | None] = getattr(_module, "Columns", None)
+"""Takes nodes (kind, parts, null branch, size, digits, symbols), the parts before the whole."""
+MAX_NODES: Final = 2_000
+"""Limit for a schema whose named types are used in many places."""

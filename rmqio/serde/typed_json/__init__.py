@@ -1,0 +1,1 @@
+"""Decodes JSON bodies to NamedTuples, dataclasses and TypedDicts: exactly, and fast where msgspec agrees."""

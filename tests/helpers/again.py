@@ -1,0 +1,57 @@
+"""Which fast tests run again with another Python, or with the oldest Beam: those whose results can differ there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+Other = Literal["python", "beam"]
+
+_OF_THE_REPOSITORY: Final = (
+    "tests/examples/",
+    "tests/unit/test_beam_fence.py",
+    "tests/unit/test_docs_contributing.py",
+    "tests/unit/test_docs_names.py",
+    "tests/unit/test_docs_shell.py",
+    "tests/unit/test_docs_site.py",
+    "tests/unit/test_layers.py",
+    "tests/unit/test_no_pickle.py",
+    "tests/unit/tools/",
+)
+"""They look at the files of the repository, or at what tests and benchmarks use."""
+_SCRIPTED: Final = ("tests/contract/faults/", "tests/unit/client/test_fault_matrix.py")
+"""They go through everything that a server can do wrong. Each case runs the same code."""
+_WITHOUT_BEAM: Final = (
+    "tests/contract/",
+    "tests/unit/cli/",
+    "tests/unit/client/",
+    "tests/unit/testing/",
+    "tests/unit/wire/",
+)
+"""They test modules that import neither Beam (see `test_layers`) nor another package of tests/oldest.txt."""
+_COMPRESSION: Final = (
+    "tests/unit/client/sending/test_producer.py",
+    "tests/unit/client/test_batches.py",
+    "tests/unit/wire/stored/",
+    "tests/unit/wire/test_bodies.py",
+)
+"""Those of them that do, for lz4 and zstandard."""
+LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {
+    "python": _OF_THE_REPOSITORY + _SCRIPTED,
+    "beam": _OF_THE_REPOSITORY + _WITHOUT_BEAM,
+}
+FEWER: Final[frozenset[Other]] = frozenset({"python"})
+"""Where each test function runs with its first and its last parameters only: the others are more data for one code."""
+
+
+def run_again(node_ids: Sequence[str], other: Other) -> set[str]:
+    """Returns the ids of the tests to run, of all ids in their order."""
+    kept = [each for each in node_ids if not each.startswith(LEFT_OUT[other]) or (each.startswith(_COMPRESSION))]
+    return _first_and_last(kept) if other in FEWER else set(kept)
+
+
+def _first_and_last(node_ids: Iterable[str]) -> set[str]:
+    cases: dict[str, list[str]] = {}
+    for each in node_ids:
+        cases.setdefault(each.partition("[")[0], []).append(each)
+    return {case for found in cases.values() for case in (found[0], found[-1])}

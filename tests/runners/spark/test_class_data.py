@@ -1,0 +1,78 @@
+"""The file of Spark's classes on a real JVM: the first program makes it, the next uses it, a broken one is left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at a process's files in Linux's /proc"),
+]
+
+PROGRAM = """
+import pathlib, sys
+import apache_beam as beam
+from pyspark import SparkContext
+from rmqio.runners import options
+
+flags = ["--runner=SparkRunner", "--spark_conf", "spark.driver.memory=600m"]
+with beam.Pipeline(options=options(flags)) as pipeline:
+    _ = pipeline | beam.Create([1, 2]) | beam.Map(lambda number: number + 1)
+jvm = SparkContext._gateway.jvm.java.lang.ProcessHandle.current().pid()
+maps = pathlib.Path(f"/proc/{jvm}/maps").read_text()
+print("MAPPED" if ".jsa" in "".join(line for line in maps.splitlines() if sys.argv[1] in line) else "NOT-MAPPED")
+"""
+
+
+def run(folder: Path) -> tuple[str, str]:
+    """Runs a pipeline with its caches in a folder. Returns whether its JVM has mapped the file, and its stderr."""
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    leave_out = ("SPARK", "PYSPARK", "RMQIO_SPARK_CLASS_DATA")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(leave_out)}
+    done = subprocess.run(
+        [sys.executable, program, folder],
+        env=environment | {"RMQIO_CACHE": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def test_the_second_program_uses_what_the_first_has_made_and_a_broken_file_is_left_out(tmp_path: Path) -> None:
+    first, complaints = run(tmp_path)
+    assert first == "NOT-MAPPED"
+    assert "jsa" not in complaints
+    until = time.monotonic() + 120
+    while not list((tmp_path / "spark").glob("*.new")) or any(
+        jvm_writes(maker) for maker in (tmp_path / "spark").glob("*.maker")
+    ):
+        assert time.monotonic() < until, "the first JVM writes the file when it ends"
+        time.sleep(0.2)
+    second, complaints = run(tmp_path)
+    assert second == "MAPPED"
+    assert "jsa" not in complaints
+    (file,) = (tmp_path / "spark").glob("*.jsa")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])  # a mapped file that is cut off crashes a JVM
+    third, complaints = run(tmp_path)
+    assert third == "NOT-MAPPED"
+    assert "jsa" not in complaints
+
+
+def jvm_writes(maker: Path) -> bool:
+    try:
+        return Path(f"/proc/{maker.read_text()}").exists()
+    except OSError:
+        return False

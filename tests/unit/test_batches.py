@@ -1,0 +1,94 @@
+"""Batches of values with their places, and messages as columns."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from rmqio.batches import Batch, MessageBatch, offsets_of, place_ids, record_id
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageQueue, Record
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+
+
+def record(offset: int) -> Record:
+    return Record("orders", "broker-a", 3, offset, b"body", 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+
+
+def test_a_batch_is_a_list_with_places() -> None:
+    batch = Batch("ab", QUEUE, range(7, 9))
+    assert batch == ["a", "b"]
+    assert batch.ids() == [record_id(record(7)), record_id(record(8))]
+    again = pickle.loads(pickle.dumps(batch))
+    assert type(again) is Batch
+    assert (again, again.queue, again.offsets, again.steps) == (batch, QUEUE, range(7, 9), "")
+
+
+def test_other_values_have_the_places_and_other_steps_have_other_ids() -> None:
+    batch = Batch("abc", QUEUE, [7, 9, 12])
+    assert batch.with_values("xyz").ids() == batch.ids() == place_ids(QUEUE, [7, 9, 12])
+    some = batch.with_values("x", [2])
+    assert (some, some.offsets) == (["x"], [12])
+    ids = [batch.with_values("xyz", step=step).ids() for step in ("", "A", "B")]
+    ids.append(batch.with_values("xyz", step="A").with_values("xyz", step="B").ids())
+    assert len({each for some in ids for each in some or []}) == 12
+    for wrong in (("xy", None), ("xy", [0])):
+        with pytest.raises(LocalError, match="values, but"):
+            batch.with_values(*wrong)
+
+
+def test_a_batch_without_places_has_no_ids() -> None:
+    assert Batch([1, 2]).ids() is None
+    assert Batch([1, 2]).with_values([3], [0]).ids() is None
+    assert Batch([], QUEUE, []).ids() == []
+
+
+def test_a_batch_that_was_changed_is_found_out() -> None:
+    batch = Batch("ab", QUEUE, [7, 9])
+    batch.append("c")
+    with pytest.raises(LocalError, match="3 values and 2 offsets; use with_values"):
+        batch.ids()
+
+
+@pytest.mark.parametrize("offsets", [[], [5], [5, 6, 7], [5, 7], [5, 6, 8]])
+def test_offsets_of_records(offsets: list[int]) -> None:
+    assert list(offsets_of([record(offset) for offset in offsets])) == offsets
+
+
+def test_ids_of_text_that_is_not_utf8() -> None:
+    odd = record(1)._replace(broker="\udcff")
+    assert place_ids(MessageQueue("orders", "\udcff", 3), [1]) == [record_id(odd)]
+
+
+def test_columns_become_messages() -> None:
+    assert MessageBatch(bodies=[b"a", b"b"]).messages() == [Message(b"a"), Message(b"b")]
+    columns = MessageBatch(
+        bodies=[b"a", b"b"],
+        topics="t",
+        tags=["x", None],
+        keys=[("k",), ()],
+        properties=[{"p": "v"}, {}],
+        sharding_keys=[None, "s"],
+        ids=["1", "2"],
+    )
+    first, second = columns.messages()
+    assert first == Message(b"a", topic="t", tags="x", keys="k", properties={"p": "v"})
+    assert second == Message(b"b", topic="t", sharding_key="s")
+    assert len(columns) == 2
+    assert pickle.loads(pickle.dumps(columns)) == columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ({"tags": ["x"]}, "a MessageBatch has 2 bodies, but 1 tags"),
+        ({"keys": "ab"}, "keys of a MessageBatch is 'ab'; it must be a list"),
+        ({"ids": {"a", "b"}}, "ids of a MessageBatch is"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], error: str) -> None:
+    with pytest.raises(LocalError, match=error):
+        MessageBatch(bodies=[b"a", b"b"], **columns)

@@ -1,0 +1,31 @@
+"""The fast tests that run again with another Python or Beam."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.again import LEFT_OUT, Other, run_again
+from tests.helpers.imports import ROOT
+
+IDS = [
+    "tests/unit/test_start.py::test_one",
+    "tests/unit/test_start.py::test_two[a-1]",
+    "tests/unit/test_start.py::test_two[a-2]",
+    "tests/unit/test_start.py::test_two[b-1]",
+    "tests/unit/test_start.py::test_two[b-2]",
+    "tests/unit/test_layers.py::test_three",
+    "tests/contract/faults/test_sends.py::test_four[x]",
+    "tests/unit/wire/test_frame.py::test_five",
+    "tests/unit/wire/test_bodies.py::test_six",
+]
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"), [("python", [0, 1, 4, 7, 8]), ("beam", [0, 1, 2, 3, 4, 8])], ids=["python", "beam"]
+)
+def test_what_runs_again(other: Other, expected: list[int]) -> None:
+    assert run_again(IDS, other) == {IDS[at] for at in expected}
+
+
+def test_what_is_left_out_is_there() -> None:
+    assert [each for given in LEFT_OUT.values() for each in given if not (ROOT / each).exists()] == []
