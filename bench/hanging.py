@@ -2,11 +2,11 @@
 
 python -m bench.hanging [--seconds 60] [--quick]
 
-It starts a name server and two brokers, and `tests/helpers/copying.py` with `--streaming`, which copies a topic of both
-brokers to a topic of the healthy one. Each queue of both brokers gets ten messages per second, so a range of the other
-broker is planned when it goes away. The latency of a message is the time from its store time to that of its copy, by
-one machine's clock. At first both brokers are up. Then one is under SIGSTOP, is up again, and is killed. At the end,
-every message must have been copied once; otherwise, the exit status is 1.
+It starts a name server, two brokers and `tests/helpers/pipelines/copying.py` with `--streaming`, which copies a topic
+of both brokers to a topic of the healthy one. Each queue of both brokers gets ten messages per second, so a range of
+the other broker is planned when it goes away. The latency of a message is the time from its store time to that of its
+copy, by one machine's clock. At first both brokers are up. Then one is under SIGSTOP, is up again, and is killed. At
+the end, every message must have been copied once; otherwise, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.lab import say
-from tests.helpers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending
-from tests.helpers.cluster import Cluster
-from tests.helpers.delivery import SPARK_STREAMING
-from tests.helpers.jobs import Job, started
+from tests.helpers.ledgers.delivery import SPARK_STREAMING
+from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending
+from tests.helpers.servers.cluster import Cluster
+from tests.helpers.servers.jobs import Job, started
 
 _WARM_UP_S: Final = 15.0
 _BACK_S: Final = 10.0

@@ -29,7 +29,7 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from tests.helpers.cluster import Cluster
+from tests.helpers.servers.cluster import Cluster
 
 TOPIC: Final = "planned"
 QUEUES: Final = 4

@@ -19,8 +19,8 @@ from tests.helpers.site.sitecustomize import watch_all
 
 if TYPE_CHECKING:
     from rmqio.local import LocalRocketMQ
-    from tests.helpers.guarded import Guarded
-    from tests.helpers.ledger import Lab
+    from tests.helpers.ledgers.ledger import Lab
+    from tests.helpers.servers.guarded import Guarded
 
 # A busy machine must not fail a property: no deadline per example, and slow generation is no failure.
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,7 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     runs_spark = any(item.get_closest_marker("spark") for item in session.items)
     cache = getattr(session.config, "cache", None)  # None with -p no:cacheprovider
     if runs_spark and cache and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
-        from tests.helpers.jvms import begin_sooner
+        from tests.helpers.servers.jvms import begin_sooner
 
         begin_sooner(cache.mkdir("jvms"))
 
@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A broker with access control and TLS, one for the run."""
-    from tests.helpers.guarded import guarded_broker
+    from tests.helpers.servers.guarded import guarded_broker
 
     with guarded_broker(tmp_path_factory.mktemp("guarded")) as guarded:
         yield guarded
@@ -116,7 +116,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 @pytest.fixture(scope="module")
 def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
     """Topics and groups of their own on the broker of the run."""
-    from tests.helpers.ledger import Lab  # imports Beam, which most tests of units do without
+    from tests.helpers.ledgers.ledger import Lab  # imports Beam, which most tests of units do without
 
     with contextlib.closing(Lab(rocketmq)) as lab:
         yield lab

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rmqio.model import MessageQueue
 from tests.chaos.writers import Place
-from tests.helpers.ledger import Entry, Sent, check
+from tests.helpers.ledgers.ledger import Entry, Sent, check
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.chaos import pipelines
 from tests.chaos.audit import Audit, audit_copies, audit_read
 from tests.chaos.faults import Fault
 from tests.chaos.subject import Records, Setting, contents, ids_of
-from tests.helpers.ledger import Entry
+from tests.helpers.ledgers.ledger import Entry
 
 _SINK: Final = "chaos-sink"
 

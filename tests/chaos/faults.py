@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.helpers.cluster import Cluster, Server
-from tests.helpers.proxy import Proxy, Side
-from tests.helpers.proxy import faults as network
+from tests.helpers.client.proxy import Proxy, Side
+from tests.helpers.client.proxy import faults as network
+from tests.helpers.servers.cluster import Cluster, Server
 
 LONGEST_S: Final = 8.0
 """Of a fault. A broker that starts again takes some seconds more; clients are patient for a minute."""

@@ -25,7 +25,7 @@ from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
-from tests.helpers.ledger import Entry
+from tests.helpers.ledgers.ledger import Entry
 
 _READ = ReadOptions(
     poll_timeout_ms=200,

@@ -21,8 +21,8 @@ from tests.chaos import faults
 from tests.chaos.audit import Audit, audit_stored
 from tests.chaos.subject import SOURCE, Records, Setting, Subject, ids_of
 from tests.chaos.writers import Kind, Writer
-from tests.helpers.cluster import Cluster, Server
-from tests.helpers.proxy import Proxy
+from tests.helpers.client.proxy import Proxy
+from tests.helpers.servers.cluster import Cluster, Server
 
 _WRITERS: Final[tuple[tuple[str, Kind, int, float], ...]] = (
     ("single", "single", 1, 0.02),

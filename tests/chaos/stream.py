@@ -32,7 +32,7 @@ from tests.chaos.stream_audit import (
 from tests.chaos.stream_pipeline import place_of
 from tests.chaos.subject import Records, Setting
 from tests.chaos.writers import EVENT_TIME
-from tests.helpers.jobs import Job
+from tests.helpers.servers.jobs import Job
 
 _COPIES, _PANES, _COUNTS = "chaos-copies", "chaos-panes", "chaos-counts"
 _GROUP: Final = "chaos-stream"

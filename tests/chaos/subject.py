@@ -14,7 +14,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.security import Security
 from tests.chaos.audit import Audit
 from tests.chaos.faults import Fault
-from tests.helpers.ledger import Sent
+from tests.helpers.ledgers.ledger import Sent
 
 SOURCE: Final = "chaos-source"
 Records = Sequence[Record]

@@ -18,7 +18,7 @@ from rmqio import Message, Record
 from rmqio.local import LocalRocketMQ
 from tests.examples.bench import Bench
 from tests.examples.programs import PROGRAMS
-from tests.helpers.jobs import Job, started
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.examples, pytest.mark.timeout(600)]
 
@@ -213,7 +213,7 @@ def test_spark_submit_names_the_master(bench: Bench) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc")
 def test_spark_submit_runs_on_a_standalone_cluster(rocketmq: LocalRocketMQ, tmp_path: Path) -> None:
     require("spark_submit.sh", SPARK)
-    from tests.helpers.spark_cluster import Cluster
+    from tests.helpers.servers.spark_cluster import Cluster
 
     small = {"spark.driver.memory": "600m", "spark.executor.memory": "500m", "spark.driver.host": "127.0.0.1"}
     (folder := tmp_path / "cluster").mkdir()

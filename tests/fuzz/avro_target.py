@@ -14,7 +14,7 @@ from rmqio.serde.avro.framing import confluent_head, single_object_head
 from rmqio.serde.avro.walk import BrokenValue, walk
 from rmqio.serde.registry.memory import MemoryRegistry
 from tests.fuzz.checks import KIB, bounded, outcome, require
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 
 def _record(name: str, **fields: Any) -> dict[str, Any]:

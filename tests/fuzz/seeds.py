@@ -18,7 +18,7 @@ from rmqio.wire.command import Command, encode_header
 from rmqio.wire.frame import encode_frame
 from rmqio.wire.properties import encode_properties
 from tests.fuzz import avro_target, stored_target
-from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
+from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member
 
 _ID: Final = "0123456789ABCDEF0123456789ABCDEF"
 _TEXT: Final = b"hello rocketmq " * 20

@@ -11,7 +11,7 @@ from rmqio.model import Record
 from rmqio.wire.bodies import COMPRESSED, LZ4, ZLIB, ZSTD, compress, compression_flags
 from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP, Decoded, decode_records
 from tests.fuzz.checks import KIB, bounded, outcome, require, same_in_both
-from tests.helpers.stored_bytes import V1, V2, Stored
+from tests.helpers.wire.stored_bytes import V1, V2, Stored
 
 MAX_BODY_BYTES: Final = 64 * KIB
 """What a message may take when decompressed, here."""

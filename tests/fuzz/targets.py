@@ -23,7 +23,7 @@ from rmqio.wire.properties import encode_properties, is_reserved, user_propertie
 from tests.fuzz.avro_target import fuzz_avro
 from tests.fuzz.checks import bounded, outcome, require, same_in_both
 from tests.fuzz.stored_target import fuzz_stored
-from tests.helpers.stored_bytes import encode_member
+from tests.helpers.wire.stored_bytes import encode_member
 
 MAX_FRAME_BYTES: Final = 4096
 _ID: Final = "0123456789ABCDEF0123456789ABCDEF"

@@ -26,14 +26,14 @@ from bench.tally import BenchError
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration
 from rmqio.serde.avro.framing import Framing
-from tests.helpers.avro_evolution import readers
-from tests.helpers.avro_schemas import schema_texts, schemas
-from tests.helpers.avro_values import values
-from tests.helpers.records import record_of
+from tests.helpers.serde.avro_evolution import readers
+from tests.helpers.serde.avro_schemas import schema_texts, schemas
+from tests.helpers.serde.avro_values import values
+from tests.helpers.transforms.records import record_of
 
 pytestmark = pytest.mark.slow
 
-SOURCE = Path(__file__).resolve().parents[1] / "helpers" / "java" / "AvroPeer.java"
+SOURCE = Path(__file__).resolve().parents[1] / "helpers" / "peers" / "java" / "AvroPeer.java"
 FRAMINGS: tuple[Framing, ...] = ("bare", "single_object")
 DATE = {"type": "int", "logicalType": "date"}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}

@@ -27,7 +27,7 @@ from rmqio.wire import requests
 from rmqio.wire.command import Command
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Writer
-from tests.helpers.ledger import QUICK, Lab, Run, check, finished, new_group, running, wait_until
+from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from rmqio.errors import RequestTimeout, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from tests.helpers.raw_send import send_all, send_one
+from tests.helpers.client.raw_send import send_all, send_one
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

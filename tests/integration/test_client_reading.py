@@ -16,7 +16,7 @@ from rmqio.errors import LocalError, OffsetOutOfRange, SubscriptionParseFailed, 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from tests.helpers.raw_send import read_to, records_of, send_all, send_one
+from tests.helpers.client.raw_send import read_to, records_of, send_all, send_one
 
 pytestmark = pytest.mark.broker
 

@@ -25,9 +25,9 @@ from rmqio.pipelines.check import read_topic
 from rmqio.subscription import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
-from tests.helpers.cluster import Cluster, Server
-from tests.helpers.ledger import QUICK, check, running, wait_until
-from tests.helpers.listening import is_loopback, listening
+from tests.helpers.ledgers.ledger import QUICK, check, running, wait_until
+from tests.helpers.servers.cluster import Cluster, Server
+from tests.helpers.servers.listening import is_loopback, listening
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

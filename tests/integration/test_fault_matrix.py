@@ -21,9 +21,9 @@ from rmqio.errors import RequestTimeout, RmqioError, SystemBusy, TransportError,
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.wire.codes import RequestCode
-from tests.helpers.harm import HARMS, WATCHDOG_S, Harm, Net, net_of, new_ids, recovered, send
-from tests.helpers.proxy import Side, faults
-from tests.helpers.raw_send import read_to, records_of
+from tests.helpers.client.harm import HARMS, WATCHDOG_S, Harm, Net, net_of, new_ids, recovered, send
+from tests.helpers.client.proxy import Side, faults
+from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.watchdog import nothing_is_left, within
 
 pytestmark = pytest.mark.broker

@@ -20,8 +20,7 @@ from rmqio.errors import CorruptMessage, RequestTimeout, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.wire.codes import RequestCode
-from tests.helpers.guarded import Guarded
-from tests.helpers.harm import (
+from tests.helpers.client.harm import (
     HARMS,
     LONG_MS,
     SHORT_MS,
@@ -35,9 +34,10 @@ from tests.helpers.harm import (
     recovered,
     send,
 )
-from tests.helpers.proxy import Proxy, Side, faults
-from tests.helpers.proxy.faults import Fault, Passage
-from tests.helpers.raw_send import send_all, send_one
+from tests.helpers.client.proxy import Proxy, Side, faults
+from tests.helpers.client.proxy.faults import Fault, Passage
+from tests.helpers.client.raw_send import send_all, send_one
+from tests.helpers.servers.guarded import Guarded
 from tests.helpers.watchdog import nothing_is_left, within
 
 pytestmark = pytest.mark.broker

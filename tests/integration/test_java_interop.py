@@ -13,7 +13,7 @@ from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, SendResult, SendStatus
 from rmqio.options import ClientOptions
-from tests.helpers.interop import JavaClient, given, java_client, read, same_for_both
+from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
 

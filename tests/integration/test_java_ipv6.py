@@ -18,8 +18,8 @@ from rmqio.local.watchdog import Watchdog
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.wire.stored import BORN_HOST_V6, STORE_HOST_V6
-from tests.helpers.cluster import SMALL, Cluster
-from tests.helpers.interop import given, java_client, same_for_both
+from tests.helpers.peers.interop import given, java_client, same_for_both
+from tests.helpers.servers.cluster import SMALL, Cluster
 
 pytestmark = pytest.mark.broker
 

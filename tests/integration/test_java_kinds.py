@@ -16,7 +16,7 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.wire.bodies import COMPRESSED
 from rmqio.wire.stored import INNER_BATCH
-from tests.helpers.interop import JavaClient, given, java_client, read, same_for_both
+from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
 

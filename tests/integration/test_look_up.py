@@ -18,8 +18,8 @@ from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from tests.helpers.cluster import Cluster
-from tests.helpers.ledger import wait_until
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.servers.cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmqio import StopAt
 from rmqio.cli.main import main
-from tests.helpers.ledger import Lab, Run, finished, new_group
+from tests.helpers.ledgers.ledger import Lab, Run, finished, new_group
 
 pytestmark = pytest.mark.broker
 

@@ -20,7 +20,7 @@ from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import fetch
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "tests/helpers/rocketmq-4.9.7.lock.json"
+LOCK = ROOT / "tests/helpers/servers/rocketmq-4.9.7.lock.json"
 FILES = ["test_client_reading", "test_read_filters", "test_read_endless", "test_province"]
 ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[latest-10]"
 DIFFERS = f"tests/integration/test_read_endless.py::{ADDED}"

@@ -13,9 +13,9 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.security import Security
-from tests.helpers.interop import read
-from tests.helpers.proxy import Proxy, Side
-from tests.helpers.proxy import faults as network
+from tests.helpers.client.proxy import Proxy, Side
+from tests.helpers.client.proxy import faults as network
+from tests.helpers.peers.interop import read
 
 pytestmark = pytest.mark.broker
 

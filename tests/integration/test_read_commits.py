@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqio import StartFrom, StopAt
-from tests.helpers.ledger import QUICK, Entry, Lab, check, finished, new_group, running
+from tests.helpers.ledgers.ledger import QUICK, Entry, Lab, check, finished, new_group, running
 
 pytestmark = pytest.mark.broker
 

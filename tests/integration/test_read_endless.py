@@ -16,7 +16,7 @@ from rmqio.client.admin import Admin
 from rmqio.options import ClientOptions
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn
 from rmqio.transforms.reading.read_fn import UnboundedReadFn
-from tests.helpers.ledger import QUICK, Lab, check, new_group, running, wait_until
+from tests.helpers.ledgers.ledger import QUICK, Lab, check, new_group, running, wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,18 @@ from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config
 from rmqio.wire.command import Command
-from tests.helpers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running, wait_until
+from tests.helpers.ledgers.ledger import (
+    QUICK,
+    Entry,
+    Lab,
+    Run,
+    check,
+    failure,
+    finished,
+    new_group,
+    running,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

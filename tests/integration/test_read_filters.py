@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqio import MessageQueue, StartFrom, StopAt
-from tests.helpers.ledger import Lab, failure, finished, new_group, running
+from tests.helpers.ledgers.ledger import Lab, failure, finished, new_group, running
 
 pytestmark = pytest.mark.broker
 

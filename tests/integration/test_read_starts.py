@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadOptions, StartFrom, StopAt
-from tests.helpers.ledger import QUICK, Lab, check, failure, finished, new_group, running
+from tests.helpers.ledgers.ledger import QUICK, Lab, check, failure, finished, new_group, running
 
 pytestmark = pytest.mark.broker
 

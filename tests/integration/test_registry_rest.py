@@ -17,8 +17,8 @@ from rmqio.serde.registry import (
     SchemaRegistryError,
     UnknownSchema,
 )
-from tests.helpers.apicurio import Apicurio
-from tests.helpers.registry_cases import CASES, ORDER, ORDER_2, PRICE
+from tests.helpers.serde.registry_cases import CASES, ORDER, ORDER_2, PRICE
+from tests.helpers.servers.apicurio import Apicurio
 
 pytestmark = pytest.mark.slow
 

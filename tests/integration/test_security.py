@@ -19,7 +19,7 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
-from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
+from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
 
 pytestmark = pytest.mark.broker
 

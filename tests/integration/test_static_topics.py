@@ -11,8 +11,8 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
-from tests.helpers.cluster import Cluster
-from tests.helpers.interop import JavaClient, given, java_client, same_for_both
+from tests.helpers.peers.interop import JavaClient, given, java_client, same_for_both
+from tests.helpers.servers.cluster import Cluster
 
 pytestmark = pytest.mark.broker
 

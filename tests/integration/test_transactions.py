@@ -26,7 +26,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
 from tests.helpers.doc_blocks import NAME_SERVER, blocks_that_need
-from tests.helpers.interop import JavaClient, given, java_client, read, same_for_both
+from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
 

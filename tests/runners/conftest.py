@@ -20,9 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
-_WITHOUT_SPARK: Final = re.compile(
-    r"direct/|flink/test_jobserver|spark/state/|spark/test_(units|capabilities)|spark/batch/test_(worker|state_errors)"
-)
+_WITHOUT_SPARK: Final = re.compile(r"direct/|flink/test_jobserver|spark/test_capabilities")
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rmqio.runners import options
-from tests.helpers import copying
-from tests.helpers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending
-from tests.helpers.cluster import Cluster
-from tests.helpers.delivery import DIRECT, FLINK, SPARK_STREAMING, Mode
-from tests.helpers.jobs import Job, started
+from tests.helpers.ledgers.delivery import DIRECT, FLINK, SPARK_STREAMING, Mode
+from tests.helpers.pipelines import copying
+from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending
+from tests.helpers.servers.cluster import Cluster
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

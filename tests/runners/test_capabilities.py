@@ -24,8 +24,8 @@ from rmqio.errors import LocalError
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
-from tests.helpers.ledger import wait_until
-from tests.helpers.needy_dofns import (
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.pipelines.needy_dofns import (
     ClockAlarm,
     CountUp,
     EventAlarm,

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.local import LocalRocketMQ
-from tests.helpers.delivery import DIRECT, MODES, Copies, Mode, Round, killable, rounds
-from tests.helpers.ledger import Findings
+from tests.helpers.ledgers.delivery import DIRECT, MODES, Copies, Mode, Round, killable, rounds
+from tests.helpers.ledgers.ledger import Findings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 

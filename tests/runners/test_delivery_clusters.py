@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from tests.helpers import flink_cluster, spark_cluster
-from tests.helpers.delivery import Mode, pool
-from tests.helpers.delivery import flink_cluster as on_flink
-from tests.helpers.delivery import spark_cluster as on_spark
+from tests.helpers.ledgers.delivery import Mode, pool
+from tests.helpers.ledgers.delivery import flink_cluster as on_flink
+from tests.helpers.ledgers.delivery import spark_cluster as on_spark
+from tests.helpers.servers import flink_cluster, spark_cluster
 from tests.runners.test_delivery import (  # noqa: F401 - also collected here, with this module's `mode`
     runs,
     test_sink_basic,

@@ -24,11 +24,11 @@ from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.spark import SparkRunner
-from tests.helpers.counting import WINDOW_S, FailOnce, body_of
-from tests.helpers.deduplicating import copying
-from tests.helpers.delivery import FLINK
-from tests.helpers.jobs import Job, started
-from tests.helpers.ledger import wait_until
+from tests.helpers.ledgers.delivery import FLINK
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.pipelines.counting import WINDOW_S, FailOnce, body_of
+from tests.helpers.pipelines.deduplicating import copying
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -134,7 +134,7 @@ def on_spark(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_flink(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.helpers.deduplicating", f"--name_server={lab.name_server}"]
+    command = [sys.executable, "-m", "tests.helpers.pipelines.deduplicating", f"--name_server={lab.name_server}"]
     with started(Job([*command, f"--source={source}", f"--sink={sink}", *FLINK.with_workers(2)], folder)) as job:
         yield
         assert job.interrupt() == 130, job.log.read_text()
@@ -175,7 +175,7 @@ def test_copies_after_a_restart_have_the_default_ids_of_their_originals(
     keys, windows = [f"k{n}" for n in range(20)], range(5)
     lab.send_bodies(source, [body_of(key, window * WINDOW_S) for window in windows for key in keys])
     lab.send_bodies(source, [body_of("last", 100 * WINDOW_S)])  # moves the watermark
-    command = [sys.executable, "-m", "tests.helpers.counting", f"--name_server={lab.name_server}"]
+    command = [sys.executable, "-m", "tests.helpers.pipelines.counting", f"--name_server={lab.name_server}"]
     command = after_failure([*command, f"--source={source}", f"--sink={sink}", f"--marker={marker}"], tmp_path)
 
     def has_copies() -> bool:

@@ -45,8 +45,8 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
 from rmqio.serde import JsonDeserializer
-from tests.helpers.guarded import Guarded
-from tests.helpers.ledger import wait_until
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.servers.guarded import Guarded
 
 pytestmark = [
     pytest.mark.broker,

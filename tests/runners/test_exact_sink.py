@@ -19,12 +19,12 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import DropDuplicates, ReadFromRocketMQ, Record, StartFrom, StopAt
 from rmqio.local import LocalRocketMQ
-from tests.helpers.delivery import FLINK, SPARK_STREAMING, Mode, flink_cluster, killable, pool
-from tests.helpers.exact import ExactBench
-from tests.helpers.flink_cluster import Cluster
-from tests.helpers.interop import JavaClient, java_client
-from tests.helpers.jobs import started
-from tests.helpers.orders import Bench
+from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Mode, flink_cluster, killable, pool
+from tests.helpers.ledgers.exact import ExactBench
+from tests.helpers.ledgers.orders import Bench
+from tests.helpers.peers.interop import JavaClient, java_client
+from tests.helpers.servers.flink_cluster import Cluster
+from tests.helpers.servers.jobs import started
 
 pytestmark = [
     pytest.mark.broker,
@@ -122,7 +122,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
         name = runner.removeprefix("--runner=")
         program: tuple[str, ...] = ("-m", "rmqio.pipelines.windowed_orders")
         if name == "SparkRunner":  # between the sends and their commit
-            program = ("-m", "tests.helpers.killed_before_commit", "3")
+            program = ("-m", "tests.helpers.pipelines.killed_before_commit", "3")
         with started(bench.job(*arguments, runner=name, program=program)) as job:
             if name == "SparkRunner":
                 assert job.process.wait(240) == -9, job.log.read_text()[-4000:]

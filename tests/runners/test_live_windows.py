@@ -28,8 +28,8 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
-from tests.helpers.ledger import Lab, wait_until
-from tests.helpers.raw_send import send_all
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.ledgers.ledger import Lab, wait_until
 
 pytestmark = [
     pytest.mark.broker,

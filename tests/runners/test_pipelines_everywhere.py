@@ -23,8 +23,8 @@ from rmqio.pipelines.word_count import words
 from rmqio.runners.capabilities import Mode
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.telemetry import METRICS
-from tests.helpers.ledger import Lab, wait_until
-from tests.helpers.raw_send import send_all
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.ledgers.ledger import Lab, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

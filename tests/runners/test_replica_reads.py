@@ -17,8 +17,8 @@ from rmqio.model import MessageFilter
 from rmqio.runners import options
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from tests.helpers.cluster import Cluster
-from tests.helpers.ledger import wait_until
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.servers.cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

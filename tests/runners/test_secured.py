@@ -29,7 +29,7 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients
-from tests.helpers.guarded import ACCESS_KEY, SECRET, Guarded
+from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rmqio.security import FileCredentials, Security
 from rmqio.testing import FakeBroker, InMemoryCluster, faults
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.codes import RequestCode
-from tests.helpers.reading import clean_cluster, fill, read
+from tests.helpers.transforms.reading import clean_cluster, fill, read
 
 LOGGER = logging.getLogger("rmqio.test")
 QUEUE = MessageQueue("t", "broker-a", 3)

@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.testing import FakeBroker
-from tests.helpers.faulty_broker import quick_options
+from tests.helpers.client.faulty_broker import quick_options
 
 
 @pytest.fixture

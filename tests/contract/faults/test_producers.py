@@ -12,7 +12,7 @@ from rmqio.errors import MessageIllegal, TopicNotExist, TransportError
 from rmqio.model import Message
 from rmqio.testing import NAME_SERVER, BrokerSettings, FakeBroker, faults
 from rmqio.wire.codes import RequestCode
-from tests.helpers.faulty_broker import A0, BATCH, SEND, quick_options
+from tests.helpers.client.faulty_broker import A0, BATCH, SEND, quick_options
 
 
 def test_no_more_than_allowed_are_in_flight(broker: FakeBroker) -> None:

@@ -9,7 +9,7 @@ from rmqio.model import MessageFilter
 from rmqio.testing import FakeBroker
 from rmqio.wire.codes import RequestCode
 from tests.contract.support import read
-from tests.helpers.faulty_broker import A0, HARMLESS, PULL, quick_options
+from tests.helpers.client.faulty_broker import A0, HARMLESS, PULL, quick_options
 
 PULL_FAULTS = [name for name in HARMLESS if name != "system error, yet stored"]
 # A pull that is lost is given up after the 5 s that a broker may take to look whether its time is over.

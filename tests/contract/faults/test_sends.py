@@ -23,7 +23,7 @@ from rmqio.testing import FakeBroker, faults
 from rmqio.testing.faults import Fault
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.helpers.faulty_broker import (
+from tests.helpers.client.faulty_broker import (
     A0,
     BATCH,
     HARMLESS,

@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.librocketmq.library import load
-from tests.helpers.librocketmq_side import Side
+from tests.helpers.peers.librocketmq_side import Side
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from rmqio.errors import TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from tests.helpers import librocketmq_side as there
-from tests.helpers.librocketmq_side import Side
-from tests.helpers.librocketmq_topics import new_topic, read, told
+from tests.helpers.peers import librocketmq_side as there
+from tests.helpers.peers.librocketmq_side import Side
+from tests.helpers.peers.librocketmq_topics import new_topic, read, told
 
 pytestmark = pytest.mark.broker
 

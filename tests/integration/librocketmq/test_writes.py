@@ -16,10 +16,10 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.security import FileCredentials, Security
-from tests.helpers import librocketmq_side as there
-from tests.helpers.guarded import Guarded, credentials_file
-from tests.helpers.librocketmq_side import Side
-from tests.helpers.librocketmq_topics import new_topic, patient, placed, read, told
+from tests.helpers.peers import librocketmq_side as there
+from tests.helpers.peers.librocketmq_side import Side
+from tests.helpers.peers.librocketmq_topics import new_topic, patient, placed, read, told
+from tests.helpers.servers.guarded import Guarded, credentials_file
 
 pytestmark = pytest.mark.broker
 

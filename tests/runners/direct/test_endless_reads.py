@@ -16,8 +16,18 @@ from apache_beam.transforms import window
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom
 from rmqio.runners.capabilities import Mode
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.ledger import wait_until
-from tests.helpers.needy_dofns import Alarm, ClockAlarm, CountUp, EventAlarm, Pairs, RunningTotal, note, noted, waits
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.pipelines.needy_dofns import (
+    Alarm,
+    ClockAlarm,
+    CountUp,
+    EventAlarm,
+    Pairs,
+    RunningTotal,
+    note,
+    noted,
+    waits,
+)
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,10 +16,10 @@ from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.servers import SERVERS
-from tests.helpers.flink_cluster import Cluster
-from tests.helpers.jobs import Job, started
-from tests.helpers.kept import KeptBench
-from tests.helpers.spark_cluster import end_with_the_tests
+from tests.helpers.ledgers.kept import KeptBench
+from tests.helpers.servers.flink_cluster import Cluster
+from tests.helpers.servers.jobs import Job, started
+from tests.helpers.servers.spark_cluster import end_with_the_tests
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,7 +21,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from rmqio.runners.flink import JobServer
 from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
-from tests.helpers.listening import is_loopback, listening
+from tests.helpers.servers.listening import is_loopback, listening
 
 pytestmark = [
     pytest.mark.slow,

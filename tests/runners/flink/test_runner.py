@@ -34,11 +34,11 @@ from rmqio.runners.flink import FlinkError, FlinkResult
 from rmqio.runners.flink.options import FlinkOptions
 from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
-from tests.helpers.jobs import Job, started
-from tests.helpers.kept import KeptBench
-from tests.helpers.ledger import wait_until
-from tests.helpers.listening import is_loopback, listening
-from tests.helpers.orders import Bench
+from tests.helpers.ledgers.kept import KeptBench
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.ledgers.orders import Bench
+from tests.helpers.servers.jobs import Job, started
+from tests.helpers.servers.listening import is_loopback, listening
 
 pytestmark = [
     pytest.mark.slow,

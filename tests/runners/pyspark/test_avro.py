@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from rmqio.model import Message, MessageQueue
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import FolderRegistry
-from tests.helpers.ledger import Lab
-from tests.helpers.raw_send import send_all
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.ledgers.ledger import Lab
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

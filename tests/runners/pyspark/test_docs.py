@@ -20,9 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.serde.avro import AvroSerializer
+from tests.helpers.client.raw_send import read_to, records_of, send_all
 from tests.helpers.doc_blocks import NAME_SERVER, Block, blocks_that_need
-from tests.helpers.ledger import Lab
-from tests.helpers.raw_send import read_to, records_of, send_all
+from tests.helpers.ledgers.ledger import Lab
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
-from tests.helpers.ledger import Lab
+from tests.helpers.ledgers.ledger import Lab
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -21,8 +21,8 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark.columns import COLUMNS, SOURCE_SCHEMA
 from rmqio.pyspark.position import as_json
-from tests.helpers.ledger import Lab, new_group
-from tests.helpers.raw_send import read_to, records_of
+from tests.helpers.client.raw_send import read_to, records_of
+from tests.helpers.ledgers.ledger import Lab, new_group
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from tests.helpers.ledger import Lab
-from tests.helpers.raw_send import read_to, records_of
+from tests.helpers.client.raw_send import read_to, records_of
+from tests.helpers.ledgers.ledger import Lab
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -165,7 +165,7 @@ def shows_nothing(test: str, *, may_fail: bool) -> str | None:
 
 def needs_no_spark(test: str) -> bool:
     """Returns whether a test shows what a worker does by itself, or what is refused before anything runs."""
-    return test.startswith("spark/batch/test_worker.py::") or "_is_refused_" in test
+    return test.startswith("tests/unit/runners/spark/worker/test_task.py::") or "_is_refused_" in test
 
 
 def test_the_table_and_the_tests_agree() -> None:
@@ -221,7 +221,7 @@ def test_the_lists_of_beams_tests_agree() -> None:
 
 
 GOOD: Final = "`spark/batch/test_runner.py::test_state_of_every_kind`"
-PART: Final = "`spark/batch/test_worker.py::test_nothing_is_left_on_disk`"
+PART: Final = "`tests/unit/runners/spark/worker/test_task.py::test_nothing_is_left_on_disk`"
 
 
 def complaints(*lines: Iterable[str]) -> list[str]:
@@ -244,14 +244,14 @@ def test_a_table_that_agrees_has_no_complaints() -> None:
         ("no", "", "'no' is not"),
         ("no:", "", "'no:' is not"),
         ("partly", GOOD, "'partly' is not"),
-        ("yes", "`spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
-        ("no: it cannot", "`spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", "`tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
+        ("no: it cannot", "`tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
         ("yes", "`test_spark_nothing.py::test_one`", "is in no test file"),
-        ("yes", "`spark/batch/test_worker.py::collect`", "is not a test"),
+        ("yes", "`tests/unit/runners/spark/worker/test_task.py::collect`", "is not a test"),
         ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::create_pipeline`", "is not a test"),
         ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
         ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
-        ("yes", f"{GOOD}, `spark/batch/test_worker.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", f"{GOOD}, `tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
         ("yes", PART, "no test on SparkRunner"),
         (
             "yes",

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from tests.helpers.spark_cluster import Cluster, Program, below, eventually
+from tests.helpers.servers.spark_cluster import Cluster, Program, below, eventually
 
 pytestmark = [
     pytest.mark.slow,

@@ -22,7 +22,7 @@ from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.stored import INNER_BATCH
-from tests.helpers.interop import read
+from tests.helpers.peers.interop import read
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE
 QUEUE = MessageQueue("topic", "broker-a", 0)

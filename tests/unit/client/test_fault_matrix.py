@@ -31,7 +31,7 @@ from rmqio.testing import NAME_SERVER, FakeBroker, ManualClock, ScriptedNetwork,
 from rmqio.wire.codes import CommandFlag, RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
-from tests.helpers.harm import Read, read_until
+from tests.helpers.client.harm import Read, read_until
 from tests.helpers.watchdog import nothing_is_left, within
 
 A0 = MessageQueue("topic", "broker-a", 0)

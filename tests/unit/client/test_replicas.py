@@ -11,7 +11,7 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.helpers.replicas import MASTER, QUEUE, REPLICA, Pair
+from tests.helpers.client.replicas import MASTER, QUEUE, REPLICA, Pair
 
 # ---- reading as the master suggests ---------------------------------------------------------------------------------
 

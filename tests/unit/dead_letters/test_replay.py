@@ -13,7 +13,7 @@ from rmqio import Message, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.dead_letters.letters import read_letter
 from rmqio.errors import LocalError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.replaying import DEAD, fail_to_read, fill, letter, run
+from tests.helpers.transforms.replaying import DEAD, fail_to_read, fill, letter, run
 
 # ---- what is sent ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from rmqio.dead_letters.replay import Replay
 from rmqio.dead_letters.result import ReplayResult, ReplayRow
 from rmqio.terminal import display_width
 from rmqio.testing import InMemoryCluster
-from tests.helpers.replaying import AT, fill, letter, program
+from tests.helpers.transforms.replaying import AT, fill, letter, program
 
 
 def test_without_a_place_to_go_it_shows_what_is_there(

@@ -14,7 +14,7 @@ from rmqio.dead_letters.replay import Choice, Replay
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, TransportError
 from rmqio.replay import ReplayResult
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.replaying import DEAD, fill, letter, program, run
+from tests.helpers.transforms.replaying import DEAD, fill, letter, program, run
 
 # ---- what is committed ----------------------------------------------------------------------------------------------
 

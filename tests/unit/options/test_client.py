@@ -21,8 +21,8 @@ from rmqio.testing import BrokerSettings
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.helpers.replicas import QUEUE, Pair
-from tests.helpers.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
+from tests.helpers.client.replicas import QUEUE, Pair
+from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TEXT = b"a text that is worth compressing, line by line; " * 200

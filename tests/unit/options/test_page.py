@@ -16,7 +16,7 @@ from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
 from rmqio.pyspark import options as spark_reads
 from rmqio.pyspark import write_options as spark_writes
 from rmqio.transforms.reading.options import _OF_CLIENT, _OF_PRODUCER
-from tests.helpers.read_modes import ALL, BOUNDED_ONLY, DIRECT, ENDS, PLANNED, REFUSED, STREAM
+from tests.helpers.transforms.read_modes import ALL, BOUNDED_ONLY, DIRECT, ENDS, PLANNED, REFUSED, STREAM
 
 PAGE = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
 CLASSES = [ReadOptions, WriteOptions, ClientOptions]

@@ -20,8 +20,8 @@ from rmqio.options import option_names
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.discovery import DiscoverFn
 from rmqio.transforms.shared import shared_client
-from tests.helpers.read_modes import ALL, ENDS, MODES, PLANNED, REFUSED, Reading
-from tests.helpers.reading import T0, append, clean_cluster, fill
+from tests.helpers.transforms.read_modes import ALL, ENDS, MODES, PLANNED, REFUSED, Reading
+from tests.helpers.transforms.reading import T0, append, clean_cluster, fill
 
 Q0 = MessageQueue("t", "broker-a", 0)
 Observe = Callable[[str, InMemoryCluster, dict[str, Any]], Any]

@@ -25,7 +25,7 @@ from rmqio.pyspark.source import RocketMQReader
 from rmqio.pyspark.stream import QueuesLost, RocketMQStreamReader
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.reading import T0, append
+from tests.helpers.transforms.reading import T0, append
 
 ALL = ReadAllAvailable()
 

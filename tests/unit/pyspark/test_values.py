@@ -27,7 +27,7 @@ from rmqio.pyspark.source import RocketMQDataSource
 from rmqio.pyspark.values import PASSWORD_VARIABLE, USER_VARIABLE, VALUE_NAMES, Values, _registry, value_options
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import BasicAuth, FolderRegistry, RestRegistry, UnknownSchema
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 MINIMAL = {"nameserver": "127.0.0.1:9876", "subscribe": "t"}
 

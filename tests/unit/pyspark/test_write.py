@@ -24,8 +24,8 @@ from rmqio.pyspark.messages import RowRefused
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire import accelerator
-from tests.helpers.implementations import BOTH
-from tests.helpers.spark_writes import settings, struct
+from tests.helpers.spark.spark_writes import settings, struct
+from tests.helpers.wire.implementations import BOTH
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from rmqio.errors import LocalError
 from rmqio.pyspark.messages import checked_columns
 from rmqio.pyspark.sink import RocketMQWriter
-from tests.helpers.spark_writes import settings, struct
+from tests.helpers.spark.spark_writes import settings, struct
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_each_cell_names_a_test() -> None:
         ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_windowing", Mode.SPARK, True),
         ("tests/runners/spark/batch/test_beam_suite.py::TestOnSpark::test_assert_that", Mode.SPARK, False),
         (
-            "tests/runners/spark/state/test_keyed.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
+            "tests/unit/runners/spark/streaming/state/test_user_state.py::test_a_range_of_an_ordered_list_is_cut_out_of_what_was_kept",
             Mode.SPARK,
             False,
         ),

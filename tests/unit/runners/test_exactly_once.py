@@ -16,7 +16,7 @@ from rmqio.runners.flink import FlinkRunner
 from rmqio.runners.report import Refused
 from rmqio.runners.requirements import exactly_once_writes
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.needy_pipelines import proto, read
+from tests.helpers.pipelines.needy_pipelines import proto, read
 
 if importlib.util.find_spec("pyspark"):
     from rmqio.runners.spark import SparkRunner

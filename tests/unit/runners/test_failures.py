@@ -12,7 +12,7 @@ import pytest
 
 from rmqio import runners
 from rmqio.runners.state_errors import StateNotEncodable
-from tests.helpers.wrong_state import CASES, require_named
+from tests.helpers.spark.wrong_state import CASES, require_named
 
 
 def ratio(number: int) -> float:

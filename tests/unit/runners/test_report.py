@@ -19,7 +19,7 @@ from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.flink import FlinkRunner
 from rmqio.runners.report import Refused, Report, compare
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.needy_pipelines import (
+from tests.helpers.pipelines.needy_pipelines import (
     SERVER,
     Counting,
     alone,

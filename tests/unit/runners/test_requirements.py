@@ -10,7 +10,7 @@ import pytest
 
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptions, StopAt
 from rmqio.runners.capabilities import Requirement
-from tests.helpers.needy_pipelines import (
+from tests.helpers.pipelines.needy_pipelines import (
     SERVER,
     Mine,
     alone,

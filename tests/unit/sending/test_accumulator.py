@@ -17,7 +17,7 @@ from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.routes import WriteRoutes
 from rmqio.testing import FakeBroker, ManualClock
-from tests.helpers.interop import read
+from tests.helpers.peers.interop import read
 
 
 class Outcomes:

@@ -27,8 +27,8 @@ from rmqio.errors import SerdeError
 from rmqio.model import Message, Record
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.wire.properties import encode_properties
-from tests.helpers.serde_cases import CASES, Case
-from tests.helpers.serde_orders import SECRET
+from tests.helpers.serde.serde_cases import CASES, Case
+from tests.helpers.serde.serde_orders import SECRET
 
 THREADS = 8
 

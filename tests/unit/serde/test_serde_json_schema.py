@@ -20,7 +20,7 @@ from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.serde.json_schema import MAX_DEPTH, JsonSchema
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 LINE = {
     "type": "object",

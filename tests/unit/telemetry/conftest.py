@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.helpers.prometheus import Machine
+    from tests.helpers.servers.prometheus import Machine
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    from tests.helpers.prometheus import Machine  # which needs the extra 'prometheus'
+    from tests.helpers.servers.prometheus import Machine  # which needs the extra 'prometheus'
 
     made = Machine(tmp_path)
     yield made

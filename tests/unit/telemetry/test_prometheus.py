@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
 
 from rmqio import prometheus
-from tests.helpers.prometheus import QUEUE, WORKER, Machine, queue
+from tests.helpers.servers.prometheus import QUEUE, WORKER, Machine, queue
 
 READ = "rmqio_records_read_total"
 

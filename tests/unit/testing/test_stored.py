@@ -7,7 +7,7 @@ import pytest
 from rmqio.testing import InMemoryCluster
 from rmqio.testing._stored import encode_stored
 from rmqio.wire.stored import decode_records
-from tests.helpers.stored_bytes import V2, Stored
+from tests.helpers.wire.stored_bytes import V2, Stored
 
 
 @pytest.mark.parametrize("topic", ["orders", "%RETRY%" + "g" * 130])

@@ -12,7 +12,7 @@ from tests.chaos.audit import Audit, audit_copies, audit_read, audit_stored
 from tests.chaos.faults import Fault, blows
 from tests.chaos.pipelines import entry_of, line_of
 from tests.chaos.writers import Place
-from tests.helpers.ledger import Entry
+from tests.helpers.ledgers.ledger import Entry
 
 A, B = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)
 C = MessageQueue("copies", "a", 0)

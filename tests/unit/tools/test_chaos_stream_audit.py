@@ -14,7 +14,7 @@ from rmqio.model import MessageQueue, Record
 from tests.chaos.audit import Audit
 from tests.chaos.stream_audit import Stored, Sunk, audit_copied, audit_counts, audit_panes, audit_sunk
 from tests.chaos.stream_pipeline import Told, digest_of, key_of, place_of, told
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 SINK = MessageQueue("sink", "a", 0)
 STORED = [Stored(f"a/0/{n}", "w-0", 1_000 * n) for n in range(4)]

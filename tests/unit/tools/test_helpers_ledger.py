@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rmqio.model import MessageQueue
-from tests.helpers.ledger import Entry, Findings, check, gaps
+from tests.helpers.ledgers.ledger import Entry, Findings, check, gaps
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 SENT = {Q0: {n: f"0-{n}" for n in range(5)}, Q1: {n: f"1-{n}" for n in range(7, 10)}}

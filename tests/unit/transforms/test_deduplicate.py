@@ -24,7 +24,7 @@ from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.stored import decode_records
-from tests.helpers.stored_bytes import Stored
+from tests.helpers.wire.stored_bytes import Stored
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_an_id_of_ones_own(cluster: InMemoryCluster) -> None:
 def test_an_id_is_forgotten_when_the_watermark_has_passed() -> None:
     """In micro-batches, each with a watermark; nothing of the id is kept behind it."""
     pytest.importorskip("pyspark", reason="the levels of the Spark runner need the extra 'spark'")
-    from tests.helpers.spark_stream import Stream
+    from tests.helpers.spark.spark_stream import Stream
 
     def record(keyed: tuple[str, Any]) -> Record:
         raw = f"UNIQ_KEY\x01{keyed[0]}".encode()

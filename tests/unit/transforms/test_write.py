@@ -22,7 +22,7 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
 from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
-from tests.helpers.written_orders import Order, serialize_order
+from tests.helpers.transforms.written_orders import Order, serialize_order
 
 
 @pytest.fixture

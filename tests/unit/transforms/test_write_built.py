@@ -17,7 +17,7 @@ from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import ConstantTopic
-from tests.helpers.written_orders import Order, serialize_order
+from tests.helpers.transforms.written_orders import Order, serialize_order
 
 FACTORY = InMemoryClientFactory("nowhere")
 

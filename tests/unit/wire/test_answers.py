@@ -12,7 +12,7 @@ from rmqio.errors import BrokerError, CorruptMessage, WireError, broker_error
 from rmqio.model import BrokerData, MessageQueue, PullStatus, QueueData, SendStatus
 from rmqio.wire import requests
 from rmqio.wire.command import Command, refuse
-from tests.helpers.stored_bytes import Stored, encode_all
+from tests.helpers.wire.stored_bytes import Stored, encode_all
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

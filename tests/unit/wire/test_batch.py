@@ -28,8 +28,8 @@ from rmqio.wire.batch import (
 from rmqio.wire.bodies import BodyError
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.stored import decode_records
-from tests.helpers.implementations import BOTH, using
-from tests.helpers.stored_bytes import Stored, encode_member
+from tests.helpers.wire.implementations import BOTH, using
+from tests.helpers.wire.stored_bytes import Stored, encode_member
 
 GOLDEN = b"".join(
     (

@@ -13,8 +13,8 @@ from rmqio.wire import accelerator
 from rmqio.wire.batch import BatchBuilder
 from rmqio.wire.copies import copies_of, copy_of
 from rmqio.wire.properties import RESERVED_NAMES
-from tests.helpers.implementations import needs_c
 from tests.helpers.leaks import assert_leaks_nothing
+from tests.helpers.wire.implementations import needs_c
 
 USUAL = b"UNIQ_KEY\x01" + b"0A" * 16 + b"\x02WAIT\x01true\x02CLUSTER\x01c\x02MSG_REGION\x01r\x02TRACE_ON\x01true\x02"
 

@@ -24,9 +24,9 @@ from rmqio.wire import accelerator
 from rmqio.wire.batch import BatchBuilder, encode_batch
 from rmqio.wire.send_template import properties_text
 from rmqio.wire.stored import decode_records
-from tests.helpers.implementations import needs_c, using
 from tests.helpers.leaks import assert_leaks_nothing
-from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
+from tests.helpers.wire.implementations import needs_c, using
+from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member
 
 ROOT = Path(__file__).resolve().parents[3]
 IPV6 = bytes.fromhex("20010db8000000000000000000000001") + b"\x00\x00\x2a\x9f"

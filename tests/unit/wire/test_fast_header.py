@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rmqio.errors import WireError
 from rmqio.wire import accelerator
 from rmqio.wire.command import decode_header
-from tests.helpers.implementations import needs_c, using
 from tests.helpers.leaks import assert_leaks_nothing
+from tests.helpers.wire.implementations import needs_c, using
 
 pytestmark = needs_c
 SENT = (

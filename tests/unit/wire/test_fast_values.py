@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.wire import accelerator
 from rmqio.wire.batch import batchable, estimated_size, send_results_in_python
-from tests.helpers.implementations import needs_c
 from tests.helpers.leaks import assert_leaks_nothing
+from tests.helpers.wire.implementations import needs_c
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUE = MessageQueue("orders", "broker-a", 3)

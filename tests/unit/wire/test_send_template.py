@@ -15,7 +15,7 @@ from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.send_template import SendRequest, SendTemplate, encode_request, properties_text
-from tests.helpers.implementations import BOTH, using
+from tests.helpers.wire.implementations import BOTH, using
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 # What looks like a hole, like formatting, or like the end of a text.

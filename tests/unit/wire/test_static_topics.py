@@ -20,7 +20,7 @@ from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.recall import broker_of
 from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP
-from tests.helpers.stored_bytes import Stored, encode_all, encode_member
+from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 5)
 PULL = {"suggestWhichBrokerId": "0", "nextBeginOffset": "1003", "minOffset": "1000", "maxOffset": "1003"}

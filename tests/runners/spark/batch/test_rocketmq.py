@@ -23,8 +23,8 @@ import apache_beam as beam
 
 from rmqio import StopAt
 from rmqio.runners.spark import SparkRunner
-from tests.helpers import ledger
-from tests.helpers.ledger import Lab, finished
+from tests.helpers.ledgers import ledger
+from tests.helpers.ledgers.ledger import Lab, finished
 from tests.integration import test_read_commits, test_read_faults, test_read_filters, test_read_starts
 from tests.integration import test_write_pipeline as writes
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from tests.helpers.cut_short import COUNT, HALF
-from tests.helpers.jobs import Job, started
+from tests.helpers.pipelines.cut_short import COUNT, HALF
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def test_a_micro_batch_that_was_cut_short_reads_the_same_when_it_is_run_again(tmp_path: Path) -> None:
     """It is killed after the shuffle. What is sent again there must have the same input."""
     flags = ["--runner=SparkRunner", "--streaming", "--spark_master_url=local[1]", "--spark_buckets=1"]
-    program = [sys.executable, "-m", "tests.helpers.cut_short", str(tmp_path), *flags]
+    program = [sys.executable, "-m", "tests.helpers.pipelines.cut_short", str(tmp_path), *flags]
     command = [*program, f"--checkpoint_dir={tmp_path / 'checkpoint'}"]
     sent = tmp_path / "sent"
 

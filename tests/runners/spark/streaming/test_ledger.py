@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.local import LocalRocketMQ
-from tests.helpers.jobs import Job, started
-from tests.helpers.orders import QUEUES, Bench
+from tests.helpers.ledgers.orders import QUEUES, Bench
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_counted_twice_whatever_is_killed(bench: Bench) -> No
 
     before = bench.committed()
     left = bench.sent - before
-    program = ("-m", "tests.helpers.killed_before_commit", "6")
+    program = ("-m", "tests.helpers.pipelines.killed_before_commit", "6")
     with started(bench.job(AT_A_TIME, program=program)) as job:
         job.process.wait(300)
         assert job.process.returncode == -9, job.log.read_text()

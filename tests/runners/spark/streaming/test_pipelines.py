@@ -33,7 +33,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
-from tests.helpers.finalizing import Committed
+from tests.helpers.pipelines.finalizing import Committed
 
 pytestmark = [pytest.mark.slow]
 

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.local import LocalRocketMQ
 from rmqio.runners.capabilities import Mode
-from tests.helpers.jobs import started
-from tests.helpers.kept import KeptBench
-from tests.helpers.orders import Bench
+from tests.helpers.ledgers.kept import KeptBench
+from tests.helpers.ledgers.orders import Bench
+from tests.helpers.servers.jobs import started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 

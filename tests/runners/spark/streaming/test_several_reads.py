@@ -34,9 +34,9 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.start import StopAt
-from tests.helpers.finalizing import Committed
-from tests.helpers.ledger import wait_until
-from tests.helpers.raw_send import send_all
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.pipelines.finalizing import Committed
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -24,8 +24,8 @@ from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
-from tests.helpers.jobs import Job, started
-from tests.helpers.raw_send import send_all
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

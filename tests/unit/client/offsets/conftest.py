@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.testing import FakeBroker
-from tests.helpers.looking import A, B, Setup
+from tests.helpers.client.looking import A, B, Setup
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 from rmqio.errors import BrokerSilent, RequestTimeout
 from rmqio.testing import faults
 from rmqio.wire.codes import RequestCode
-from tests.helpers.looking import ALL, B_SILENT, B_TIMED_OUT, DEADLINE_S, B, Setup
+from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, DEADLINE_S, B, Setup
 
 
 def test_the_error_says_who_is_silent_since_when_and_what_to_do(setup: Setup) -> None:

@@ -19,7 +19,7 @@ from rmqio.options import ClientOptions
 from rmqio.testing import NAME_SERVER, FakeBroker, faults
 from rmqio.testing.faults import Exchange
 from rmqio.wire.codes import RequestCode
-from tests.helpers.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup
+from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup
 
 
 def test_answers_come_in_the_order_of_the_queries_whatever_they_ask_for(setup: Setup) -> None:

@@ -11,8 +11,8 @@ from rmqio.errors import CorruptMessage, LocalError, OffsetOutOfRange, RequestTi
 from rmqio.testing import ScriptedTransport
 from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
-from tests.helpers.scripted_reader import Queue, Setup
-from tests.helpers.stored_bytes import Stored
+from tests.helpers.client.scripted_reader import Queue, Setup
+from tests.helpers.wire.stored_bytes import Stored
 
 
 @pytest.mark.parametrize("cap", [1, 7, 32, 100])

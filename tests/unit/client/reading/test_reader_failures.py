@@ -7,7 +7,7 @@ import pytest
 from rmqio.errors import CorruptMessage, NoPermission, OffsetOutOfRange, TopicNotExist, TransportError
 from rmqio.testing import ScriptedTransport
 from rmqio.wire.command import Command
-from tests.helpers.scripted_reader import Queue, Setup
+from tests.helpers.client.scripted_reader import Queue, Setup
 
 
 def test_offset_out_of_range_is_raised_and_the_reader_stays() -> None:

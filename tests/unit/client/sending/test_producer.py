@@ -15,7 +15,7 @@ from rmqio.wire.batch import encode_batch
 from rmqio.wire.bodies import decompress
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.helpers.scripted_producer import A0, A1, BROKER_A, NAME_SERVER, World, stored
+from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, NAME_SERVER, World, stored
 
 
 def test_it_is_a_producer() -> None:

@@ -9,7 +9,7 @@ from rmqio.client.sending.queue_choice import AVOID_S
 from rmqio.errors import LocalError, RequestTimeout, SystemBusy, TransportError
 from rmqio.model import Message, MessageQueue
 from rmqio.wire.command import Command
-from tests.helpers.scripted_producer import A0, A1, BROKER_A, BROKER_B, World, stored
+from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, BROKER_B, World, stored
 
 # ---- retries and time ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.testing import FakeBroker, faults
-from tests.helpers.transactions import END
+from tests.helpers.client.transactions import END
 
 
 @pytest.fixture

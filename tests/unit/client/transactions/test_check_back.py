@@ -14,7 +14,17 @@ from rmqio.security import Security
 from rmqio.testing import FakeBroker, faults
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from tests.helpers.transactions import CHECK, HEARTBEAT, MESSAGE, ONEWAY, SEND, asked, ends, producer, serve_until
+from tests.helpers.client.transactions import (
+    CHECK,
+    HEARTBEAT,
+    MESSAGE,
+    ONEWAY,
+    SEND,
+    asked,
+    ends,
+    producer,
+    serve_until,
+)
 
 
 @pytest.mark.parametrize(("decision", "number"), [(COMMIT, "8"), (ROLLBACK, "12"), (UNKNOWN, "0")])

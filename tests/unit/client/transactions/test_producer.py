@@ -16,7 +16,7 @@ from rmqio.options import ClientOptions
 from rmqio.security import Security
 from rmqio.testing import FakeBroker, faults
 from rmqio.wire.codes import RequestCode
-from tests.helpers.transactions import END, MESSAGE, SEND, ends, producer, serve_until
+from tests.helpers.client.transactions import END, MESSAGE, SEND, ends, producer, serve_until
 
 
 def test_a_half_message_is_marked_as_one_and_ended_where_it_was_stored(broker: FakeBroker) -> None:

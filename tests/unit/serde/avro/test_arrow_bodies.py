@@ -21,8 +21,8 @@ from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.model import Record
 from rmqio.serde.avro.arrow import AvroToArrow
 from rmqio.serde.registry import FolderRegistry, MemoryRegistry, RegistryUnavailable, UnknownSchema
-from tests.helpers.avro_records import LINE, ONE_LINE, body_of, logical, record, written
-from tests.helpers.records import record_of
+from tests.helpers.serde.avro_records import LINE, ONE_LINE, body_of, logical, record, written
+from tests.helpers.transforms.records import record_of
 
 # ---- evolution and framings -----------------------------------------------------------------------------------------
 

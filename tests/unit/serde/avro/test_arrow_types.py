@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer
 from rmqio.serde.avro.arrow import AvroToArrow
-from tests.helpers.avro_records import LINE, ONE_LINE, body_of, logical, record, written
-from tests.helpers.avro_values import Draw, Model, values
+from tests.helpers.serde.avro_records import LINE, ONE_LINE, body_of, logical, record, written
+from tests.helpers.serde.avro_values import Draw, Model, values
 
 UTC = datetime.UTC
 

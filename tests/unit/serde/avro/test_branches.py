@@ -13,7 +13,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration, schema_of_class
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 
 class Card(NamedTuple):

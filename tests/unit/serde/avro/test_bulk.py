@@ -27,10 +27,10 @@ from rmqio.errors import SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration, bulk
 from rmqio.serde.avro.bulk.values import Kind
 from rmqio.serde.registry import MemoryRegistry
-from tests.helpers.avro_records import logical, record
-from tests.helpers.avro_schemas import schema_texts, schemas
-from tests.helpers.avro_values import values
-from tests.helpers.records import record_of
+from tests.helpers.serde.avro_records import logical, record
+from tests.helpers.serde.avro_schemas import schema_texts, schemas
+from tests.helpers.serde.avro_values import values
+from tests.helpers.transforms.records import record_of
 
 pytestmark = pytest.mark.skipif(
     bulk.new_values is None, reason="the C extension is not built, or RMQIO_PURE_PYTHON is set"
@@ -386,7 +386,7 @@ def test_nodes_that_lead_nowhere_are_refused(nodes: Any) -> None:
 
 def test_without_the_extension_everything_works() -> None:
     program = (
-        "from rmqio.serde.avro import bulk, AvroDeserializer; from tests.helpers.records import record_of;"
+        "from rmqio.serde.avro import bulk, AvroDeserializer; from tests.helpers.transforms.records import record_of;"
         "print(bulk.new_values, AvroDeserializer('long').many([record_of(b'\\x02'), record_of(b'')]))"
     )
     done = subprocess.run(

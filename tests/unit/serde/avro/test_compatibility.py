@@ -9,7 +9,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.serde.avro.compatibility import Incompatibility, find_incompatibilities
-from tests.helpers.avro_definitions import (
+from tests.helpers.serde.avro_definitions import (
     ADDRESS,
     MICROS,
     MILLIS,
@@ -26,7 +26,7 @@ from tests.helpers.avro_definitions import (
     mapping,
     record,
 )
-from tests.helpers.avro_resolution import differences, failures
+from tests.helpers.serde.avro_resolution import differences, failures
 
 PROMOTED = {
     *[("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqio.serde.avro.compatibility import find_incompatibilities
-from tests.helpers.avro_definitions import (
+from tests.helpers.serde.avro_definitions import (
     ADDRESS,
     MILLIS,
     NO_DEFAULT,
@@ -29,7 +29,7 @@ from tests.helpers.avro_definitions import (
     mapping,
     record,
 )
-from tests.helpers.avro_resolution import covering, differences, failures, number, read
+from tests.helpers.serde.avro_resolution import covering, differences, failures, number, read
 
 # ---- where fastavro does otherwise ----------------------------------------------------------------------------------
 

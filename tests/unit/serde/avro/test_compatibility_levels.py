@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.serde.avro.compatibility import Incompatibility, Level, check
-from tests.helpers.avro_definitions import A, field, record
+from tests.helpers.serde.avro_definitions import A, field, record
 
 V1 = record("R", A)
 V2 = record("R", A, field("b", "int", 0))

@@ -18,7 +18,7 @@ from rmqio.serde.avro.schema import MAX_PRECISION
 from rmqio.serde.avro.walk import MAX_DEPTH
 from rmqio.serde.registry import MemoryRegistry
 from tests.fuzz.avro_target import container, long
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 REGISTRY = MemoryRegistry()
 

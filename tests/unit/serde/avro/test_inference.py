@@ -18,7 +18,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio.errors import LocalError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration, schema_of_class
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 Money = Annotated[decimal.Decimal, {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]
 

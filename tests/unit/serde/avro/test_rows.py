@@ -17,7 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 LINE = {
     "type": "record",

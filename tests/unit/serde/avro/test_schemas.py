@@ -23,7 +23,7 @@ from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer
 from rmqio.serde.avro.compatibility import find_incompatibilities
 from rmqio.serde.registry import MemoryRegistry
 from rmqio.serde.registry.base import RegistryUnavailable, SchemaRegistryError, UnknownSchema
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 
 def record(*fields: Any, **more: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Durat
 from rmqio.serde.avro.checked import _Checkers
 from rmqio.serde.avro.usual import UNUSUAL, usual
 from rmqio.serde.avro.walk import MAX_DEPTH
-from tests.helpers.records import record_of
+from tests.helpers.transforms.records import record_of
 
 UTC = datetime.UTC
 CANARY = "CANARY"

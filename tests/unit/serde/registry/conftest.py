@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqio.serde.registry import RestRegistry
-from tests.helpers.registry_server import FOUND, Server, Time, serving
+from tests.helpers.serde.registry_server import FOUND, Server, Time, serving
 
 
 @pytest.fixture

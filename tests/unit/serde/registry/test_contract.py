@@ -16,8 +16,8 @@ from rmqio.serde.registry import (
     SchemaRegistryError,
     fingerprint,
 )
-from tests.helpers.registry_cases import CASES, ORDER, ORDER_2, ORDER_DOCUMENTED, PRICE
-from tests.helpers.registry_server import confluent, serving
+from tests.helpers.serde.registry_cases import CASES, ORDER, ORDER_2, ORDER_DOCUMENTED, PRICE
+from tests.helpers.serde.registry_server import confluent, serving
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry import RegistryUnavailable, RestRegistry, SchemaRegistryError, UnknownSchema
-from tests.helpers.registry_server import FOUND, SCHEMA, SECRET, VERSION, Answer, Connect, Server, Time, answer
+from tests.helpers.serde.registry_server import FOUND, SCHEMA, SECRET, VERSION, Answer, Connect, Server, Time, answer
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])

@@ -10,7 +10,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry import BasicAuth, RegistryUnavailable, RestRegistry, SchemaRegistryError, TokenAuth
-from tests.helpers.registry_server import FOUND, SCHEMA, SECRET, Answer, Connect, Server, answer
+from tests.helpers.serde.registry_server import FOUND, SCHEMA, SECRET, Answer, Connect, Server, answer
 
 
 def a_token() -> str:

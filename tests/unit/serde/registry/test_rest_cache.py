@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmqio.serde.registry import MemoryRegistry, RegisteredSchema, RegistryUnavailable, UnknownSchema
-from tests.helpers.registry_server import FOUND, SCHEMA, VERSION, Connect, Server, Time, answer, confluent
+from tests.helpers.serde.registry_server import FOUND, SCHEMA, VERSION, Connect, Server, Time, answer, confluent
 
 
 def test_what_never_changes_is_asked_for_once(server: Server, connect: Connect) -> None:

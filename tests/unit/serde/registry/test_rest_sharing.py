@@ -11,7 +11,7 @@ import pytest
 
 from rmqio.serde.registry import MemoryRegistry, RegistryUnavailable, RestRegistry
 from rmqio.serde.registry.http import Timing
-from tests.helpers.registry_server import FOUND, SCHEMA, Connect, Server, answer, confluent
+from tests.helpers.serde.registry_server import FOUND, SCHEMA, Connect, Server, answer, confluent
 
 
 def test_closing_ends_the_pauses_of_other_threads(server: Server) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmqio.serde.registry import RegistryUnavailable, SchemaRegistryError, TokenAuth
-from tests.helpers.registry_server import FOUND, SCHEMA, SECRET, Connect, Server, Time, serving
+from tests.helpers.serde.registry_server import FOUND, SCHEMA, SECRET, Connect, Server, Time, serving
 
 
 @dataclass(frozen=True)

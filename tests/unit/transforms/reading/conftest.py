@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.testing import InMemoryCluster
-from tests.helpers.reading import clocked_cluster
+from tests.helpers.transforms.reading import clocked_cluster
 
 
 @pytest.fixture

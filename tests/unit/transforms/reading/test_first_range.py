@@ -17,7 +17,7 @@ from rmqio.start import StartOffsetError
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading import first_range as first_ranges
 from rmqio.transforms.reading.restriction import QueueRange
-from tests.helpers.reading import (
+from tests.helpers.transforms.reading import (
     T0,
     QueueBundles,
     Script,

@@ -19,7 +19,7 @@ from rmqio.testing import InMemoryCluster, ManualClock
 from rmqio.transforms.reading.in_process import Subscribed
 from rmqio.transforms.reading.known import Known
 from rmqio.transforms.reading.restriction import QueueRange
-from tests.helpers.reading import (
+from tests.helpers.transforms.reading import (
     T0,
     Script,
     ScriptedSink,

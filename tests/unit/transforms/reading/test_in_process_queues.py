@@ -18,7 +18,7 @@ from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.in_process import Subscribed
 from rmqio.transforms.reading.known import Known
 from rmqio.transforms.shared import shared_client
-from tests.helpers.reading import T0, SubscriptionBundles, append, bodies, fill, read_begins_at
+from tests.helpers.transforms.reading import T0, SubscriptionBundles, append, bodies, fill, read_begins_at
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 

@@ -16,8 +16,8 @@ from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster, ManualClock
 from rmqio.transforms.reading.read_fn import ReadQueueFn
 from rmqio.transforms.reading.restriction import QueueRange
-from tests.helpers.reading import QueueBundles, append, bodies, clocked_cluster, elements_of, fill
-from tests.helpers.records import record_of
+from tests.helpers.transforms.reading import QueueBundles, append, bodies, clocked_cluster, elements_of, fill
+from tests.helpers.transforms.records import record_of
 
 
 def test_an_endless_read_resumes_where_the_bundle_before_ended(clocked: InMemoryCluster) -> None:

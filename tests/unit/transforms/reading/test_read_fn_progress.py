@@ -9,7 +9,7 @@ from rmqio import QueueDescriptor, ReadOptions, StopAt
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.restriction import QueueRange
-from tests.helpers.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
+from tests.helpers.transforms.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
 
 
 def test_commits_are_registered_with_the_finalizer_and_happen_when_it_runs(clocked: InMemoryCluster) -> None:

@@ -14,7 +14,7 @@ from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.shared import shared_client
-from tests.helpers.reading import QueueBundles, bodies, clocked_cluster, elements_of, fill
+from tests.helpers.transforms.reading import QueueBundles, bodies, clocked_cluster, elements_of, fill
 
 
 def slot_of(readers: Readers, queue: MessageQueue, offset: int) -> Slot:

@@ -22,7 +22,7 @@ from rmqio.transforms.coders import RecordBatchCoder
 from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn, to_record_batch
 from rmqio.transforms.reading.watermark import beam_timestamp, timestamp_function
-from tests.helpers.reading import body, odd_fails
+from tests.helpers.transforms.reading import body, odd_fails
 
 WINDOW = IntervalWindow(0, 10)
 

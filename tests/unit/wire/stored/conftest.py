@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.implementations import BOTH, using
+from tests.helpers.wire.implementations import BOTH, using
 
 
 @pytest.fixture(params=BOTH, autouse=True, scope="module")

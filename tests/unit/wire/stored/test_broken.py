@@ -8,8 +8,8 @@ import zlib
 import pytest
 
 from rmqio.errors import CorruptMessage
-from tests.helpers.stored_bytes import V2, Stored, encode_all
-from tests.helpers.stored_decoding import GOLDEN, decode, only_corrupt
+from tests.helpers.wire.stored_bytes import V2, Stored, encode_all
+from tests.helpers.wire.stored_decoding import GOLDEN, decode, only_corrupt
 
 # --- single messages that do not decode -----------------------------------------------------------------------------
 

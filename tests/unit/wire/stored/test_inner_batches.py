@@ -8,8 +8,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from tests.helpers.stored_bytes import Stored, encode_all, encode_member
-from tests.helpers.stored_decoding import decode, inner_batch, only_corrupt
+from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
+from tests.helpers.wire.stored_decoding import decode, inner_batch, only_corrupt
 
 
 def test_an_inner_batch_is_unwrapped() -> None:

@@ -10,8 +10,8 @@ import zstandard
 
 from rmqio.model import Record
 from rmqio.wire.stored import Decoded
-from tests.helpers.stored_bytes import V2, Stored, encode_all
-from tests.helpers.stored_decoding import GOLDEN, GOLDEN_RECORD, IPV6, JAVA_TEXT, decode
+from tests.helpers.wire.stored_bytes import V2, Stored, encode_all
+from tests.helpers.wire.stored_decoding import GOLDEN, GOLDEN_RECORD, IPV6, JAVA_TEXT, decode
 
 
 @pytest.mark.parametrize("topic", [None, "a1", "another", "", "x" * 300, "\ud800"])

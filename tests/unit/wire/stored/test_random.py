@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record
-from tests.helpers.stored_bytes import V2, Stored, encode_all, encode_member
-from tests.helpers.stored_decoding import IPV6, JAVA_TEXT, decode, inner_batch
+from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member
+from tests.helpers.wire.stored_decoding import IPV6, JAVA_TEXT, decode, inner_batch
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

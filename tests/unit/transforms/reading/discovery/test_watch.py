@@ -21,7 +21,7 @@ from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery import DiscoverFn, DiscoveryConfig, WatchFn, describe
 from rmqio.transforms.reading.known import Known, KnownCoder, KnownTracker
 from rmqio.transforms.reading.watermark import QueueWatermark
-from tests.helpers.discovering import client_of, config, filled
+from tests.helpers.client.discovering import client_of, config, filled
 
 Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))
 

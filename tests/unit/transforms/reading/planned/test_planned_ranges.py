@@ -16,7 +16,7 @@ from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading import planned_ranges
 from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.queue_planner import NOT_CUT
-from tests.helpers.reading import T0, append, bodies, fill, read_config
+from tests.helpers.transforms.reading import T0, append, bodies, fill, read_config
 
 Q0 = MessageQueue("t", "broker-a", 0)
 N0, N1 = "t/broker-a/0", "t/broker-a/1"

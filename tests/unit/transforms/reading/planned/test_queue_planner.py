@@ -15,8 +15,8 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.reading import queue_planner as planned
 from rmqio.transforms.reading.queue_planner import name_of, queue_of
 from rmqio.transforms.shared import shared_client
-from tests.helpers.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
-from tests.helpers.reading import T0, append, fill
+from tests.helpers.client.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
+from tests.helpers.transforms.reading import T0, append, fill
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 

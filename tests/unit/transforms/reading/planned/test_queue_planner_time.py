@@ -11,8 +11,8 @@ from rmqio.errors import BrokerSilent, OffsetOutOfRange, TransportError
 from rmqio.model import MessageFilter
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryCluster, ManualClock
-from tests.helpers.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
-from tests.helpers.reading import T0, append, fill
+from tests.helpers.client.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
+from tests.helpers.transforms.reading import T0, append, fill
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 

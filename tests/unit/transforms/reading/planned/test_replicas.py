@@ -17,8 +17,8 @@ from rmqio.transforms.reading import queue_planner as planned
 from rmqio.transforms.reading.discovery import DiscoveryConfig
 from rmqio.transforms.reading.planned_ranges import ReadRangesFn
 from rmqio.transforms.reading.queue_planner import QueuePlanner, name_of
-from tests.helpers.planning import advance, config_of
-from tests.helpers.replicas import QUEUE, Pair
+from tests.helpers.client.planning import advance, config_of
+from tests.helpers.client.replicas import QUEUE, Pair
 
 NAME = name_of(QUEUE)
 

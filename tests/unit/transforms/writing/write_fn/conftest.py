@@ -8,8 +8,8 @@ import pytest
 
 from rmqio.transforms.writing import write_fn
 from rmqio.wire import accelerator
-from tests.helpers.implementations import BOTH
-from tests.helpers.write_bundles import Bundles
+from tests.helpers.transforms.write_bundles import Bundles
+from tests.helpers.wire.implementations import BOTH
 
 
 @pytest.fixture(params=BOTH, autouse=True)

@@ -20,7 +20,7 @@ from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire import accelerator
-from tests.helpers.write_bundles import FIRST, SECOND, Bundles
+from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

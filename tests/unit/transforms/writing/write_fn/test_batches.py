@@ -7,7 +7,7 @@ import pytest
 from rmqio.client.selection import queue_for_key
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from tests.helpers.write_bundles import Bundles, batches_of
+from tests.helpers.transforms.write_bundles import Bundles, batches_of
 
 
 def test_nothing_is_sent_before_a_batch_is_full_or_the_bundle_ends(bundles: Bundles) -> None:

@@ -12,7 +12,7 @@ from rmqio.errors import LocalError, MessageIllegal, NoPermission, SystemBusy, T
 from rmqio.model import Message
 from rmqio.options import WriteOptions
 from rmqio.transforms.writing.elements import MessageMaker
-from tests.helpers.write_bundles import FIRST, SECOND, Bundles
+from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles
 
 
 def boom(element: Any) -> Any:

@@ -18,7 +18,7 @@ from rmqio.sending.producers import ProducerLease
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
-from tests.helpers.write_bundles import FIRST, SECOND, Bundles, batches_of
+from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles, batches_of
 
 OTHER_PANE = PaneInfo(False, False, PaneInfoTiming.LATE, 3, 1)
 

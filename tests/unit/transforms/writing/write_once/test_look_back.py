@@ -20,7 +20,7 @@ from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.sink import Sink, SinkState, state_of
 from rmqio.transforms.writing.write_fn import WriteFn
-from tests.helpers.writing_once import GROUP, NORMAL, REPEAT, Writer, bodies, new_process, sink_of
+from tests.helpers.transforms.writing_once import GROUP, NORMAL, REPEAT, Writer, bodies, new_process, sink_of
 
 
 @pytest.mark.parametrize("forget", [new_process, lambda sink: None], ids=["in another process", "in this process"])

@@ -7,7 +7,7 @@ import pytest
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.sink import state_of
-from tests.helpers.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
+from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
 
 
 def test_where_all_is_committed_together_the_position_follows_each_commit(cluster: InMemoryCluster) -> None:

@@ -19,7 +19,7 @@ from rmqio.options import WriteOptions
 from rmqio.runners.capabilities import Requirement
 from rmqio.runners.requirements import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.writing_once import GROUP, bodies
+from tests.helpers.transforms.writing_once import GROUP, bodies
 
 
 @pytest.mark.parametrize(

