@@ -14,7 +14,7 @@ from bench.tally import BenchError
 
 MEMORY_LIMIT_MB: Final = 300.0
 GROWTH_LIMIT_MB: Final = 10.0
-"""What "flat" allows between a fifth of the messages and all of them."""
+"""The limit of "flat": the growth between a fifth of the messages and all of them."""
 IDLE_LIMIT_PERCENT: Final = 3.0
 LATENCY_LIMIT_MS: Final = 100.0
 _SIZE: Final = 100
@@ -114,7 +114,7 @@ def _lines(path: Any) -> int:
 
 
 def start_up(lab: Lab) -> list[Row]:
-    """What a pipeline costs that has nothing to do: part of every figure of the transforms."""
+    """Measures a pipeline that has nothing to do: its cost is part of every figure of the transforms."""
     topic = lab.topic("empty")
     say("start-up of Beam ...")
     rows = []

@@ -1,4 +1,4 @@
-"""What benchmarks share that put sides of ours next to each other: no Java runs, and the same options."""
+"""The common part of benchmarks that put sides of ours next to each other: no Java runs, and the same options."""
 
 from __future__ import annotations
 

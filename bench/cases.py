@@ -16,7 +16,7 @@ JAVA_SEND: Final = "Java batch send"
 JAVA_SYNC: Final = "Java single send"
 OUR_COPY: Final = "our copy, element by element"
 OUR_CLIENT: Final = "our client"
-"""What a layer above it is compared with: what that layer costs."""
+"""The side that a layer above it is compared with, which shows the cost of that layer."""
 
 JavaSettings = dict[int, JavaPull]
 """The settings that Java's consumer was fastest with, by message size."""

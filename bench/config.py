@@ -1,4 +1,4 @@
-"""What is measured, and with which settings; all of it is printed with the results."""
+"""The measurements and their settings; all of it is printed with the results."""
 
 from __future__ import annotations
 

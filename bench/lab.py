@@ -101,7 +101,7 @@ class Lab:
         return sum(end - begin.get(queue, 0) for queue, end in self.ends(topic).items())
 
     def read_back(self, topic: str, begin: Mapping[str, int], sent: Tally) -> Tally:
-        """What arrived behind `begin`: the queues must have grown by what was sent, and reading gives the sums."""
+        """Tallies all behind `begin`: the queues must have grown by what was sent, and reading gives the sums."""
         # A broker acknowledges when a message is in the log; its queue shows it a little later.
         deadline = time.monotonic() + _VISIBLE_S
         while (grown := self._grown(topic, begin)) < sent.count and time.monotonic() < deadline:

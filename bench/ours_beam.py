@@ -21,7 +21,7 @@ from rmqio import MapRecords, Message, ReadFromRocketMQ, StartFrom, StopAt, Writ
 from rmqio.model import Record
 
 _RESULTS: list[Any] = []
-"""Where a pipeline leaves its result: the runner works in this process."""
+"""The result of a pipeline, which leaves it here: the runner works in this process."""
 _progress = 0
 _SAMPLE_S = 0.05
 

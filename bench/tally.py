@@ -1,4 +1,4 @@
-"""What a run did, in numbers that do not depend on the order, and the check that two sides did the same."""
+"""The work of a run, in numbers that do not depend on the order, and the check that two sides did the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tally:
     count: int
     """Messages."""
     bytes: int | None = None
-    """Of the bodies."""
+    """Sum of the bodies' sizes."""
     offsets: int | None = None
     """Sum over messages of (offset + 1) * (queue + 1) * QUEUE_FACTOR, modulo 2^64: which messages, in any order."""
     crcs: int | None = None

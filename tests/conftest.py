@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures, markers and limits that hold for all tests."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _record_of(body: bytes) -> Record:
 
 
 def lines_of(name: str, schema: Any, values: list[Any], targets: Sequence[Any], repeats: int) -> list[list[str]]:
-    """Of one schema, for each kind of element."""
+    """Returns the lines of one schema, for each kind of element."""
     parsed = fastavro.parse_schema(schema)
 
     def write(value: Any) -> bytes:
@@ -174,7 +174,7 @@ def lines_of(name: str, schema: Any, values: list[Any], targets: Sequence[Any], 
 
 
 def lines_beside_java(jdk: Jdk, name: str, schema: Any, values: list[Any], repeats: int) -> list[list[str]]:
-    """Of one schema, dicts beside GenericRecords. Raises `UnequalWork`."""
+    """Returns the lines of one schema, dicts beside GenericRecords. Raises `UnequalWork`."""
     serializer, deserializer = AvroSerializer(schema), AvroDeserializer(schema)
     bodies = [serializer(each).body for each in values]
     records = [_record_of(body) for body in bodies]
@@ -202,7 +202,7 @@ def lines_beside_java(jdk: Jdk, name: str, schema: Any, values: list[Any], repea
 
 
 def _batch_rate(step: Callable[[Sequence[Record]], Any], records: Sequence[Record]) -> Callable[[], float]:
-    """Of a step that gets 512 records per call, as a read does."""
+    """Returns the rate of a step that gets 512 records per call, as a read does."""
 
     def rate() -> float:
         gc.collect()

@@ -61,7 +61,7 @@ class JavaAvro:
             self.rate("encode")
 
     def encoded(self) -> list[bytes]:
-        """What it writes of the values that it read."""
+        """Returns the bodies that it writes of the values that it read."""
         path = self._folder / "again"
         self._process.ask(f"write {path}")
         content = path.read_bytes()

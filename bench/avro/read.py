@@ -35,7 +35,7 @@ _HEAD: Final = ("values", "as", "with Avro/s", "without/s", "ratio", "target")
 _TARGETS: Final = {"flat": "0.7", "nested": "0.45"}
 _QUEUES: Final = 4
 _COUNTED: list[int] = []
-"""What a pipeline has counted: the runner works in this process."""
+"""The counts of a pipeline: the runner works in this process."""
 
 
 def fill(name_server: str, topic: str, schema: Any, make: Callable[[int], Any], count: int) -> None:
@@ -50,7 +50,7 @@ def fill(name_server: str, topic: str, schema: Any, make: Callable[[int], Any], 
 
 
 def seconds(read: ReadFromRocketMQ, count: int, *steps: beam.PTransform) -> float:
-    """Of a read of `count` messages. Raises `UnequalWork` if it finds others."""
+    """Returns the duration of a read of `count` messages. Raises `UnequalWork` if it finds others."""
     _COUNTED.clear()
     began = time.perf_counter()
     with _pipeline() as pipeline:
@@ -67,7 +67,7 @@ def seconds(read: ReadFromRocketMQ, count: int, *steps: beam.PTransform) -> floa
 def lines_of(
     name_server: str, name: str, schema: Any, target: type, make: Callable[[int], Any], count: int, repeats: int
 ) -> list[list[str]]:
-    """Of one schema: typed records, rows and Arrow, each beside the records as they are."""
+    """Returns the lines of one schema: typed records, rows and Arrow, each beside the records as they are."""
     topic, empty = f"avro-{name}", f"avro-{name}-empty"
     fill(name_server, topic, schema, make, count)
 

@@ -1,4 +1,4 @@
-"""What the pipelines read, and what must come of it."""
+"""The input of the pipelines, and the results that must come of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Input(NamedTuple):
 
     bodies: Callable[[int], Iterator[bytes]]
     result: Callable[[dict[str, Any]], tuple[Any, Any]]
-    """What a body in the sink is of, and what it says; of several the last one counts."""
+    """The subject of a body in the sink, and its content; of several the last one counts."""
     wanted: Callable[[int], dict[Any, Any]]
 
 

@@ -78,11 +78,11 @@ PIPELINES: Final[dict[str, dict[str, Part]]] = {
     "windowed_orders": {"read": _read_orders, "decode": _orders, "shuffle": _order_totals, "write": _write},
     "word_count": {"read": _read, "decode": _words, "shuffle": _word_totals, "write": _write},
 }
-"""What makes each pipeline, in order. Event times of orders are decoded by the read."""
+"""The parts of each pipeline, in order. Event times of orders are decoded by the read."""
 
 
 def drop(_: Any) -> None:
-    """What is cut off."""
+    """Drops an element where the pipeline is cut."""
 
 
 def build(pipeline: beam.Pipeline, given: argparse.Namespace) -> None:

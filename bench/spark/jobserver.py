@@ -24,7 +24,7 @@ from rmqio.local.watchdog import Watchdog
 MAIN: Final = "org.apache.beam.runners.spark.SparkJobServerDriver"
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
-# What Spark opens for itself when its own scripts start it (JavaModuleOptions).
+# Packages that Spark opens for itself when its own scripts start it (JavaModuleOptions).
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -62,7 +62,7 @@ class JobServer:
 
     @property
     def endpoint(self) -> str:
-        """Where jobs are sent."""
+        """The address that jobs are sent to."""
         return f"{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:

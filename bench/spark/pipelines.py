@@ -25,7 +25,7 @@ def source_range(source: int, elements: int) -> range:
 
 
 def table() -> dict[int, int]:
-    """What the side input holds."""
+    """The content of the side input."""
     return {key: 7 * key + 1 for key in range(KEYS)}
 
 
@@ -54,13 +54,13 @@ def keyed(x: int) -> tuple[int, int]:
 
 
 def digest_of_sum(item: tuple[int, int]) -> tuple[int, int, int]:
-    """Of one key's sum: adding these up tells a wrong sum, a missing key and sums that changed places."""
+    """Digests one key's sum: adding these up tells a wrong sum, a missing key and sums that changed places."""
     key, total = item
     return 1, total, (key + 1) * total
 
 
 def digest_of_group(item: tuple[int, Iterable[int]]) -> tuple[int, int, int, int]:
-    """Of one key's values."""
+    """Digests one key's values."""
     key, values = item
     count = total = 0
     for value in values:
@@ -210,11 +210,11 @@ BUILD: Final[dict[str, Callable[[Any, int], Any]]] = {
 
 
 def expected(name: str, elements: int) -> list[int]:
-    """What a pipeline's value is, as JSON has it."""
+    """Returns the right value of a pipeline, as JSON has it."""
     by_key = [(key, *_count_and_sum_of_key(key, elements)) for key in range(min(KEYS, elements))]
     entries = table()
     if name == "pardo":
-        # Of y = 3 x + 1 the even ones have an odd x = 2 j + 1, so y / 2 = 3 j + 2; 3 j + 2 is by five if j = 5 i + 1.
+        # The even ones of y = 3 x + 1 have an odd x = 2 j + 1, so y / 2 = 3 j + 2; 3 j + 2 is by five if j = 5 i + 1.
         odd = elements // 2
         by_five = (odd + 3) // 5
         total = (3 * odd * (odd - 1) // 2 + 2 * odd) - (15 * by_five * (by_five - 1) // 2 + 5 * by_five)
@@ -236,6 +236,6 @@ def expected(name: str, elements: int) -> list[int]:
 
 
 def _count_and_sum_of_key(key: int, elements: int) -> tuple[int, int]:
-    """Of the numbers below `elements` that leave `key` when divided by `KEYS`."""
+    """Counts and adds the numbers below `elements` that leave `key` when divided by `KEYS`."""
     count = (elements - key + KEYS - 1) // KEYS
     return count, key * count + KEYS * count * (count - 1) // 2

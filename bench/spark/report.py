@@ -77,7 +77,7 @@ class Report:
 
 
 def peer() -> dict[str, Any]:
-    """What Beam's side runs on."""
+    """Returns the versions that Beam's side runs on."""
     return {"job_server": LOCK.name.removesuffix(".lock.json"), "spark": spark_version()}
 
 

@@ -18,9 +18,9 @@ class Row:
 
     case: Case
     what: str
-    """How much work a run was."""
+    """The amount of work of a run."""
     seconds: Mapping[str, Sequence[float]]
-    """Of each side, by repeat; sides that are neither ours nor a peer are for information."""
+    """The times of each side, by repeat; sides that are neither ours nor a peer are for information."""
     peers: Sequence[str]
 
     @property
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def ratio(self) -> Spread:
-        """How many times as fast as the best peer: of the medians; its spread, that of the ratios of each repeat."""
+        """The speed relative to the best peer: of the medians; its spread, that of the ratios of each repeat."""
         ours, peer = self.seconds[OURS], self.seconds[self.best_peer]
         ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
         return Spread(statistics.median(peer) / statistics.median(ours), min(ratios), max(ratios))

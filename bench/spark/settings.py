@@ -1,4 +1,4 @@
-"""What is measured, and with which settings; all of it is printed with the results."""
+"""The measurements and their settings; all of it is printed with the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 CORES: Final = 2
 MASTER: Final = f"local[{CORES}]"
 HEAP_MB: Final = 4096
-"""Of every JVM that runs Spark."""
+"""The heap of every JVM that runs Spark."""
 
 OURS: Final = "ours"
 LOOPBACK: Final = "portable, LOOPBACK"
@@ -47,7 +47,7 @@ class Plan:
 
     elements: int = 4_000_000
     messages: int = 1_000_000
-    """Of the case `read`."""
+    """The number in the case `read`."""
     message_bytes: int = 100
     repeats: int = 5
 

@@ -1,4 +1,4 @@
-"""What the worker processes of all sides have in common: one timed run, and an end when the benchmark ends."""
+"""The common part of the worker processes of all sides: one timed run, and an end when the benchmark ends."""
 
 from __future__ import annotations
 

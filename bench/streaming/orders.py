@@ -67,7 +67,7 @@ def records_of(name_server: str, topic: str) -> Iterator[Record]:
 
 
 def check(broker: LocalRocketMQ, sink: str, load: Load) -> int:
-    """How many totals there are. Raises `UnequalWork` unless every message is in exactly one of them."""
+    """Counts the totals. Raises `UnequalWork` unless every message is in exactly one of them."""
     totals: dict[tuple[str, int], int] = {}
     for record in records_of(broker.name_server, sink):
         found = json.loads(record.body)
@@ -80,7 +80,7 @@ def check(broker: LocalRocketMQ, sink: str, load: Load) -> int:
 
 
 def check_counts(broker: LocalRocketMQ, sink: str, load: Load) -> int:
-    """How many keys there are. Raises `UnequalWork` unless each has been told once."""
+    """Counts the keys. Raises `UnequalWork` unless each has been reported once."""
     told = sorted(int(record.body) for record in records_of(broker.name_server, sink) if record.body != b"end")
     if told != list(range(load.keys)):
         raise UnequalWork(f"{sink}: {len(told):,} keys are in the sink, {load.keys:,} should be there, once each")

@@ -1,4 +1,4 @@
-"""How long a stream takes from its start to its first results, beside the same stream by hand in PySpark.
+"""The time that a stream takes from its start to its first results, beside the same stream by hand in PySpark.
 
 python -m bench.streaming.start [--repeats 4]
 

@@ -122,7 +122,7 @@ def latencies(name_server: str) -> list[int]:
 
 
 def memory_mb() -> tuple[float, float]:
-    """Of Spark's virtual machine, and of all Python processes below this one; what is theirs alone, not files.
+    """Returns the memory of Spark's virtual machine, and of all Python processes below this one; theirs alone.
 
     The broker is left out: all that it stores is mapped into its memory.
     """

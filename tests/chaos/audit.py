@@ -1,4 +1,4 @@
-"""What became of the messages: pure, over what was acknowledged, what is stored, what was read and what was copied."""
+"""The fate of the messages: pure, over what was acknowledged, what is stored, what was read and what was copied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.ledgers.ledger import Entry, Sent, check
 
 @dataclass(frozen=True)
 class Audit:
-    """Counts that are told, and faults that must not be."""
+    """Counts that are reported, and faults that must not be."""
 
     title: str
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def _disorder(stored: Sent, prefix: str) -> list[tuple[MessageQueue, int, str]]:
 
 
 def audit_read(lives: Sequence[Sequence[Entry]], stored: Sent) -> Audit:
-    """What an endless pipeline has read, in as many lives as it had, against what is stored.
+    """Compares the reads of an endless pipeline, in as many lives as it had, with what is stored.
 
     In one life nothing comes twice; a new one may begin again where the group's offsets were.
     """
@@ -108,7 +108,7 @@ def _entry(message: object) -> Entry:
 
 
 def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_runs: int) -> Audit:
-    """What bounded pipelines, each where the last one ended, have copied to another topic.
+    """Checks the copies that bounded pipelines, each where the last one ended, have made in another topic.
 
     Args:
       copies: all that is in that topic: an `Entry` of the original by offset, by queue.
@@ -127,8 +127,8 @@ def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_r
             if entry in seen:
                 continue
             seen.add(entry)
-            # What a later run has copied again may have been first in another queue: that of its key is another one
-            # while a broker is away.
+            # A message that a later run has copied again may have been first in another queue: that of its key is
+            # another one while a broker is away.
             is_again = made[entry] > 1 and read[entry] > 1
             if entry.offset < highest.get(entry.queue, -1) and not is_again:
                 disorder.append((queue, offset, entry))

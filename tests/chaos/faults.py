@@ -1,4 +1,4 @@
-"""What goes wrong: faults on the servers of a cluster, drawn from a seed."""
+"""Faults on the servers of a cluster, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.client.proxy import faults as network
 from tests.helpers.servers.cluster import Cluster, Server
 
 LONGEST_S: Final = 8.0
-"""Of a fault. A broker that starts again takes some seconds more; clients are patient for a minute."""
+"""The longest time of a fault. A broker that starts again takes some seconds more; clients are patient for a minute."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Fault:
 
     @property
     def sort(self) -> str:
-        """What is counted together: whichever broker it was."""
+        """The name under which faults are counted together: whichever broker it was."""
         return f"{self.kind} {self.target.rpartition(' ')[0]}"
 
 
@@ -69,7 +69,7 @@ def network_faults(proxies: Mapping[str, Proxy]) -> list[Fault]:
     """All that can happen on the way to servers, by their names."""
 
     def cut(proxy: Proxy) -> None:
-        """What is asked is done, and nobody is told; there is no way to ask anew."""
+        """The server does what it is asked, and nobody hears of it; there is no way to ask anew."""
         proxy.refuse(_EVERY)
         proxy.on(network.cut(reset=True), Side.ANSWER, times=_EVERY)
 

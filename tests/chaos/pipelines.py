@@ -78,7 +78,7 @@ def copy_of(record: Record) -> Message:
 
 
 def original_of(body: bytes) -> Entry:
-    """What a copy is a copy of."""
+    """Returns the place and id of the message that a copy was made from."""
     queue, offset, id_ = json.loads(body)
     return Entry(MessageQueue(*queue), offset, id_)
 

@@ -39,7 +39,7 @@ Print = Callable[[str], object]
 
 @dataclass
 class Report:
-    """What a run has found."""
+    """The findings of a run."""
 
     seed: int
     audits: list[Audit] = field(default_factory=list)

@@ -162,7 +162,7 @@ class Stream:
         return f"life {self._lives}: {state}"
 
     def _take(self) -> None:
-        """What has come to the sinks since."""
+        """Takes the messages that have come to the sinks since."""
         for topic, tail in self._tails.items():
             self._sunk.setdefault(topic, []).extend(tail.new())
 
@@ -234,7 +234,7 @@ class Tail:
         self._positions: dict[MessageQueue, int] = {}
 
     def new(self) -> list[Sunk]:
-        """What has come since the last time."""
+        """Returns the messages that have come since the last time."""
         found: list[Sunk] = []
         for queue in self._client.queues(self._topic):
             position, end = self._positions.get(queue, 0), self._client.max_offset(queue)
@@ -254,7 +254,7 @@ class Tail:
 
 
 def stored_of(records: Sequence[Record]) -> list[Stored]:
-    """What tells the source's messages from each other, and where they belong."""
+    """Returns what tells the source's messages from each other, and where they belong."""
     return [Stored(place_of(each), each.body.decode(), int(each.get_property(EVENT_TIME) or "")) for each in records]
 
 

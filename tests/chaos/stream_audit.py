@@ -1,4 +1,4 @@
-"""What became of the messages in a stream's state and sinks: pure, over what is stored in the source and in the sinks.
+"""The fate of the messages in a stream's state and sinks: pure, over what is stored in the source and in the sinks.
 
 State is exactly once on every runner. What a stream sends before it is killed may be sent again: by Spark the same, by
 Flink what came of the same messages in another order.
@@ -159,7 +159,7 @@ def audit_panes(sunk: Sequence[Sunk], stored: Sequence[Stored], *, repeats: bool
 
 
 class Count(NamedTuple):
-    """What a timer has told of a key."""
+    """A count that a timer has reported of a key."""
 
     number: int
     total: int
@@ -225,11 +225,11 @@ def audit_counts(sunk: Sequence[Sunk], stored: Sequence[Stored], *, repeats: boo
 
 
 def _adds_up(counts: Mapping[Count, Iterable[tuple[str, ...]]], due: set[str]) -> bool:
-    """Whether a line of counts leads from nothing to all that is due, and tells each message once."""
+    """Whether a line of counts leads from nothing to all that is due, and reports each message once."""
     whole = len(due), digest_of(due)
     left = [count for count in counts if (count.total, count.digest) == whole]
     told: dict[Count, tuple[Count | None, tuple[str, ...]]] = dict.fromkeys(left, (None, ()))
-    """By count: the one behind it, and what that told."""
+    """By count: the one behind it, and what that reported."""
     while left:
         count = left.pop()
         for new in counts[count]:

@@ -2,7 +2,7 @@
 
 It reads a topic without end and writes three others: a copy of each message; panes of windows of event time, each with
 all messages of a key that the window has by then; and, by key, when a timer fires, what has come since the last time
-and how many there have been, out of user state. Each message is told by its place: broker/queue/offset.
+and how many there have been, out of user state. Each message is named by its place: broker/queue/offset.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WRITE: Final = WriteOptions(
 
 
 class Told(NamedTuple):
-    """What is written to a sink."""
+    """A message that is written to a sink."""
 
     id: str
     body: str
@@ -70,7 +70,7 @@ def key_of(id_: str) -> str:
 
 
 def place_of(record: Record) -> str:
-    """What tells a message from all others, also from its copy that a producer has stored by a second try."""
+    """Returns what tells a message from all others, also from its copy that a producer has stored by a second try."""
     return f"{record.broker}/{record.queue_id}/{record.queue_offset}"
 
 
@@ -116,7 +116,7 @@ class Total(beam.CombineFn):
 
 
 class Tally(beam.DoFn):
-    """Counts a key's messages in state; a timer of the clock tells what has come since it told the last time."""
+    """Counts a key's messages in state; a timer of the clock reports what has come since its last report."""
 
     COUNT = CombiningValueStateSpec("count", VarIntCoder(), Total())
     DIGEST = CombiningValueStateSpec("digest", VarIntCoder(), Total())

@@ -1,4 +1,4 @@
-"""What stands under the faults: pipelines on some runner, which are followed, killed, drained and audited."""
+"""The subjects of the faults: pipelines on some runner, which are followed, killed, drained and audited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Records = Sequence[Record]
 
 @dataclass(frozen=True)
 class Setting:
-    """Where pipelines run.
+    """The surroundings in which pipelines run.
 
     `name_server` and `security` lead through the proxies, which break what goes through them; `client` past them.
     """
@@ -34,7 +34,7 @@ class Setting:
 
     @property
     def flags(self) -> list[str]:
-        """Of a program."""
+        """The options of a program."""
         mapped = dict(self.security.address_map).items()
         pairs = (f"--address_map={origin}={target}" for origin, target in mapped)
         return [f"--name_server={self.name_server}", f"--source={SOURCE}", *pairs]
@@ -45,7 +45,7 @@ class Subject(Protocol):
 
     title: str
     brokers: Mapping[str, Config]
-    """That it wants, as `Cluster` takes them."""
+    """The brokers that it wants, as `Cluster` takes them."""
     sinks: Mapping[str, int]
     """Topics that it writes to, with their numbers of queues for each broker."""
     starts_in_s: float
@@ -56,7 +56,7 @@ class Subject(Protocol):
 
     @property
     def opening(self) -> Sequence[Fault]:
-        """What every run begins with, however short it is."""
+        """The faults that every run begins with, however short it is."""
 
     def set_up(self, setting: Setting) -> None:
         """Before anything else."""
@@ -73,12 +73,12 @@ class Subject(Protocol):
         """Whether it has done anything since it was started last."""
 
     def faults(self) -> Sequence[Fault]:
-        """Of its own."""
+        """Faults of its own."""
 
     def progress(self) -> str: ...
 
     def missing(self, stored: Records) -> str | None:
-        """What is left to be done of what is stored; None: nothing. Called again and again while it drains."""
+        """Says what is left to be done of what is stored; None: nothing. Called again and again while it drains."""
 
     def end(self) -> None:
         """Stop it, by its own means where it has some. Raises `AssertionError` if that fails."""

@@ -23,7 +23,7 @@ _PAUSE_S = 0.2
 
 
 class Place(NamedTuple):
-    """Where a message was stored, by its acknowledgement."""
+    """The place at which a message was stored, by its acknowledgement."""
 
     queue: MessageQueue
     offset: int

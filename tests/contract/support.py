@@ -1,4 +1,4 @@
-"""What a test sees of a backend; reading whole queues."""
+"""A backend as a test sees it; reading whole queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = MessageFilter()
 
 @dataclass
 class Backend:
-    """What a test sees of a backend."""
+    """A backend as a test sees it."""
 
     name: str
     factory: ClientFactory

@@ -65,7 +65,7 @@ def test_an_error_is_in_the_place_of_its_query(backend: Backend) -> None:
     assert isinstance(found[2], RmqioError)
 
 
-def test_a_kind_of_offset_that_does_not_exist_is_told(backend: Backend) -> None:
+def test_a_kind_of_offset_that_does_not_exist_is_reported(backend: Backend) -> None:
     queues, client = _filled(backend), backend.client()
     (error,) = client.look_up([OffsetQuery(queues[0], "newest")])  # type: ignore[arg-type]
     assert isinstance(error, LocalError)
@@ -83,7 +83,7 @@ def test_commits_are_those_of_single_ones(backend: Backend, group: str) -> None:
     assert [client.committed_offset(group, queue) for queue in queues] == [0, 0, 2, 0]
 
 
-def test_commits_that_a_pending_reset_swallows_are_told(server: Backend, group: str) -> None:
+def test_commits_that_a_pending_reset_swallows_are_reported(server: Backend, group: str) -> None:
     queues, client = _filled(server), server.client()
     client.commit_offset(group, queues[3], 3)
     server.ask(requests.reset_group_offset(group, queues[3], 1))

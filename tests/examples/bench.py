@@ -45,7 +45,7 @@ class Bench:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of a user who has activated this virtual environment. Plain PySpark gets one core."""
+        """The environment of a user who has activated this virtual environment. Plain PySpark gets one core."""
         hidden = ("SPARK", "PYSPARK", "NAMESRV")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         return kept | {

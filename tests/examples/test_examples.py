@@ -47,7 +47,7 @@ DISCOUNTED: Final[list[Sent]] = [
 
 
 class Case(NamedTuple):
-    """What a program does with the orders."""
+    """The expected output of a program for the orders."""
 
     prints: int
     """The number of lines, of which its text shows some."""
@@ -109,7 +109,7 @@ def test_it_prints_what_its_text_shows_and_writes_what_it_should(
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     if SPARK[0] in options:
-        # What workers print is on standard error, beside what Spark itself prints
+        # Workers print to standard error, beside what Spark itself prints
         printed = bench.lines(done.stdout + done.stderr)
     else:
         printed = bench.lines(done.stdout)

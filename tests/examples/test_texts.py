@@ -1,4 +1,4 @@
-"""What the programs of `examples/` say about themselves, without running them."""
+"""The programs of `examples/` document themselves: their texts, without running them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _FAILED: Final = re.compile(r"Test unit written to (.+)$", re.MULTILINE)
 
 
 class Run(NamedTuple):
-    """What a child tells of itself."""
+    """The figures that a child prints of its run."""
 
     inputs: int
     seconds: int

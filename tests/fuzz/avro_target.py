@@ -56,7 +56,7 @@ SCHEMAS: Final[tuple[Any, ...]] = (
         choice=["int", "string", _COLOUR, {"type": "map", "values": "bytes"}],
     ),
 )  # fmt: skip
-# What the same bodies are read as: promotions, fields that are new or left out, a union where there was none.
+# Schemas that read the same bodies: promotions, fields that are new or left out, a union where there was none.
 _READERS: Final[tuple[Any, ...]] = (
     _record("Leaves", b="double", c="float", f="string", g="bytes", h=["null", _COLOUR]),
     _record("Logical", a=_logical("bytes", "decimal", precision=9, scale=2), b="int", d="long", f="string"),
@@ -76,7 +76,7 @@ MODES: Final = (
     "registered schema and value",
     "container head",
 )
-"""What the input behind the first byte is: all of the body, a value, a schema and a value with a zero byte between,
+"""The kinds of input behind the first byte: all of the body, a value, a schema and a value with a zero byte between,
 or what follows the four bytes that a container begins with."""
 SYNC: Final = bytes(range(16))
 
@@ -187,7 +187,7 @@ _TAKEN: Final = (
     ": a block that does not end where it says",
 )
 _LEFT_OUT: Final = (": not UTF-8 text", ": no symbol ")
-"""What may be wrong with a field that the reader does not want."""
+"""Faults that are permitted in a field that the reader does not want."""
 
 
 def _is_well_formed(value: bytes, case: _Case, taken: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What every target checks: both implementations say the same, and memory is bounded by the input."""
+"""Checks of every target: both implementations say the same, and memory is bounded by the input."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 from rmqio.wire import accelerator, batch, command, stored
 
 KIB: Final = 1024
-# Of the decoders in `rmqio.wire`, what each chooses by whether there is the C extension: module, name, Python, C.
+# The decoders in `rmqio.wire`, each chosen by whether there is the C extension: module, name, Python, C.
 _CHOICES: Final[tuple[tuple[Any, str, Any, Any], ...]] = (
     (stored, "_decode_usual", stored._decode_usual_in_python, accelerator.decode_usual),
     (batch, "_encode_usual", None, accelerator.encode_usual),
     (command, "_read_usual", None, accelerator.read_usual_header),
 )
 measure_one_in = 16
-"""Of how many inputs one is measured: a measured call takes twice as long. Chosen by the input, so that an input that
+"""One of so many inputs is measured: a measured call takes twice as long. Chosen by the input, so that an input that
 fails fails again."""
 
 
@@ -32,7 +32,7 @@ def require(holds: object, what: str, *seen: object) -> None:
 
 
 def outcome(call: Callable[[], Any], *expected: type[Exception]) -> Any:
-    """What a call returns, or an error of the types that it documents, as type and text. Others escape."""
+    """Returns the result of a call, or an error of the types that it documents, as type and text. Others escape."""
     try:
         return call()
     except expected as error:
@@ -40,7 +40,7 @@ def outcome(call: Callable[[], Any], *expected: type[Exception]) -> Any:
 
 
 def same_in_both(call: Callable[[], Any], like: Callable[[Any], object] = repr) -> Any:
-    """What a call returns in Python; in C it must be the same, as `like` shows it. Without the extension Python alone.
+    """Returns a call's result in Python; in C it must be the same, as `like` shows it. Without the extension: Python's.
 
     By its text and not by `==`, for which True is 1 and NaN is not itself.
     """
@@ -61,7 +61,7 @@ def same_in_both(call: Callable[[], Any], like: Callable[[Any], object] = repr) 
 
 
 def bounded(data: bytes, call: Callable[[], Any], *, times: int = 64, plus: int = 256 * KIB) -> Any:
-    """What a call returns. Of some inputs also that it holds at most `times` the input and `plus` bytes at a time.
+    """Returns a call's result. For some inputs it must hold at most `times` the input and `plus` bytes at a time.
 
     64: an empty list in JSON is two bytes, and 56 bytes in Python. Seen is what Python allocates, and not what the
     libraries of LZ4 and zstd do.

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 FOLDER: Final = Path(__file__).parent / "corpus"
 FOUND: Final = Path(__file__).parent / "found"
-"""What a run has found and nobody has kept: untracked, and of this machine only."""
+"""Inputs that a run has found and nobody has kept: untracked, and of this machine only."""
 MAX_FILES: Final = 25
-"""Of a target."""
+"""The most files of a target."""
 MAX_FILE_BYTES: Final = 4096
 _OURS: Final = str(Path(__file__).parents[2] / "rmqio")
 _INTERESTING: Final = (0, 1, 2, 0x7F, 0x80, 0xFF, *b'"{}[]:,\\')

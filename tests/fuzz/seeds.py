@@ -39,7 +39,7 @@ _MESSAGES: Final = (
 
 
 def seeds(target: str) -> list[bytes]:
-    """Of a target, each once."""
+    """Returns the seeds of a target, each once."""
     return list(dict.fromkeys(_SEEDS[target]()))
 
 

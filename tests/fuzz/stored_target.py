@@ -14,7 +14,7 @@ from tests.fuzz.checks import KIB, bounded, outcome, require, same_in_both
 from tests.helpers.wire.stored_bytes import V1, V2, Stored
 
 MAX_BODY_BYTES: Final = 64 * KIB
-"""What a message may take when decompressed, here."""
+"""The bytes that a message may take when decompressed, here."""
 _INNER: Final = NEED_UNWRAP | INNER_BATCH
 _KINDS: Final = (ZLIB, LZ4, ZSTD)
 MODES: Final = (
@@ -27,7 +27,7 @@ MODES: Final = (
     "a batch of compressed members",
     "behind a message",
 )
-"""What the input behind the first byte is."""
+"""The kinds of input behind the first byte."""
 _SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 
 
@@ -80,7 +80,7 @@ def _stream(mode: str, given: bytes, kind: int) -> bytes:
 
 
 def _at_most(stream: bytes) -> int:
-    """What all messages of a stream may take when decompressed."""
+    """Returns the bytes that all messages of a stream may take when decompressed."""
     return MAX_BODY_BYTES * len(_cuts(stream))
 
 

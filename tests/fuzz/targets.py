@@ -186,7 +186,7 @@ def _encoded(message: Message) -> Any:
 
 
 def _require_properties(message: Message, encoded: bytes) -> None:
-    """What was encoded is the message's, and no more."""
+    """Requires that what was encoded is the message's, and no more."""
     found = decode_properties(encoded)
     require(found.pop("UNIQ_KEY") == _ID, "the id differs", encoded)
     require(found.pop("TAGS", None) == message.tags, "the tag differs", encoded)

@@ -1,4 +1,4 @@
-"""Which fast tests run again with another Python, or with the oldest Beam: those whose results can differ there."""
+"""Selects the fast tests that run again with another Python, or with the oldest Beam, where results can differ."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _COMPRESSION: Final = (
     "tests/unit/wire/stored/",
     "tests/unit/wire/test_bodies.py",
 )
-"""Those of them that do, for lz4 and zstandard."""
+"""The tests among them that do, for lz4 and zstandard."""
 LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {
     "python": _OF_THE_REPOSITORY + _SCRIPTED,
     "beam": _OF_THE_REPOSITORY + _WITHOUT_BEAM,
 }
 FEWER: Final[frozenset[Other]] = frozenset({"python"})
-"""Where each test function runs with its first and its last parameters only: the others are more data for one code."""
+"""Here each test function runs with its first and its last parameters only: the others are more data for one code."""
 
 
 def run_again(node_ids: Sequence[str], other: Other) -> set[str]:

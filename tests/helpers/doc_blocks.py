@@ -25,7 +25,7 @@ class Block(NamedTuple):
 
     @property
     def runs_on(self) -> str:
-        """What it needs: Spark, a real broker, transactions, or nothing else than a `FakeBroker`."""
+        """The needs of the block: Spark, a real broker, transactions, or nothing else than a `FakeBroker`."""
         if self.page == "docs/pyspark.md" or "spark.read" in self.code:
             return "spark"
         if "LocalRocketMQ" in self.code:

@@ -125,7 +125,7 @@ def require_same(found: Any, wanted: Any) -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Of the same types, with every NaN the same and -0.0 not 0.0."""
+    """Whether both are of the same types and values, with every NaN the same and -0.0 not 0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -291,7 +291,7 @@ def test_a_batch_to_a_queue_that_was_taken_away_moves_unless_its_order_binds_it(
 
 
 def queues_of(writers: Sequence[Writer], since: int) -> set[MessageQueue]:
-    """Where each writer's messages went, but for its first ones."""
+    """Returns the queues that each writer's messages went to, but for its first ones."""
     return {place.queue for writer in writers for place in list(writer.acked.values())[since:]}
 
 

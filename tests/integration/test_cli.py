@@ -302,7 +302,7 @@ def _offset_as_java_asks(broker: Connection, group: str, queue: MessageQueue) ->
 
 
 def _told_at_a_pull(broker: Connection, group: str, queue: MessageQueue, offset: int) -> int | None:
-    """Where a member that pulls is sent to; None: it just gets its messages."""
+    """Returns the offset that a member that pulls is sent to; None: it just gets its messages."""
     command = requests.pull(group, queue, offset, max_messages=1, message_filter=MessageFilter())
     result = requests.parse_pull(broker.request(command, 10_000), queue, offset)
     return result.next_offset if result.status is PullStatus.OFFSET_ILLEGAL else None
@@ -360,7 +360,7 @@ def test_a_member_that_is_online_is_told(
     assert "1 member online: member-1" in rmqio("offsets", "show", queue.topic, "--group", group)
     found = rmqio.json("offsets", "reset", queue.topic, "--group", group, "--to", "5", "--execute")
     assert (found["method"], found["members"], found["queues"][0]["offset_now"]) == ("reset", ["member-1"], 5)
-    # What it commits of the messages that it has in memory does no harm, and its next pull sends it back.
+    # A commit of the messages that it has in memory does no harm, and its next pull sends it back.
     member.request(requests.commit_group_offset(group, queue, 41), 5_000)
     assert _offset_as_java_asks(member, group, queue) == 5
     assert _told_at_a_pull(member, group, queue, 41) == 5

@@ -65,7 +65,7 @@ def test_a_topic_is_created_changed_and_deleted(rmqio: Tool, options: ClientOpti
 
 
 def test_order_comes_and_goes(rmqio: Tool, options: ClientOptions, new: str) -> None:
-    """What name servers hold makes the broker set it again: it has to be forgotten first."""
+    """The broker sets it again from what name servers hold: it has to be forgotten first."""
     rmqio("topics", "create", new, "--order")
     assert _config(options, new)["order"] is True
     rmqio("topics", "update", new, "--no_order")

@@ -168,7 +168,7 @@ def test_reset_of_the_group_that_we_pull_under_does_not_move_readers(
 
 
 def _first_pull(rocketmq: LocalRocketMQ, group: str, queue: MessageQueue) -> int | None:
-    """Where the group's next member is told to go on; None: nothing special."""
+    """Returns the offset at which the group's next member is told to go on; None: nothing special."""
     connection = Connection(rocketmq.broker)
     try:
         command = requests.pull(group, queue, 0, max_messages=1, message_filter=MessageFilter())

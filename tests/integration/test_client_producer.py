@@ -140,7 +140,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_is_used_again_when_it_is_back(own:
             own.resume()
         sent = producer.send(Message(b"after"), queue)
     bodies = [r.body for r in _read_all(own, queue, [sent])]
-    # What timed out may have been stored, each try of it.
+    # A message that timed out may have been stored, each try of it.
     assert bodies[0] == b"before"
     assert bodies[sent.queue_offset] == b"after"
     assert set(bodies) <= {b"before", b"during", b"after"}

@@ -294,10 +294,10 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
         assert not knows_topic(replica, new_to_replica)
         with pytest.raises(TransportError, match="does not have topic"):
             client.max_offset(MessageQueue(empty, "a", 0))
-        # What it has, it gives
+        # It gives what it has
         found = read_some(client, behind, end)
         assert [a.queue_offset + 1 for a in found[:-1]] == [b.queue_offset for b in found[1:]]
-        # What it has not got from its master is awaited: neither lost, nor a topic that does not exist
+        # Messages that it has not got from its master are awaited: neither lost, nor a topic that does not exist
         for reader in (ahead, unknown):
             for _ in range(3):
                 assert reader.poll() is None

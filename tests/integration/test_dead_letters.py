@@ -95,7 +95,7 @@ def test_letters_hold_the_largest_messages_with_all_of_their_properties_and_give
     for message in sent:
         record = by_body[message.body]
         assert (record.tags, record.keys, record.sharding_key) == (message.tags, message.keys, message.sharding_key)
-    # Of those that are too many for a letter, as many as there is room for.
+    # As many of those that are too many for a letter as there is room for.
     kept = {name: value for name, value in by_body[b"small"].properties.items() if name[0] == "p"}
     assert kept.items() <= sent[2].properties.items()
     assert len(kept) >= 20

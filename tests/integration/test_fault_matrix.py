@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a real broker, times what a client sends and asks: right, or a typed error.
+"""Faults on the way to a real broker, times what a client sends and asks: right, or a typed error.
 
 The way leads through a proxy that breaks one frame. Each cell: it ends; the outcome is the one permitted; what is
 stored is what was acknowledged and, of an unknown outcome, what may be; the same objects work again; nothing is left.
@@ -180,7 +180,7 @@ def test_questions(net: Net, what: str, name: str, retries: int) -> None:
 
 
 def _as_asked(error: type[RmqioError] | None, what: str) -> type[RmqioError] | None:
-    # What one name server did is not the reason of all: the error that names them all is of no finer kind.
+    # A failure of one name server is not the reason of all: the error that names them all is of no finer kind.
     return TransportError if what == "route" and error is RequestTimeout else error
 
 

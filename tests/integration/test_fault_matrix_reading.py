@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a real broker while a queue is read: every record comes once, in order, as stored.
+"""Faults on the way to a real broker while a queue is read: every record comes once, in order, as stored.
 
 What fails its checksum is reported in its place, and what cannot be cut into messages is an error and read again.
 """
@@ -105,7 +105,7 @@ def test_pulls(net: Net, backlog: MessageQueue, name: str) -> None:
 
 @pytest.mark.parametrize("place", ["body", "checksum"])
 def test_pulled_bytes_that_fail_their_checksum_are_never_good_data(net: Net, backlog: MessageQueue, place: str) -> None:
-    # Of the last message of an answer. A stored message has its sum in bytes 8 to 11, its body from byte 88 on.
+    # The last message of an answer is broken. A stored message has its sum in bytes 8 to 11, its body from byte 88 on.
     before_body = {"body": 0, "checksum": 88 - 11}[place]
     net.broker.on(_corrupt_at(lambda data: data.rindex(b"body ") - before_body), Side.ANSWER, PULL, skip=3)
     read = _backlog_through(net, backlog, Harm(faults.cut()))

@@ -34,7 +34,7 @@ def _has_ipv6() -> bool:
 
 @pytest.fixture
 def name_server() -> Iterator[str]:
-    """Of a cluster whose only broker is on ::1; the name server itself is on 127.0.0.1."""
+    """The name server of a cluster whose only broker is on ::1; the name server itself is on 127.0.0.1."""
     if not _has_ipv6():
         pytest.skip("this machine has no ::1")
     with Cluster(brokers=[]) as cluster:

@@ -177,7 +177,7 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
         assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
         assert (client.offset_for_time(queue, 1), client.committed_offset(group, queue)) == (0, 7)
         assert read_all() == list(range(COUNT))
-        # What a replica does not know may be known to its master: no start at the end because of that.
+        # The master may know what a replica does not know: no start at the end because of that.
         unknown = look(client, "committed", fresh_group())
         assert all(isinstance(each, TransportError) for each in of("a", unknown))
         assert of("b", unknown) == [None] * 4

@@ -1,4 +1,4 @@
-"""What the metrics say of a real broker's queues is what the command line and the broker say."""
+"""The metrics say of a real broker's queues what the command line and the broker say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gauges(run: Run) -> dict[str, int]:
 
 
 def test_the_lag_is_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a queue that is read in part, one that is read to its end, and one that is empty."""
+    """The lag of a queue that is read in part, of one that is read to its end, and of one that is empty."""
     q0, q1, q2 = lab.topic(700, 40, 0)
     group = new_group()
     run = finished(lab.read(q0.topic, consumer_group=group, stop=StopAt.offsets({q0: 300, q1: 40, q2: 0})))

@@ -188,12 +188,12 @@ def test_an_idle_endless_read_rides_out_a_broker_that_is_killed(lab: Lab) -> Non
 # ---- retention ------------------------------------------------------------------------------------------------------
 
 COUNT = 6_000
-"""Of 1 KB each: six files or so, of which the newest is kept."""
+"""Messages of 1 KB each: six files or so, of which the newest is kept."""
 
 
 @dataclasses.dataclass
 class Loss:
-    """What happened to reads of a queue of which the first offsets were deleted while they stood before them."""
+    """The runs of reads of a queue whose first offsets were deleted while the reads stood before them."""
 
     queue: MessageQueue
     minimum: int
@@ -246,7 +246,7 @@ def _settled(value: Callable[[], int]) -> int:
 
 
 def assert_gap(loss: Loss, run: Run, lab: Lab, end: int, rest: int) -> None:
-    """What was on its way, then from `rest` to the end, and the gap between them is counted."""
+    """The run read what was on its way, then from `rest` to the end, and the gap between them is counted."""
     offsets = run.offsets[loss.queue]
     head = [offset for offset in offsets if offset < end]
     assert 100 <= len(head) < loss.minimum, len(head)

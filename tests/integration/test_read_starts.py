@@ -1,4 +1,4 @@
-"""Where a read of a real broker starts and stops: which offsets exactly."""
+"""A read of a real broker starts and stops at exactly the offsets that its options give."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_schema_that_refers_to_another_one_is_refused(registry: RestRegistry, 
 
 
 @pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat/v7/none", "/apis/registry/v2"])
-def test_a_url_that_is_not_the_apis_is_told(apicurio: Apicurio, path: str) -> None:
+def test_a_url_that_is_not_the_apis_is_reported(apicurio: Apicurio, path: str) -> None:
     registry = RestRegistry(apicurio.url.replace("/apis/ccompat/v7", path), retries=0)
     with pytest.raises(SchemaRegistryError, match="is url= that of the API") as caught:
         registry.by_id(1)

@@ -184,7 +184,7 @@ def test_tls_to_who_does_not_speak_it(rocketmq: Any) -> None:
 
 
 READS = {"Group__rmqio_reader": ("Sub",), "Group__a_group": ("Sub",)}
-"""What a reader needs besides the rights on its topic, as docs/security.md says."""
+"""Rights that a reader needs besides those on its topic, as docs/security.md says."""
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_bundles_that_a_killed_broker_fails_are_retried_without_loss(
 
 
 def _assert_first_arrivals_are_in_order(records: list[Record]) -> None:
-    """Of each sharding key; duplicates dropped by id, as a reader does."""
+    """Checks each sharding key; duplicates are dropped by id, as a reader does."""
     seen: set[str] = set()
     last: dict[str, int] = {}
     for record in records:

@@ -151,7 +151,7 @@ def test_a_stream_in_plain_pyspark(cluster: Cluster, topic: Topic, spark: SparkS
     query = query.option("topic", topic.sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
     running = query.trigger(processingTime="100 milliseconds").start()
     try:
-        # What is planned must be read, so the micro-batch of a broker that has messages waits for it (docs/pyspark.md).
+        # A planned range must be read, so the micro-batch of a broker that has messages waits for it (docs/pyspark.md).
         follow(cluster, topic, lambda condition, what: _wait(running, condition, what), brokers=[STAYS])
     finally:
         running.stop()

@@ -1,4 +1,4 @@
-"""What docs/read.md and docs/write.md say, on all runners: one pipeline, on a broker with access control and TLS.
+"""All runners do what docs/read.md and docs/write.md say: one pipeline, on a broker with access control and TLS.
 
 It has filters on the broker, dead letters of reads and writes, error handlers, and batches with bad members. If a
 runner supports unbounded reads, a queue is added during the read. Other tests, with Beam's in-process runner, show
@@ -133,7 +133,7 @@ def numbered(element: Any, branch: str) -> Message:
     number = element["number"] if isinstance(element, dict) else json.loads(element.body)["number"]
     if number == END:
         raise RmqioError(END)
-    # What can never be sent becomes a dead letter of the write, or goes to its error handler.
+    # A message that can never be sent becomes a dead letter of the write, or goes to its error handler.
     topic = NOT_A_TOPIC if (branch, number) in UNSENT else None
     return Message(f"{branch} {number}".encode(), topic=topic)
 

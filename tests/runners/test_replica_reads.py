@@ -38,7 +38,7 @@ def ask(address: str, command: Command) -> Command:
 
 @pytest.fixture(scope="module")
 def name_server() -> Iterator[str]:
-    """Of a cluster whose only master has been killed when its replica had everything."""
+    """The name server of a cluster whose only master has been killed when its replica had everything."""
     readable = {"slaveReadEnable": True}
     with Cluster(brokers={"a": readable, "a/1": readable}) as cluster:
         cluster.create_topic(TOPIC, QUEUES)

@@ -1,4 +1,4 @@
-"""What is private of Beam is used in the few modules that say so, so that another version of Beam is met there.
+"""Private names of Beam are used in the few modules that say so, so that another version of Beam is met there.
 
 As `test_layers` by reading the sources. What a class of ours gets from one of Beam's that it extends is out of sight.
 """
@@ -61,7 +61,7 @@ OTHERS |= {
     "_jsparkSession",
     "_jvm",
 }
-# Where much comes from Beam, whatever has such a name and is not the module's own may be Beam's.
+# Much comes from Beam here, so whatever has such a name and is not the module's own may be Beam's.
 NEAR_BEAM = ("rmqio.runners", "rmqio.transforms", "rmqio.pipelines")
 
 
@@ -80,7 +80,7 @@ def is_private(path: str) -> bool:
 
 
 def bound_names(source: str, module: str, *, is_package: bool = False) -> dict[str, str]:
-    """What the imported names of a module stand for, in full."""
+    """Resolves the imported names of a module, in full."""
     found = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

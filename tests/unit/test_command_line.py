@@ -1,4 +1,4 @@
-"""What command lines share: positions, options in both spellings, the width of text."""
+"""The common part of command lines: positions, options in both spellings, the width of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a contributor's tools are told is what the Makefile and pyproject.toml say."""
+"""The settings of a contributor's tools are what the Makefile and pyproject.toml say."""
 
 from __future__ import annotations
 

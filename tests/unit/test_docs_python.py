@@ -42,7 +42,7 @@ _TOPICS: Final = ("payments", "greetings", "provinces", "orders-dead", "orders-b
 
 
 def _given(name: str, pipeline: beam.Pipeline) -> Any:
-    """What a name is that a page uses and does not define."""
+    """Returns the value of a name that a page uses and does not define."""
     if name == "pipeline":
         return pipeline
     if name == "records":
@@ -164,7 +164,7 @@ def test_imports_and_arguments_of_a_block_are_those_of_the_library(block: Block)
 
 
 def _imported(node: ast.expr, known: dict[str, Any]) -> Callable[..., Any] | None:
-    """What a call calls, if it is an imported name or an attribute of one."""
+    """Returns the function that a call calls, if it is an imported name or an attribute of one."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.Attribute):

@@ -29,7 +29,7 @@ PACKAGES: Final = [
     "rmqio.serde.registry",
     "rmqio.testing",
 ]
-"""What a program imports from."""
+"""Modules that a program imports from."""
 
 
 def test_each_page_is_in_the_navigation_once() -> None:

@@ -1,4 +1,4 @@
-"""What README's set-up installs, an editable rmqio, is found from anywhere."""
+"""README's set-up installs an editable rmqio, which is found from anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom (docs/architecture.md): also inside functions and under TYPE_CHECKING."""
+"""The layers (docs/architecture.md) restrict imports: also inside functions and under TYPE_CHECKING."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PLACE = {"topic": "t", "broker": "broker-a", "queue_id": 3}
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What all of the library logs, at any level."""
+    """The text that all of the library logs, at any level."""
     logger = logging.getLogger("rmqio")
     before = logger.level, logger.propagate
     made = io.StringIO()
@@ -164,7 +164,7 @@ def quoting(element: Any) -> Any:
 
 
 def test_neither_bodies_nor_secrets_are_logged(stream: io.StringIO, tmp_path: Path) -> None:
-    """What fails to be pulled, decoded, sent and serialized, under access control, at the level DEBUG."""
+    """Messages fail to be pulled, decoded, sent and serialized, under access control, at the level DEBUG."""
     file = tmp_path / "credentials"
     file.write_text(f"accessKey=somebody\nsecretKey={SECRET}\n")
     file.chmod(0o644)

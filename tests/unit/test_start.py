@@ -1,4 +1,4 @@
-"""Where a read starts and stops: strategies as tables over a fake lookup that keeps the order of the questions."""
+"""A read's start and stop: strategies as tables over a fake lookup that keeps the order of the questions."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_close_gives_up_in_time_and_logs_what_was_lost(broker: FakeBroker, caplo
         lost.result()
 
 
-def test_close_is_silent_when_failures_were_told(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_is_silent_when_failures_were_reported(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.on(BATCH, faults.answer(13))
     producer = RemotingProducer(quick_options(broker), "group")
     with pytest.raises(MessageIllegal):

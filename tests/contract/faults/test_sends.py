@@ -232,7 +232,7 @@ def test_order_holds_through_failures(broker: FakeBroker, producer: RemotingProd
     assert [record.body for record in broker.cluster.records("topic")] == [b"%02d" % n for n in range(10)]
 
 
-def test_behind_a_failure_nothing_ordered_is_sent_until_it_was_told(
+def test_behind_a_failure_nothing_ordered_is_sent_until_it_was_reported(
     broker: FakeBroker, producer: RemotingProducer
 ) -> None:
     broker.on(BATCH, faults.answer(13))

@@ -153,7 +153,7 @@ def send(producer: RemotingProducer, queue: MessageQueue, way: str, ids: list[st
 
 @dataclass
 class Read:
-    """What a reader returned, and what it raised in between."""
+    """The records that a reader returned, and the errors that it raised in between."""
 
     records: list[Record]
     corrupt: list[CorruptMessage]

@@ -1,4 +1,4 @@
-"""How each runner runs `copying`, is stopped, continues and loses a worker; and the ledger of what was copied.
+"""Runs `copying` on each runner, stops it, continues it and kills a worker; and the ledger of what was copied.
 
 "Savepoint" and "worker" have a meaning for each runner:
 
@@ -176,9 +176,9 @@ class Round:
 
     workers: int
     findings: Findings
-    """What is wrong at the end of this run with the messages that were sent before it began."""
+    """The faults at the end of this run among the messages that were sent before it began."""
     left: int
-    """How many messages had been sent and not copied when it was stopped."""
+    """The number of messages that had been sent and not copied when it was stopped."""
 
 
 def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:

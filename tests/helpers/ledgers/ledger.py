@@ -43,7 +43,7 @@ Sent = Mapping[MessageQueue, Mapping[int, object]]
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong according to a ledger. False if nothing is."""
+    """The faults according to a ledger. False if there is none."""
 
     lost: tuple[Entry, ...] = ()
     """Messages that were sent and never read."""

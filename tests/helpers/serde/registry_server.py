@@ -20,7 +20,7 @@ SECRET = "hunter2"
 
 
 class Answer(NamedTuple):
-    """What the server sends. `cut`: the server announces more than it sends, and closes the connection."""
+    """An answer of the server. `cut`: the server announces more than it sends, and closes the connection."""
 
     status: int
     body: bytes = b""

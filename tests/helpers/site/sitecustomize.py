@@ -85,7 +85,7 @@ class Watched(Loader):
         watch(module)
 
     def __getattr__(self, name: str) -> Any:
-        """What else a loader can do, e.g. give the source to tracebacks."""
+        """Gives all else that a loader can do, e.g. give the source to tracebacks."""
         return getattr(self._loader, name)
 
 
@@ -107,7 +107,7 @@ class Watching(MetaPathFinder):
 
 
 def watch_all() -> None:
-    """Those that are imported already, and those that will be."""
+    """Watches the runners that are imported already, and those that will be."""
     for name in RUNNERS.keys() & sys.modules.keys():
         watch(sys.modules[name])
     sys.meta_path.insert(0, Watching())

@@ -149,7 +149,7 @@ class Stop(Exception):
 
 
 class Script:
-    """What a sink does after so many elements. It is found by name, since the sink is pickled, within one process."""
+    """The actions of a sink after so many elements. Found by name, since the sink is pickled, within one process."""
 
     named: dict[str, Script] = {}  # noqa: RUF012 (a registry)
 

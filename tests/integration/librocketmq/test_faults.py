@@ -53,7 +53,7 @@ def test_a_broker_that_hangs_or_dies_is_a_typed_error_and_nothing_acknowledged_i
     results = [side.call(there.send, Message(b"0", topic=topic))]
     own.pause()
     try:
-        # What its process does is bounded by `Side.call`.
+        # `Side.call` bounds what its process does.
         with pytest.raises(TransportError, match=f"send to queue {topic}/.* by librocketmq fails"):
             side.call(there.send, Message(b"hangs", topic=topic))
         with pytest.raises(TransportError, match=f"send to {queue} by librocketmq fails"):

@@ -100,7 +100,7 @@ def test_a_job_server_is_used_again_and_so_are_options(monkeypatch: pytest.Monke
     assert given.get_all_options() == known, "the next pipeline must not go on from where this one was"
 
 
-def test_a_failure_is_told_and_the_server_is_free_again() -> None:
+def test_a_failure_is_reported_and_the_server_is_free_again() -> None:
     def fail(n: int) -> None:
         raise ValueError(f"no {n}, please")
 

@@ -34,10 +34,10 @@ _TOPIC: Final = re.compile(r'((?:"subscribe", |"topic", |topic=)")(orders|counts
 
 
 class Ran(NamedTuple):
-    """What a block left behind."""
+    """The results of a block."""
 
     shown: str
-    """What it printed."""
+    """The text that it printed."""
     names: dict[str, Any]
     last: Any
     """The value of its last line, if that is an expression."""

@@ -179,7 +179,7 @@ LOCAL = """
         print(json.dumps(told))
 """
 
-# What a JVM and Beam print. Spark's launcher requests the module, and no setting prevents that
+# Lines that a JVM and Beam print. Spark's launcher requests the module, and no setting prevents that
 NOT_OURS = (
     "WARNING: Using incubator modules: jdk.incubator.vector",
     "WARNING:root:apitools not found, and bigquery client libraries are not available",
@@ -333,7 +333,7 @@ def test_an_active_session_is_used_and_left_as_it_was(programs: Programs) -> Non
     assert told["alive"] == 3
 
 
-def test_a_failure_that_nobody_waits_for_is_told_at_the_end(several: tuple[Any, str]) -> None:
+def test_a_failure_that_nobody_waits_for_is_reported_at_the_end(several: tuple[Any, str]) -> None:
     _, err = several
     assert err.count("nobody called wait_until_finish: Look: ValueError: no good") == 1
 

@@ -1,4 +1,4 @@
-"""The command line's options: where they may stand, how wrong ones are told, how fast the help is there."""
+"""The command line's options: where they may stand, how wrong ones are reported, how fast the help is there."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         ("completion", "rmqio completion SHELL [OPTIONS]", "SHELL is missing"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_told_alike(line: str, usage: str, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_reported_alike(
+    line: str, usage: str, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(line.split()) == 2
     program = usage.split(" [")[0]
     name = " ".join(word for word in program.split() if word.islower() and "|" not in word and "-" not in word)

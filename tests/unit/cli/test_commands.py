@@ -245,7 +245,7 @@ def test_a_batch_that_fails_says_how_far_it_got(
     assert 0 < stored < 2_000
 
 
-def test_an_unknown_outcome_is_told_as_one(broker: FakeBroker, rmqio: Tool) -> None:
+def test_an_unknown_outcome_is_reported_as_one(broker: FakeBroker, rmqio: Tool) -> None:
     broker.on(RequestCode.SEND_MESSAGE_V2, close(executed=True), times=None)
     rmqio("produce", "orders", "x", status=1)
     assert "message 1 may be stored, possibly more than once" in rmqio.err

@@ -111,7 +111,7 @@ def test_members_are_counted_at_all_brokers(rmqio: Tool, broker: FakeBroker) -> 
     assert rmqio.json("groups", "--long")["groups"][0]["members"] == ["m1", "m2", "m3"]
 
 
-def test_members_that_are_not_told_are_unknown(rmqio: Tool, broker: FakeBroker) -> None:
+def test_members_that_are_not_reported_are_unknown(rmqio: Tool, broker: FakeBroker) -> None:
     broker.on(MEMBERS, answer(16, "not you"), times=None)
     for name in ("broker-a", "broker-b"):
         serve(broker, name, ["billing"], {})

@@ -1,4 +1,4 @@
-"""What the command line prints: tables, units, bodies; and that nothing in them reaches a terminal as a command."""
+"""The command line prints tables, units and bodies, and nothing in them reaches a terminal as a command."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WHO_CONSUMES = 300
 
 
 class Configs:
-    """What a real broker adds to the fake one: it keeps the configuration of topics, and a name server their order."""
+    """The part of a broker that the fake one lacks: it keeps the configuration of topics, a name server their order."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
@@ -165,7 +165,7 @@ def test_a_dry_run_changes_nothing(rmqio: Tool, configs: Configs) -> None:
     assert configs.changes() == []
 
 
-def test_a_broker_that_drops_attributes_is_told(rmqio: Tool, configs: Configs, broker: FakeBroker) -> None:
+def test_a_broker_that_drops_attributes_is_reported(rmqio: Tool, configs: Configs, broker: FakeBroker) -> None:
     """One before 5.0, which does not know the request for one topic either."""
     broker.heal()
     table = {"topicConfigTable": configs.of["broker-a"]}

@@ -1,4 +1,4 @@
-"""What a client makes of the addresses that a route brings."""
+"""A client's use of the addresses that a route brings."""
 
 from __future__ import annotations
 

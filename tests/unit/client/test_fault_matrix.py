@@ -1,4 +1,4 @@
-"""What a server may answer that a real one cannot be brought to, times what a client asks: right, or a typed error."""
+"""Answers that a real server cannot be brought to, times what a client asks: right, or a typed error."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ STORED = (10, 11, 12)
 
 
 def _error(op: str, code: int) -> type[RmqioError] | None:
-    """What comes of a code without retries; None: the right result."""
+    """Returns the error that comes of a code without retries; None: the right result."""
     if op in SENDS and code in STORED:
         return None
     if op == "route" and code == BrokerSystemError.number:

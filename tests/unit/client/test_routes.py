@@ -33,7 +33,7 @@ class NameServer:
     def __init__(self, says: str | int = "b1:1") -> None:
         self.says = says
         self.mapping: dict[str, dict[str, object]] = {}
-        """Of a static topic: which broker has which queue."""
+        """Mapping of a static topic: which broker has which queue."""
         self.asked: list[str] = []
 
     def __call__(self, request: Command) -> Sequence[Command]:

@@ -125,7 +125,7 @@ def test_a_letter_of_a_letter_gives_the_first_one_back(cluster: InMemoryCluster)
     assert user_named(again) == user_named(first)
 
 
-def test_what_is_no_letter_goes_as_it_is_to_a_topic_that_is_told(cluster: InMemoryCluster) -> None:
+def test_what_is_no_letter_goes_as_it_is_to_a_topic_that_is_given(cluster: InMemoryCluster) -> None:
     own = {"RMQIO_ORIGIN": "a/b/0/5", "RMQIO_DELAY_LEVEL": "x", "RMQIO_USER_A": "y", "RMQIO_BODY": "empty"}
     for body in (b"1", b"2"):
         cluster.append("dead", body, properties=own)

@@ -96,7 +96,7 @@ def test_wrong_usage(argv: list[str], message: str, capsys: pytest.CaptureFixtur
         (["--to=nothing-like-it", "--json"], "--to nothing-like-it: the topic does not exist"),
     ],
 )
-def test_a_topic_that_does_not_exist_is_told_before_anything_is_read(
+def test_a_topic_that_does_not_exist_is_reported_before_anything_is_read(
     cluster: InMemoryCluster, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(cluster)

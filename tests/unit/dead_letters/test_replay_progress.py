@@ -1,4 +1,4 @@
-"""What a replay has done is committed, and what it cannot do or has lost is said."""
+"""A replay commits what it has done, and says what it cannot do or has lost."""
 
 from __future__ import annotations
 

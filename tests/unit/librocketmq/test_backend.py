@@ -160,7 +160,7 @@ def test_another_clients_module_is_told_apart(module: Callable[[str | None], Non
     "failure",
     ["ImportError('rocketmq dynamic library not found')", "OSError('wrong ELF class')", "NotImplementedError"],
 )
-def test_a_library_that_does_not_load_is_told(module: Callable[[str | None], None], failure: str) -> None:
+def test_a_library_that_does_not_load_is_reported(module: Callable[[str | None], None], failure: str) -> None:
     module(f"raise {failure}")
     with pytest.raises(LocalError, match=r"its library cannot be loaded .*install rocketmq==0\.4\.4"):
         library.load()
@@ -195,12 +195,12 @@ SetPushConsumerNameServerAddress SetPushConsumerNameServerDomain SetPushConsumer
 SetPushConsumerThreadCount ShutdownProducer ShutdownPushConsumer StartProducer StartPushConsumer Subscribe
 UnregisterMessageCallback UnregisterMessageCallbackOrderly
 """
-"""What the module of rocketmq-client-python 2.0.0 declares when it is imported."""
+"""Functions that the module of rocketmq-client-python 2.0.0 declares when it is imported."""
 
 
 @pytest.mark.parametrize("document", ["docs/clients.md", "docs/librocketmq.md"])
 def test_what_the_documents_say_of_the_library_in_the_wheel(document: str) -> None:
-    """Which functions of the other distribution's module the real library lacks."""
+    """The documents name the functions of the other distribution's module that the real library lacks."""
     ffi = pytest.importorskip("rocketmq.ffi", reason="the library needs the extra 'native'")
     missing = library.missing_functions(ffi.dll, OTHER_MODULES_FUNCTIONS.split())
     text = (Path(__file__).parents[3] / document).read_text(encoding="utf-8")

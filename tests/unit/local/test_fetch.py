@@ -22,7 +22,7 @@ from rmqio.local.maven import Repository
 
 BODY = bytes(range(256)) * 2000
 CHUNK = 128 * 1024
-"""What is written at a time: an answer that breaks off loses the rest of the piece."""
+"""The size of a piece that is written at a time: an answer that breaks off loses the rest of the piece."""
 
 
 def artefact(name: str = "org.example:thing:1.0", body: bytes = BODY) -> Artefact:

@@ -1,4 +1,4 @@
-"""Which Java runs the broker."""
+"""The choice of the Java that runs the broker."""
 
 from __future__ import annotations
 

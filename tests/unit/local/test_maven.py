@@ -1,4 +1,4 @@
-"""Which Maven repository the local broker's artefacts come from."""
+"""The choice of the Maven repository that the local broker's artefacts come from."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_address_that_is_none_is_refused(environ: dict[str, str], url: str) -
         maven.find_repository(environ)
 
 
-def test_a_wrong_address_is_told_without_its_password() -> None:
+def test_a_wrong_address_is_reported_without_its_password() -> None:
     with pytest.raises(LocalBrokerError) as caught:
         maven.find_repository({maven.REPOSITORY_VARIABLE: "ftp://user:secret@host/maven"})
     assert "'ftp://host/maven'" in str(caught.value)

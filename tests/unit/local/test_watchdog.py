@@ -1,4 +1,4 @@
-"""What we start ends when we end. The processes here are `sleep`; the broker's own tests do it with Java."""
+"""Processes that we start end when we end. They are `sleep` here; the broker's own tests do it with Java."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def refused(options: dict[str, Any]) -> ScriptedWire:
 
 
 def looked_up_twice(options: dict[str, Any]) -> int:
-    """How often the name server was asked for a route that was needed twice, ten seconds apart."""
+    """Counts the requests to the name server for a route that was needed twice, ten seconds apart."""
     made = wire(options)
     made.topic()
     client = made.client()
@@ -126,7 +126,7 @@ def level_of(options: dict[str, Any]) -> list[int]:
 
 
 def submitted(options: dict[str, Any]) -> int:
-    """How many batches were on their way when the next had to wait."""
+    """Counts the batches that were on their way when the next had to wait."""
     made = wire({"max_retries": 0} | options, silent=SENDS)
     queue = made.topic()
     producer = made.producer()

@@ -59,7 +59,7 @@ def test_defaults_and_units_are_those_of_the_class(cls: Any) -> None:
 
 
 def cell(name: str, endless: str | None, ends: str) -> str:
-    """What a runner's column says, by the modes of its endless reads and of those with an end."""
+    """Returns the text of a runner's column, by the modes of its endless reads and of those with an end."""
     refused = REFUSED.get(name, ())
     if name in BOUNDED_ONLY and (endless, ends) != (PLANNED, PLANNED):
         return "yes" if (endless, ends) == (None, ENDS) else "bounded only"

@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     seen: tuple[Any, Any]
     observe: Observe
     planned: tuple[Any, Any] | None = None
-    """What is seen where the runner plans, if that is something else."""
+    """The values seen where the runner plans, if they are others."""
 
 
 def reading(mode: str, cluster: InMemoryCluster, options: dict[str, Any], **arguments: Any) -> Reading:
@@ -104,7 +104,7 @@ def longest_wait(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -
 
 
 def queues_later(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> int:
-    """How many queues are known after one was added."""
+    """Counts the queues that are known after one was added."""
     fill(cluster, 5)
     made = reading(mode, cluster, options)
     made.bundle()
@@ -146,7 +146,7 @@ def outcome(act: Callable[[], Any]) -> Any:
 
 
 def commits(mode: str, cluster: InMemoryCluster, options: dict[str, Any], **arguments: Any) -> list[tuple[str, int]]:
-    """What two bundles commit, one right after the other."""
+    """Returns the commits of two bundles, one right after the other."""
     fill(cluster, 5)
     made = reading(mode, cluster, {"offset_commit_interval_ms": 0} | options, **arguments)
     for _ in range(2):
@@ -157,7 +157,7 @@ def commits(mode: str, cluster: InMemoryCluster, options: dict[str, Any], **argu
 
 
 def after_a_reset(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> str | None:
-    """What stops a read whose group is reset by an operator."""
+    """Returns the error that stops a read whose group is reset by an operator."""
     fill(cluster, 5)
     made = reading(mode, cluster, {"offset_commit_interval_ms": 0} | options)
     try:
@@ -187,7 +187,7 @@ def follows_the_clock(mode: str, cluster: InMemoryCluster, options: dict[str, An
 
 
 def limit(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> Any:
-    """What a read is limited to; it is then one with an end, whoever runs it."""
+    """Returns the limit of a read; it is then one with an end, whoever runs it."""
     fill(cluster, 5)
     made = reading(mode, cluster, options)
     (descriptor,) = DiscoverFn(made.discovery).process(b"")
@@ -215,7 +215,7 @@ def subscribed(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> 
 
 
 def told_the_client(name: str) -> Observe:
-    """Of the options that the clients of the read are made with; test_client.py shows what they do."""
+    """Observes the options that the clients of the read are made with; test_client.py shows what they do."""
 
     def observe(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> Any:
         given: dict[str, Any] = {"options": ReadOptions(**{"name_server": "h:9876"} | options)}

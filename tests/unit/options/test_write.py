@@ -1,4 +1,4 @@
-"""What each field of `WriteOptions` changes of what `WriteToRocketMQ` writes to sockets: one DoFn, on every runner.
+"""Each field of `WriteOptions` changes what `WriteToRocketMQ` writes to sockets: one DoFn, on every runner.
 
 A field without an entry here fails.
 """

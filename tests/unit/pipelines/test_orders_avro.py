@@ -22,7 +22,7 @@ TOTALS = AvroDeserializer(schemas.load("customer_total"), framing="single_object
 
 
 def order(number: int, version: int) -> dict[str, Any]:
-    """Of one of the versions of the schema."""
+    """Makes an order of one of the versions of the schema."""
     price = Decimal("1.25")
     found: dict[str, Any] = {
         "order_id": f"o{number}",

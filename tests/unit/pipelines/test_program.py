@@ -103,7 +103,7 @@ def test_a_runner_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture
 
 
 class Result:
-    """Of a runner that works elsewhere."""
+    """The result of a runner that works elsewhere."""
 
     def __init__(self, state: str, interrupt: bool = False) -> None:
         self.state, self.interrupt, self.cancelled = state, interrupt, False
@@ -158,7 +158,7 @@ def test_the_line_that_matters_is_found(error: Exception, text: str) -> None:
     assert failure_text(error) == text
 
 
-def test_what_beam_logs_of_a_failing_job_and_raises_as_well_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_beam_logs_of_a_failing_job_and_raises_as_well_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:
     source = (
         "import logging\n"
         "from apache_beam.runners.portability import portable_runner\n"

@@ -1,4 +1,4 @@
-"""Which province an address names."""
+"""The province that an address names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PySpark's processes print: not that Spark has gone, but all else. Run as PySpark runs them, by module name."""
+"""PySpark's processes print all but that Spark has gone. Run as PySpark runs them, by module name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ raise {error}
 
 
 def stderr_of(module: str, text: str, folder: Path) -> str:
-    """What a program with that text prints that runs under the name of a module of PySpark's."""
+    """Returns what a program with that text prints that runs under the name of a module of PySpark's."""
     program = f"""
 import importlib.machinery, sys
 sys.modules["__main__"].__spec__ = importlib.machinery.ModuleSpec({module!r}, None)

@@ -1,4 +1,4 @@
-"""What the format `rocketmq` plans and reads, called as Spark calls it, on a cluster in memory: faults when wanted."""
+"""The plans and reads of the format `rocketmq`, called as Spark calls it, on a cluster in memory, with faults."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_topic_that_is_made_anew_is_data_loss_and_then_read_from_its_start(
 
 
 def read_all(reader: RocketMQStreamReader, begin: Any) -> tuple[list[int], Any]:
-    """What micro-batches read until nothing is new, and where the last one ended."""
+    """Returns what micro-batches read until nothing is new, and where the last one ended."""
     found = []
     while (end := reader.latestOffset(begin, ALL)) != begin:
         found += read(reader, reader.partitions(begin, end))

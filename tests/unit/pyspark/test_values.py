@@ -98,7 +98,7 @@ def test_bad_options_are_refused_also_where_the_column_is_not_read(streaming: bo
         (made.streamReader if streaming else made.reader)(StructType([SOURCE_SCHEMA["body"]]))
 
 
-def test_a_misspelled_option_is_told_the_right_one() -> None:
+def test_the_error_for_a_misspelled_option_names_the_right_one() -> None:
     with pytest.raises(LocalError, match="did you mean valueSchema"):
         RocketMQDataSource(MINIMAL | {"valueshema": "x"}).reader(SOURCE_SCHEMA)
 
@@ -186,7 +186,7 @@ def test_a_type_is_what_spark_expects_of_arrow(avro: Any, spark: str) -> None:
     found = values(record(a=avro, b=["null", "int"]))
     assert found.type.simpleString() == f"struct<a:{spark},b:int>"
     whole = StructType([StructField("value", found.type)])
-    # What Spark compares a batch with, in versions whose function takes other arguments
+    # The schema that Spark compares a batch with, in versions whose function takes other arguments
     ways: list[dict[str, Any]] = [{"timezone": "UTC"}, {}]
     for arguments in ways:
         try:

@@ -1,4 +1,4 @@
-"""Which options and columns a write with the format `rocketmq` takes."""
+"""Options and columns that a write with the format `rocketmq` takes."""
 
 from __future__ import annotations
 

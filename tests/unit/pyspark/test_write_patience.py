@@ -1,4 +1,4 @@
-"""How long a write waits for brokers that are away, and for which failures it does not."""
+"""A write waits for brokers that are away: for how long, and for which failures it does not."""
 
 from __future__ import annotations
 

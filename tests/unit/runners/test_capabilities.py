@@ -34,8 +34,8 @@ def test_the_page_has_the_table() -> None:
 
 STREAMS: Final = "tests/runners/spark/streaming/test_pipelines.py"
 OF_THE_REPORT: Final = "tests/unit/runners/test_report.py::"
-"""What is refused does not run, and a warning is about what comes after a run, or never: the tests of the report, which
-go through all modes, show both."""
+"""A refused pipeline does not run, and a warning is about what comes after a run, or never: the tests of the report,
+which go through all modes, show both."""
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rmqio.errors import LocalError
 from rmqio.runners.checkpoint_lock import Exclusive
 
 
-def test_the_second_one_is_told_who_has_it(tmp_path: Path) -> None:
+def test_the_error_of_the_second_one_names_who_has_it(tmp_path: Path) -> None:
     folder = f"file:{tmp_path}/with space"
     first = Exclusive(folder)
     with pytest.raises(LocalError, match=rf"with space is in use: process {os.getpid()} "):

@@ -1,4 +1,4 @@
-"""What runners refuse beside exactly-once writes: second writers, checkpoints that overlap, groups that others use."""
+"""Runners refuse, beside exactly-once writes, second writers, checkpoints that overlap, groups that others use."""
 
 from __future__ import annotations
 

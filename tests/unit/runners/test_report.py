@@ -1,4 +1,4 @@
-"""What runners say to what pipelines need: refusals and warnings before a run, and the table of them."""
+"""The report of a runner on what pipelines need: refusals and warnings before a run, and the table of them."""
 
 from __future__ import annotations
 

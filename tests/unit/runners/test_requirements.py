@@ -1,4 +1,4 @@
-"""What pipelines need, and the transforms that bring it."""
+"""The needs of pipelines, and the transforms that bring them."""
 
 from __future__ import annotations
 

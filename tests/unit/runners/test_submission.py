@@ -1,4 +1,4 @@
-"""What happens when a pipeline is submitted: topics are looked up, and `--report` ends the program."""
+"""The submission of a pipeline: topics are looked up, and `--report` ends the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's program prints when it ends with an error, or by Ctrl-C: programs in processes of their own."""
+"""The prints of a user's program when it ends with an error, or by Ctrl-C: programs in processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is an address; patterns are tested with the rules that use them, in test_rules."""
+"""The form of an address; patterns are tested with the rules that use them, in test_rules."""
 
 from __future__ import annotations
 

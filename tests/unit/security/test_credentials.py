@@ -175,7 +175,7 @@ def sealed() -> Credentials:
     raise KeyError(f"the vault is sealed, it was asked with {SECRET}")
 
 
-def test_what_a_function_raises_is_told_without_its_words() -> None:
+def test_what_a_function_raises_is_reported_without_its_words() -> None:
     with pytest.raises(CredentialsError, match="sealed failed with KeyError") as raised:
         CallableCredentials(f"{__name__}:sealed").get()
     assert SECRET not in str(raised.value)

@@ -65,7 +65,7 @@ def security(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What anybody logs, at any level."""
+    """The text that anybody logs, at any level."""
     text = io.StringIO()
     handler, root = logging.StreamHandler(text), logging.getLogger()
     level = root.level

@@ -21,7 +21,7 @@ from tests.helpers.peers.interop import read
 
 
 class Outcomes:
-    """Of messages, by body."""
+    """The outcomes of messages, by body."""
 
     def __init__(self) -> None:
         self.stored: list[Any] = []

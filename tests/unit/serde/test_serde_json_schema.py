@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused_by_its_place_and_not_quoted(schema: Any, e
             refuse()
         assert why in str(caught.value)
         assert "CANARY" not in str(caught.value)
-        # What the library raised quotes the value, and tracebacks are logged.
+        # The library's error quotes the value, and tracebacks are logged.
         assert caught.value.__cause__ is None
         assert caught.value.__context__ is None
 

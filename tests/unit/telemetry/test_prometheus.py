@@ -106,7 +106,7 @@ Gauge("app_threads", "of the program itself", multiprocess_mode="all").set(3)
 
 
 def test_a_folder_of_the_programs_own_metrics_is_left_alone(machine: Machine, tmp_path: Path) -> None:
-    """What a program counts by prometheus_client, in this process and in many that have ended, stays where it was."""
+    """Counts by prometheus_client, in this process and in many that have ended, stay where they were."""
     shared = tmp_path / "shared"
     shared.mkdir()
     machine.environment["PROMETHEUS_MULTIPROC_DIR"] = str(shared)
@@ -158,7 +158,7 @@ def test_a_number_that_another_process_has_now_does_not_keep_a_dead_one_alive(ma
 
 
 def test_a_file_that_was_just_being_made_is_passed_over(machine: Machine) -> None:
-    """Of a process that was killed between making it and giving it its size."""
+    """The file is of a process that was killed between making it and giving it its size."""
     worker = machine.worker()
     worker.record("records_read", QUEUE, 5)
     (folder,) = machine.folder.glob("rmqio-prometheus-*")

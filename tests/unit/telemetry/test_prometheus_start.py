@@ -1,4 +1,4 @@
-"""How the export for Prometheus begins: its port, folder and address; what keeps it from starting; its names."""
+"""The start of the export for Prometheus: its port, folder and address; what keeps it from starting; its names."""
 
 from __future__ import annotations
 

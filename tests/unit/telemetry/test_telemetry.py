@@ -1,4 +1,4 @@
-"""What is counted, where it goes to, and that the documents say the same."""
+"""Metrics are counted and arrive where they belong, and the documents say the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, ...], float] = {}
-        """Of counters; of gauges the last value; of distributions how many values."""
+        """Sums of counters; of gauges the last value; of distributions how many values."""
 
     def record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         assert METRICS[metric.name] == metric

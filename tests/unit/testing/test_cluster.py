@@ -124,7 +124,9 @@ def test_a_batch_larger_than_a_poll_can_be_configured() -> None:
         assert len(_poll(reader).records) == 70
 
 
-def test_retention_moves_the_minimum_and_a_reader_below_is_told(cluster: InMemoryCluster, client: QueueClient) -> None:
+def test_retention_moves_the_minimum_and_a_reader_below_gets_an_error(
+    cluster: InMemoryCluster, client: QueueClient
+) -> None:
     for _ in range(10):
         cluster.append("topic", b"x")
     reader = client.open_reader(Q0, 2, message_filter=ALL)

@@ -1,4 +1,4 @@
-"""What the fuzzer has found, and the inputs that it began with, again; and some that are like them.
+"""Inputs that the fuzzer has found, and those that it began with, again; and some that are like them.
 
 The fuzzer itself is `make fuzz`.
 """

@@ -1,4 +1,4 @@
-"""What the audit makes of pip-audit's reports."""
+"""The audit reads pip-audit's reports."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from rmqio.transforms.coders import RecordCoder
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 VALUE_ERRORS = (ValueError, IndexError, EOFError, KeyError)
-"""What the coder of the values raises for bytes that are not its own."""
+"""Errors that the coder of the values raises for bytes that are not its own."""
 CODER = BatchCoder(FastPrimitivesCoder())
 
 

@@ -1,4 +1,4 @@
-"""What cannot be read, decoded or written goes to the dead-letter topic; a letter that cannot be kept stops all."""
+"""A message that fails to be read, decoded or written becomes a dead letter; a letter that cannot be kept stops all."""
 
 from __future__ import annotations
 

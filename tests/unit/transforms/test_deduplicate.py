@@ -51,7 +51,7 @@ def reading(cluster: InMemoryCluster, topic: Any = "t", **arguments: Any) -> Rea
 
 
 def found(cluster: InMemoryCluster, topic: Any = "t", **arguments: Any) -> Counter[Any]:
-    """What a read gives."""
+    """Counts the records that a read gives."""
     _SEEN.clear()
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | reading(cluster, topic, **arguments) | beam.Map(see)

@@ -1,4 +1,4 @@
-"""What a bounded read leaves behind: committed offsets, and metrics."""
+"""The effects of a bounded read: committed offsets, and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bounded read makes of messages that do not decode, and of offsets that are gone."""
+"""Messages that do not decode, and offsets that are gone, in a bounded read."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_topics_of_offsets_whose_queues_are_no_json_keys() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b'{"offsetTable":[1],"subscriptionGroupTable":[1]}', b"\xff"])
-def test_a_malformed_answer_is_told(body: bytes) -> None:
+def test_a_malformed_answer_is_reported(body: bytes) -> None:
     for parse in (parse_groups, parse_offset_topics):
         with pytest.raises(WireError, match=r"^x: "):
             parse(Command(0, body=body), "x")

@@ -145,7 +145,7 @@ INT32_EDGES = [-(2**31), -(2**31) + 1, -200, -1, 0, 1, 87, 88, 91, 2**15, 2**31 
 @needs_c
 @pytest.mark.parametrize("magic", [0xDAA320A7, V2])
 @pytest.mark.parametrize("field", ["total_size", "body_size", "topic_size", "properties_size"])
-def test_every_size_that_lies_is_told_the_same(field: str, magic: int) -> None:
+def test_every_size_that_lies_is_reported_alike(field: str, magic: int) -> None:
     largest = {"topic_size": 255 if magic != V2 else 65535, "properties_size": 32767}.get(field, 2**31 - 1)
     smallest = {"topic_size": 0, "properties_size": -32768}.get(field, -(2**31))
     values = {value for value in (*INT32_EDGES, *range(-300, 300), smallest, largest) if smallest <= value <= largest}
@@ -156,7 +156,7 @@ def test_every_size_that_lies_is_told_the_same(field: str, magic: int) -> None:
 
 
 @needs_c
-def test_a_cut_at_every_byte_is_told_the_same() -> None:
+def test_a_cut_at_every_byte_is_reported_alike() -> None:
     for seed in SEEDS:
         data = seed.encode()
         for length in range(len(data)):

@@ -18,7 +18,7 @@ from rmqio.wire.send_template import SendRequest, SendTemplate, encode_request, 
 from tests.helpers.wire.implementations import BOTH, using
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
-# What looks like a hole, like formatting, or like the end of a text.
+# Texts that look like a hole, like formatting, or like the end of a text.
 HOSTILE = [
     "",
     "100%d %s %% %b",

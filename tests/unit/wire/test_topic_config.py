@@ -70,7 +70,7 @@ def test_a_topic_that_the_broker_does_not_have_is_none() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"perm":"six"}', ANSWER.replace(b"4", b"null"), b"\xff"])
-def test_a_malformed_answer_is_told(body: bytes) -> None:
+def test_a_malformed_answer_is_reported(body: bytes) -> None:
     with pytest.raises(WireError, match=r"^x: "):
         parse_topic_config(Command(0, body=body), "x")
     with pytest.raises(WireError, match=r"^x: "):

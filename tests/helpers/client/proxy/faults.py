@@ -1,4 +1,4 @@
-"""What a `Proxy` does to a frame instead of passing it on. Each function gives one fault."""
+"""Faults of a `Proxy`, which it does to a frame instead of passing it on. Each function gives one fault."""
 
 from __future__ import annotations
 

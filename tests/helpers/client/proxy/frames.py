@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Side(Enum):
-    """Which way a frame goes."""
+    """The direction of a frame."""
 
     REQUEST = "request"
     ANSWER = "answer"
@@ -17,12 +17,12 @@ class Side(Enum):
 
 @dataclass
 class Frame:
-    """What is passed on or broken: a frame of the remoting protocol, or a record of TLS."""
+    """A unit that is passed on or broken: a frame of the remoting protocol, or a record of TLS."""
 
     data: bytes
     side: Side
     code: int | None = None
-    """Of the request, for its answer too; None: unknown, or pushed by the server."""
+    """The code of the request, for its answer too; None: unknown, or pushed by the server."""
     ext: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -43,7 +43,7 @@ class Cutter:
         self._codes = codes
         """Codes of the requests that are not answered yet, by opaque; shared by both directions."""
         self.rest = b""
-        """What is no whole frame yet."""
+        """Bytes that are no whole frame yet."""
 
     def feed(self, data: bytes) -> list[Frame]:
         data = self.rest + data

@@ -36,7 +36,7 @@ class _Rule:
 class _Held:
     frame: Frame
     others: int
-    """How many are still to pass before it."""
+    """The number of frames that are still to pass before it."""
 
 
 class Proxy:
@@ -55,7 +55,7 @@ class Proxy:
         self.hits = 0
         """Frames that a fault was done to."""
         self.failures: list[Exception] = []
-        """Of the proxy itself, as when a fault asks for a byte that a frame does not have; raised when it is left."""
+        """Failures of the proxy itself, as when a fault asks for a byte that a frame lacks; raised when it is left."""
         self._rules: list[_Rule] = []
         self._refused = 0
         self._links: set[_Link] = set()

@@ -23,7 +23,7 @@ _TIMERS: Final[tuple[tuple[Any, ...], ...]] = (
     (5, 10, False, True, []),
     (5, 10, False, False, ["fired"]),
 )
-"""What Beam's tests give to `_run_pardo_et_timer_test`."""
+"""Arguments that Beam's tests give to `_run_pardo_et_timer_test`."""
 _STARTED: dict[str, Future[None]] = {}
 
 

@@ -168,7 +168,7 @@ def test_an_unbounded_splittable_dofn_runs_by_its_own_clock(tmp_path: Path) -> N
     assert sorted(written(tmp_path)) == [0.0, 0.5, 1.0]
 
 
-def test_a_failure_is_told_once_with_its_transform(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_reported_once_with_its_transform(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(PipelineFailed, match=r"Divide.*ZeroDivisionError") as caught, streaming() as p:
         _ = p | beam.Create([0], reshuffle=False) | "Divide" >> beam.Map(lambda n: 1 // n)
     assert str(caught.value).count("ZeroDivisionError: ") <= 2
@@ -185,7 +185,7 @@ class Wrong(beam.DoFn):
         kept.write("text")
 
 
-def test_state_that_cannot_be_encoded_is_told_with_its_transform() -> None:
+def test_state_that_cannot_be_encoded_is_reported_with_its_transform() -> None:
     with pytest.raises(PipelineFailed, match=r"^[^\n]*Keep[^\n]*: state 'kept'"), streaming() as p:
         _ = p | beam.Create([("a", 1)], reshuffle=False) | "Keep" >> beam.ParDo(Wrong())
 

@@ -93,7 +93,7 @@ def test_an_endless_run_ends_on_sigterm_and_a_later_one_takes_what_came_since(be
 
 
 def test_ctrl_c_lets_the_running_micro_batch_finish(bench: Bench, tmp_path: Path) -> None:
-    """What the group has committed is what was written, whatever part of the queues was in the micro-batch."""
+    """The group has committed exactly what was written, whatever part of the queues was in the micro-batch."""
     bench.load([*bodies(0, MANY), *BAD])
     with started(province(bench, tmp_path)) as job:
         job.wait_until(lambda: bench.size(bench.sink) > 0, "the first provinces")

@@ -123,7 +123,7 @@ def _of_ours(base: type[unittest.TestCase], wanted: list[str]) -> type[unittest.
 
 
 class Recorded(list[Any]):
-    """What workers have written to a file, for tests that look at a list."""
+    """A list of what workers have written to a file, for tests that look at a list."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -167,7 +167,7 @@ def test_one_thread_reads_while_another_writes(server: Server, authority: Author
 
 
 def test_what_was_received_does_not_stay_where_nobody_looks(server: Server, authority: Authority) -> None:
-    """Who waits on the descriptor hears of bytes from the network only, so everything decrypted is handed out."""
+    """A waiter on the descriptor hears of bytes from the network only, so everything decrypted is handed out."""
     transport = connected(server, authority.tls)
     transport.send_all(b"x" * 100_000, 1_000)
     arrived = select.poll()

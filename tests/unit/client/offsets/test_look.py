@@ -95,7 +95,7 @@ def test_a_connection_that_broke_is_made_again_within_the_deadline(setup: Setup)
     assert setup.kinds() == ALL
 
 
-def test_what_does_not_exist_is_told_for_each_query(setup: Setup) -> None:
+def test_what_does_not_exist_is_reported_for_each_query(setup: Setup) -> None:
     queue = setup.queues[0]
     answers = setup.client.look_up(
         [
@@ -171,7 +171,7 @@ def test_commits_go_together_and_the_group_is_made_known_once(setup: Setup) -> N
     assert setup.broker.count(RequestCode.PULL_MESSAGE) <= 2, "one for each broker"
 
 
-def test_what_fails_to_be_committed_is_told_by_queue(setup: Setup) -> None:
+def test_what_fails_to_be_committed_is_reported_by_queue(setup: Setup) -> None:
     first, second, third, _ = setup.queues
     setup.client.commit_offset("g", first, 1)
     setup.broker.cluster.reset_group("g", first, 0)

@@ -1,4 +1,4 @@
-"""What silent brokers and name servers cost a look: one deadline, once. Without sockets, with a manual clock."""
+"""Silent brokers and name servers cost a look one deadline, once. Without sockets, with a manual clock."""
 
 from __future__ import annotations
 

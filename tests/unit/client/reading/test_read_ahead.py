@@ -284,7 +284,9 @@ def broken(offset: int, next_offset: int | None) -> CorruptMessage:
 
 
 @pytest.mark.parametrize("next_offset", [1_000, None], ids=["that says how long it is", "that does not"])
-def test_a_broken_inner_batch_is_told_once_however_many_pulls_are_on_their_way_in_it(next_offset: int | None) -> None:
+def test_a_broken_inner_batch_is_reported_once_however_many_pulls_are_on_their_way_in_it(
+    next_offset: int | None,
+) -> None:
     plan = plan_of(0, depth=16)
     sent(plan)
     plan.take(found(0, 10, 3_000), 1)
@@ -337,7 +339,7 @@ def _spans(plan: ReadAhead[str]) -> list[tuple[int, int, str | None]]:
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 5, 40, 300]), st.booleans()), min_size=1, max_size=60), st.data())
-def test_of_inner_batches_of_any_sizes_the_broken_are_told_once_and_the_others_read_whole(
+def test_of_inner_batches_of_any_sizes_the_broken_are_reported_once_and_the_others_read_whole(
     batches: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
     bases = [0, *accumulate(size for size, _ in batches)]

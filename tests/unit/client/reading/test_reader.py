@@ -1,4 +1,4 @@
-"""What the reader pulls and hands out, on scripted transports."""
+"""The reader's pulls and the records that it hands out, on scripted transports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WithBrokenBatch(Queue):
 
 
 @pytest.mark.parametrize(("begin", "first"), [(0, 100), (150, 0)], ids=["from before it", "from inside"])
-def test_a_broken_inner_batch_is_told_once_and_its_other_answers_are_not_waited_for(begin: int, first: int) -> None:
+def test_a_broken_inner_batch_is_reported_once_and_its_other_answers_are_not_waited_for(begin: int, first: int) -> None:
     setup = Setup(WithBrokenBatch(1_000), offset=begin, pull_depth=4)
     told: list[CorruptMessage] = []
     offsets: list[int] = []

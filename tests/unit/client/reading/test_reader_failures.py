@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the reader: what it raises, what it asks for again, and how it goes on."""
+"""Failures on the way to the reader: what it raises, what it asks for again, and how it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the producer writes, what it makes of answers, and its end."""
+"""The producer's requests, its reading of the answers, and its end."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_close_takes_no_longer_than_one_request(caplog: pytest.LogCaptureFixture
     assert "50 messages not sent, in 5 batches" in record.getMessage()
 
 
-def test_a_failure_that_was_told_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_was_reported_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Command(13), Command(13))
     told, untold = world.producer.submit([Message(b"1")], A0), world.producer.submit([Message(b"2")] * 2, A0)
     assert untold.is_done()

@@ -157,7 +157,7 @@ def test_a_question_is_answered_where_it_came_from_though_routes_name_another_ad
     assert "cannot be read" not in caplog.text
 
 
-def test_a_refused_heartbeat_is_told_once_until_the_broker_takes_one(
+def test_a_refused_heartbeat_is_reported_once_until_the_broker_takes_one(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:

@@ -43,7 +43,7 @@ def test_a_half_message_is_marked_as_one_and_ended_where_it_was_stored(broker: F
 @pytest.mark.parametrize(
     ("decision", "number", "is_oneway"), [(COMMIT, "8", 0), (ROLLBACK, "12", 0), (UNKNOWN, "0", 1)]
 )
-def test_what_execute_decides_is_told_once(broker: FakeBroker, decision: Any, number: str, is_oneway: int) -> None:
+def test_what_execute_decides_is_sent_once(broker: FakeBroker, decision: Any, number: str, is_oneway: int) -> None:
     seen: list[str] = []
 
     def execute(message_id: str) -> Any:
@@ -190,7 +190,7 @@ def test_a_forked_child_is_refused(broker: FakeBroker) -> None:
 
 
 def test_an_unknown_outcome_is_no_other_error() -> None:
-    """What may be tried again is retriable; this may not."""
+    """An error whose call may be tried again is retriable; this may not."""
     error = TransactionOutcomeUnknown("id", COMMIT)
     assert not error.retriable
     assert not isinstance(error, TransportError | RequestTimeout)

@@ -1,4 +1,4 @@
-"""What is left of the texts that Python, Beam and Flink make of one error in user code."""
+"""The text that is left of what Python, Beam and Flink make of one error in user code."""
 
 from __future__ import annotations
 

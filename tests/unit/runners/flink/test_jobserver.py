@@ -89,7 +89,7 @@ def test_the_locks_artefacts_are_taken_if_no_jar_is_named() -> None:
     assert [lock.name for lock in fetched] == ["beam-2.62.0-flink-1.19"]
 
 
-def test_beams_published_one_is_the_last_resort_and_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_beams_published_one_is_the_last_resort_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     found = find_jars(None, {}, fetch=fails(LocalBrokerError("no network")), published=lambda: Path("beam.jar"))
     assert found.paths == (Path("beam.jar"),)
     assert "Beam publishes" in found.origin

@@ -1,4 +1,4 @@
-"""What a job on Flink gets where its user says nothing, and what its user is told."""
+"""Options of a job on Flink where its user says nothing, and the messages that its user gets."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_failure_is_found_in_what_spark_makes_of_it() -> None:
     assert failure_in("Job 7 cancelled") is None
 
 
-def test_a_cause_of_the_users_is_told_and_told_once() -> None:
+def test_a_users_cause_is_reported_once() -> None:
     try:
         try:
             raise KeyError("k")
@@ -42,11 +42,11 @@ def test_a_cause_of_the_users_is_told_and_told_once() -> None:
     assert text.endswith("ValueError: v")
 
 
-def test_an_error_without_a_transform_is_told_as_it_is() -> None:
+def test_an_error_without_a_transform_is_reported_as_it_is() -> None:
     assert described(raised(OSError(28, "No space left on device"))).startswith("OSError: [Errno 28] No space left")
 
 
-def test_a_failure_of_sparks_own_is_told_without_its_frames() -> None:
+def test_a_failure_of_sparks_own_is_reported_without_its_frames() -> None:
     java = RuntimeError(
         "An error occurred while calling o99.save.\n: org.apache.spark.SparkException: Job aborted: ExecutorLost 3\n"
         "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)\n"

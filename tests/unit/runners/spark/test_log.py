@@ -1,4 +1,4 @@
-"""What Py4J logs when Ctrl-C interrupts a call of the JVM; other failures of calls stay in the log."""
+"""The log of Py4J when Ctrl-C interrupts a call of the JVM; other failures of calls stay in the log."""
 
 from __future__ import annotations
 

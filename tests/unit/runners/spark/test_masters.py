@@ -1,4 +1,4 @@
-"""Which masters of Spark are local."""
+"""Masters of Spark that are local, and those that are not."""
 
 from __future__ import annotations
 

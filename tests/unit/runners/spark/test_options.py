@@ -1,4 +1,4 @@
-"""What the Spark runner makes of its options, before any Spark is started."""
+"""The Spark runner's reading of its options, before any Spark is started."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_refused_flag_stops_the_pipeline_before_spark_starts(monkeypatch: pyte
         pipeline.run()
 
 
-# What Spark 4.3 says of workers that do not start, and of workers of another Python; shortened
+# Messages of Spark 4.3 about workers that do not start, and about workers of another Python; shortened
 NO_RMQIO = """An error occurred while calling o147.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure: org.apache.spark.SparkException:
 Error from python worker:
@@ -191,7 +191,7 @@ MISMATCH = """pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSIO
         (MISMATCH, "Python in worker has 3.9"),
     ],
 )
-def test_workers_with_another_python_are_told_in_one_line(text: str, said: str) -> None:
+def test_workers_with_another_python_are_reported_in_one_line(text: str, said: str) -> None:
     message = str(session.unfit_workers(text))
     assert said in message
     assert "spark.pyspark.python" in message

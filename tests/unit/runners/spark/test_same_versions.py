@@ -64,7 +64,7 @@ def run_elsewhere(folder: Path, beam: str, ours: str) -> tuple[str, str]:
         ),
     ],
 )
-def test_another_version_is_told_in_one_line(beam: str, ours: str, expected: str, tmp_path: Path) -> None:
+def test_another_version_is_reported_in_one_line(beam: str, ours: str, expected: str, tmp_path: Path) -> None:
     printed, said = run_elsewhere(tmp_path, beam, ours)
     assert printed == ""
     assert expected in said

@@ -1,4 +1,4 @@
-"""What Spark's Python processes import: the installed PySpark, where Spark would have them take it from a zip file."""
+"""Spark's Python processes import the installed PySpark, where Spark would have them take it from a zip file."""
 
 from __future__ import annotations
 

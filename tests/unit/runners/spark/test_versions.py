@@ -117,7 +117,7 @@ def test_a_stream_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("error", [ImportError("no name 'x' in apache_beam"), AttributeError("no attribute '_x'")])
-def test_a_beam_that_lacks_what_the_runner_imports_is_told_by_its_version(
+def test_a_beam_that_lacks_what_the_runner_imports_is_reported_by_its_version(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     spark = importlib.import_module("rmqio.runners.spark")

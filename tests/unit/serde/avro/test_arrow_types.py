@@ -1,4 +1,4 @@
-"""Which Arrow type each Avro type has, and that its columns hold what `AvroDeserializer` reads."""
+"""The Arrow type of each Avro type; its columns hold what `AvroDeserializer` reads."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ LEAVES = [avro for avro, _, _, _ in TYPES if avro == "null" or isinstance(avro, 
 
 @st.composite
 def models(draw: Draw) -> Model:
-    """Of all that Arrow has a type for."""
+    """Draws models of all that Arrow has a type for."""
     number = iter(range(100))
 
     def node(depth: int) -> Any:

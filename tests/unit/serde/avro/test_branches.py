@@ -165,7 +165,7 @@ def test_text_is_no_enum(text: Any) -> None:
         AvroDeserializer(record("Holder", kind=text), to=One)
 
 
-def test_whatever_a_class_raises_is_told_of_the_record_without_its_content() -> None:
+def test_whatever_a_class_raises_is_reported_without_the_content_of_the_record() -> None:
     @dataclass
     class Picky:
         kind: str

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def in_python(make: Callable[[], Any]) -> Any:
-    """What is made while there is no extension."""
+    """Makes it while there is no extension."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "new_values", None)
         patch.setattr(bulk, "new_columns", None)

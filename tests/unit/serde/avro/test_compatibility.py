@@ -175,7 +175,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_what_the_rules_forbid_is_told_with_its_place(case: str) -> None:
+def test_what_the_rules_forbid_is_reported_with_its_place(case: str) -> None:
     reader, writer, expected = UNREADABLE[case]
     assert differences(reader, writer) == expected
     assert failures(reader, writer) != []
@@ -238,7 +238,7 @@ def test_a_default_of_the_fields_type_fills_it(kind: Any, default: Any) -> None:
         (["null", "string"], "x" * 50, f'"{"x" * 36}... is no null, the first of its union'),
     ],
 )
-def test_a_default_of_another_type_is_told(kind: Any, default: Any, misfit: str) -> None:
+def test_a_default_of_another_type_is_reported(kind: Any, default: Any, misfit: str) -> None:
     reader, writer = record("R", A, field("new", kind, default)), record("R", A)
     assert differences(reader, writer) == [f"R.new: the writer has no such field, and the reader's default {misfit}"]
     both = record("R", A, field("new", kind))

@@ -158,7 +158,7 @@ def nodes_of(schema: Any, put: Callable[[Any], None]) -> list[tuple[Any, Callabl
 
 @st.composite
 def mutations(draw: st.DrawFn, schema: dict[str, Any]) -> dict[str, Any]:
-    """What may become of a schema: up to three changes that evolution brings, good and bad."""
+    """Draws mutations of a schema: up to three changes that evolution brings, good and bad."""
     holder = {"root": copy.deepcopy(schema)}
     for step in range(draw(st.integers(1, 3))):
         nodes = nodes_of(holder["root"], lambda value: holder.__setitem__("root", value))

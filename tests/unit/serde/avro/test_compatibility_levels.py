@@ -1,4 +1,4 @@
-"""Who must read whom, level by level."""
+"""Levels say which schemas must read which others."""
 
 from __future__ import annotations
 

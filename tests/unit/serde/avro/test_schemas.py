@@ -1,4 +1,4 @@
-"""Where schemas come from, what precedes a value, and how a reader's schema reads what another one wrote."""
+"""The sources of schemas, the framing before a value, and how a reader's schema reads what another one wrote."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_decimal_without_digits_is_what_it_is_made_of(more: Any) -> None:
 
 
 def test_types_that_are_shared_are_compiled_once() -> None:
-    """Of 40 records each has two fields of the next: a trillion places."""
+    """Each of 40 records has two fields of the next: a trillion places."""
     kind: Any = "int"
     for number in range(40):
         kind = {"type": "record", "name": f"R{number}", "fields": [field("a", kind), field("b", f"R{number - 1}")]}

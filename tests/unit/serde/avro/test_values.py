@@ -212,7 +212,7 @@ BROKEN: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("schema", "body", "why"), BROKEN, ids=lambda each: None)
-def test_a_broken_body_is_told_with_its_field(schema: Any, body: str, why: str) -> None:
+def test_a_broken_body_is_reported_with_its_field(schema: Any, body: str, why: str) -> None:
     with pytest.raises(SerdeError) as caught:
         AvroDeserializer(schema)(record_of(bytes.fromhex(body)))
     assert why in str(caught.value)

@@ -1,4 +1,4 @@
-"""How schemas are told apart: normal form, ids and fingerprints; and the errors' flags."""
+"""Schemas are told apart by normal form, ids and fingerprints; and the errors' flags."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_schema_is_found_by_its_fingerprint(searched: SchemaRegistry) -> None:
     assert searched.by_fingerprint(fingerprint(PRICE)) == PRICE
 
 
-def test_json_that_is_no_avro_is_told_when_fingerprints_are_needed(searched: SchemaRegistry) -> None:
+def test_json_that_is_no_avro_is_reported_when_fingerprints_are_needed(searched: SchemaRegistry) -> None:
     searched.register("orders", '{"type":"nothing"}')
     with pytest.raises(SchemaRegistryError, match=r"'orders' version 1: not an Avro schema: UnknownType"):
         searched.by_fingerprint(bytes(8))

@@ -134,7 +134,7 @@ def test_a_subject_that_is_no_file_name_is_refused(tmp_path: Path, subject: str)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["schemas"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 

@@ -1,4 +1,4 @@
-"""What `RestRegistry` makes of a server's answers, and of none: tried again, refused, told."""
+"""The reaction of `RestRegistry` to a server's answers, and to none: it tries again, refuses, reports."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server: Server, connect: C
     ],
     ids=range(16),
 )
-def test_what_is_no_answer_of_a_registry_is_told(server: Server, connect: Connect, given: Answer, message: str) -> None:
+def test_what_is_no_answer_of_a_registry_is_reported(
+    server: Server, connect: Connect, given: Answer, message: str
+) -> None:
     server.script(given)
     with pytest.raises(SchemaRegistryError, match=message) as caught:
         connect().by_id(7)
@@ -142,7 +144,7 @@ def test_a_subject_that_is_no_path_is_refused(server: Server, connect: Connect, 
     assert not server.requests
 
 
-def test_a_registry_that_is_not_there_is_told(connect: Connect) -> None:
+def test_a_registry_that_is_not_there_is_reported(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(
@@ -159,7 +161,7 @@ def test_the_reason_is_not_what_the_caller_was_handling(connect: Connect) -> Non
             connect("http://127.0.0.1:1").subjects()
 
 
-def test_a_registry_that_says_nothing_is_told(connect: Connect) -> None:
+def test_a_registry_that_says_nothing_is_reported(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         registry = connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05, retries=1)
         with pytest.raises(RegistryUnavailable, match=r"\(2 tries\): \w*[Tt]ime"):

@@ -1,4 +1,4 @@
-"""What `RestRegistry` asks for once, again after a while, or never."""
+"""Requests that `RestRegistry` makes once, again after a while, or never."""
 
 from __future__ import annotations
 

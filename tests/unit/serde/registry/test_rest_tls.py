@@ -19,7 +19,7 @@ from tests.helpers.serde.registry_server import FOUND, SCHEMA, SECRET, Connect, 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Of an authority, and of server and client that it vouches for: PEM files."""
+    """Certificates of an authority, and of server and client that it vouches for: PEM files."""
 
     authority: str
     server: str

@@ -1,4 +1,4 @@
-"""Which queues the endless read finds, when it looks for them, and where they begin."""
+"""Queues that the endless read finds, when it looks for them, and where they begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read makes of its options: one client, nothing said twice, nothing that would do nothing, no secret shown."""
+"""A read's use of its options: one client, nothing said twice, nothing that would do nothing, no secret shown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shown(transform: Any) -> dict[str, Any]:
 
 # ---- client=ClientOptions(...) --------------------------------------------------------------------------------------
 
-# What a read may say of its client, with a value that is not the default.
+# Options that a read may give its client, with a value that is not the default.
 CLIENT: dict[str, Any] = {
     "request_timeout_ms": 1,
     "connect_timeout_ms": 2,
@@ -420,5 +420,5 @@ def test_display_data_has_what_the_client_is_made_of() -> None:
     assert shown(one(client=at, stop=TO_THE_END))["client.route_refresh_ms"] == 25_000
 
 
-def test_a_factory_of_ones_own_is_told_by_name() -> None:
+def test_a_factory_of_ones_own_is_shown_by_name() -> None:
     assert shown(one(client_factory=MEMORY))["client_factory"] == "InMemoryClientFactory"

@@ -1,4 +1,4 @@
-"""What the DoFn that reads one queue tells its runner and its broker: commits, watermarks, splits, sizes."""
+"""The DoFn that reads one queue reports to its runner and its broker: commits, watermarks, splits, sizes."""
 
 from __future__ import annotations
 

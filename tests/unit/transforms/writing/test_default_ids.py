@@ -62,7 +62,7 @@ UNSAFE: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", SAFE)
 def test_what_comes_out_of_a_shuffle_has_ids_of_its_own(case: str, cluster: InMemoryCluster) -> None:
-    """Of equal messages, too: they are of different keys."""
+    """Equal messages, too, have ids of their own: they are of different keys."""
     shape, flags = SAFE[case]
     with beam.Pipeline(FnApiRunner(), PipelineOptions(flags)) as pipeline:
         found = shape(pairs(pipeline))

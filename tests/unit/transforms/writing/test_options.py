@@ -1,4 +1,4 @@
-"""What a write makes of its options: nothing said twice, nothing that would do nothing, no secret shown."""
+"""A write's use of its options: nothing said twice, nothing that would do nothing, no secret shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqio.testing import InMemoryClientFactory
 AT = "h:9876"
 MEMORY = InMemoryClientFactory("nowhere")
 SIGNED = Security(FileCredentials("/a/file"), Tls(insecure=True))
-# What a client is told by a write, with a value that is not the default, and what the option needs beside it.
+# Options that a write gives its client, with a value that is not the default, and what the option needs beside it.
 CLIENT: dict[str, Any] = {
     "request_timeout_ms": 1,
     "max_retries": 2,

@@ -111,7 +111,7 @@ def test_all_records_of_a_topic_share_one_string() -> None:
     assert all(record.topic is announced for record in decode(GOLDEN * 3, topic=announced).records)
 
 
-def test_negative_offsets_are_told_as_they_are() -> None:
+def test_negative_offsets_are_returned_as_they_are() -> None:
     assert decode(Stored(queue_offset=-5).encode()).records[0].queue_offset == -5
 
 

@@ -1,4 +1,4 @@
-"""How much a message and a pull may take when they are decompressed."""
+"""The limits of a message and of a pull when they are decompressed."""
 
 from __future__ import annotations
 

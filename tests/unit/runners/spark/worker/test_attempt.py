@@ -1,4 +1,4 @@
-"""What bundles know on Spark: whether they may be a repetition, at each level of a stream and in a batch task."""
+"""Bundles on Spark know whether they may be a repetition, at each level of a stream and in a batch task."""
 
 from __future__ import annotations
 

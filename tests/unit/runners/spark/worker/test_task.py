@@ -1,4 +1,4 @@
-"""What a Spark worker does with a stage, in this process, compared with Beam's in-process runner."""
+"""A Spark worker runs a stage, in this process, compared with Beam's in-process runner."""
 
 from __future__ import annotations
 

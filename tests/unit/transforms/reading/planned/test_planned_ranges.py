@@ -27,7 +27,7 @@ def reading(clocked: InMemoryCluster) -> Iterator[Callable[..., tuple[list[bytes
     made: list[ReadRangesFn] = []
 
     def read(*elements: Any, **given: Any) -> tuple[list[bytes], list[Any]]:
-        """Bodies, and what is told of watermarks."""
+        """Returns the bodies, and the reported watermarks."""
         fn = ReadRangesFn(read_config(clocked, **{"group": None, "deserializer": None} | given))
         made.append(fn)
         fn.setup()
@@ -96,7 +96,7 @@ def test_a_range_of_a_broker_that_gives_nothing_is_cut_short_where_that_is_permi
 def test_a_range_that_must_not_be_cut_waits_for_its_broker(
     clocked: InMemoryCluster, reading: Any, may_cut: bool
 ) -> None:
-    """What an earlier attempt has read and written must be read by this one, or it is written again by the next."""
+    """This attempt must read what an earlier one has read and written, or it is written again by the next."""
     (queue,) = fill(clocked, 10)
     clocked.fail_next("poll", BrokerSilent("silent"), times=30)
     with attempts.running(attempts.Attempt(may_be_repeat=may_cut)):

@@ -1,4 +1,4 @@
-"""What a runner that plans is told to read: where it begins, how far it goes, how it ends, what it commits."""
+"""The ranges that a planning runner gets to read: where it begins, how far it goes, how it ends, what it commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planner makes of time: idle queues, new queues, and queues whose broker is away."""
+"""A planner and time: idle queues, new queues, and queues whose broker is away."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ MAKERS = [
 
 
 def outcome(bundles: Bundles, elements: Sequence[Any]) -> tuple[Any, ...]:
-    """What is stored in each topic, with ids where they are not random, and what has failed."""
+    """Returns the messages stored in each topic, with ids where they are not random, and the failures."""
     bundles.cluster.create_topic("u", 2)
     bundles.run(*elements)
     stored = {}

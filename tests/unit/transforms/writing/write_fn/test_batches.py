@@ -1,4 +1,4 @@
-"""What the DoFn of a write gathers, when it sends it, and to which queues."""
+"""The DoFn of a write gathers messages and sends them: which, when, and to which queues."""
 
 from __future__ import annotations
 

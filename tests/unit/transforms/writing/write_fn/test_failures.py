@@ -1,4 +1,4 @@
-"""Which failures are a message's, and which are the bundle's."""
+"""Failures that are a message's, and failures that are the bundle's."""
 
 from __future__ import annotations
 

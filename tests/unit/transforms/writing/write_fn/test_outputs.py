@@ -1,4 +1,4 @@
-"""What comes out of the DoFn of a write, in which window, with which id; and its end."""
+"""The output of the DoFn of a write, its windows and its ids; and its end."""
 
 from __future__ import annotations
 

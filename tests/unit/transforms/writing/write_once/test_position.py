@@ -19,7 +19,7 @@ def test_where_all_is_committed_together_the_position_follows_each_commit(cluste
 
 
 def test_elsewhere_it_stays_a_commit_behind(cluster: InMemoryCluster) -> None:
-    """What this bundle has seen in the sink may lie behind what others send for the next commit."""
+    """Messages that this bundle has seen in the sink may lie behind what others send for the next commit."""
     writer = Writer(cluster)
     marks = [writer.run(range(begin, begin + 12)) for begin in (0, 12)]
     for each in marks:
@@ -32,7 +32,7 @@ def test_elsewhere_it_stays_a_commit_behind(cluster: InMemoryCluster) -> None:
 
 
 def test_it_stays_while_work_may_be_left_that_is_to_be_repeated(cluster: InMemoryCluster) -> None:
-    """Of what the last run sent, this commit covers a part; if it fails again, the rest must still be found."""
+    """This commit covers a part of what the last run sent; if it fails again, the rest must still be found."""
     Writer(cluster).run(range(12))
     sinks._states.clear()
     writer = Writer(cluster)

@@ -166,7 +166,7 @@ def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_
 
 
 def test_a_timer_behind_its_window_fires_however_micro_batches_are_cut() -> None:
-    """What its window keeps stays until then, and no longer."""
+    """The state of its window stays until then, and no longer."""
     for steps in ([5, 20, 100], [5, 100]):
         stream = told(window.FixedWindows(10))
         stream.values([("a", ["add", 1], 3), ("a", ["set", 60, "t"], 3)], 0)

@@ -1,4 +1,4 @@
-"""Which steps follow each other without Beam's hand-over, and which leave it to Beam."""
+"""Steps that follow each other without Beam's hand-over, and those that leave it to Beam."""
 
 from __future__ import annotations
 
