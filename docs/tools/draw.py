@@ -100,7 +100,7 @@ def group() -> Picture:
             290,
             116,
             name,
-            "`worker/shuffling/writing.py`",
+            "`worker/shuffling/keyed_writes.py`",
             "one row holds a key and a run of values",
             *rows,
         )

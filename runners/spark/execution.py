@@ -16,7 +16,7 @@ from rmqio.runners.spark.finalizing import finalize
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
-from rmqio.runners.spark.wiring import Writes, stage_input, stage_task
+from rmqio.runners.spark.translation.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.same_versions import checked
 from rmqio.runners.spark.worker.shuffling.writing import payload
 from rmqio.runners.spark.worker.side_inputs import SideInputData

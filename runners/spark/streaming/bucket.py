@@ -6,12 +6,13 @@ elements have been added.
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypedDict
+from typing import Final
 
 from rmqio.runners.spark.model import Form, Grouping
+from rmqio.runners.spark.streaming.bucket_watermarks import ENTRY, BucketWatermarks
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
 from rmqio.runners.spark.streaming.level import KeyValue, Level, Outputs, Row
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, SourcePlan
@@ -27,21 +28,9 @@ from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.shuffling.grouping import chunks
 from rmqio.runners.spark.worker.shuffling.packing import unpack
 
-_ROOT: Final = b"root"
 _TICK: Final = struct.Struct("<iq")
 _CLOCK: Final = TICK  # in place of a channel: processing time
 _BEFORE: Final = BATCH  # in place of a channel: whether an earlier run has planned the micro-batch
-
-
-class _Root(TypedDict, total=False):
-    """The content of the entry `_ROOT`. Times are in microseconds."""
-
-    watermarks: dict[str, int]
-    """The watermark of each stage, by stage id."""
-    parts: dict[str, dict[str, int]]
-    """The watermark of each part, by source number and part."""
-    heard: dict[str, dict[str, int]]
-    """When something last came from a part, by source number and part."""
 
 
 class Bucket:
@@ -52,7 +41,7 @@ class Bucket:
         self._level = level
         self._outputs = outputs
         self._store = store
-        self._root: _Root = json.loads(store.get(_ROOT) or b"{}")
+        self._known = BucketWatermarks.decode(store.get(ENTRY))
         self._pending = False
         self._late = 0
         self._clock = 0
@@ -68,7 +57,7 @@ class Bucket:
         watermarks = self._take(rows, given)
         with running_attempt(is_planned_before=self._is_planned_before, commits_together=True):
             least = self._run_stages(given, watermarks)
-        self._store.put(_ROOT, json.dumps(self._root).encode())
+        self._store.put(ENTRY, self._known.encode())
         self._store.flush()
         if task.later:
             tick = _TICK.pack(_CLOCK, self._clock) + _TICK.pack(_BEFORE, self._is_planned_before)
@@ -83,7 +72,7 @@ class Bucket:
         Adds the watermarks of the channels that they write.
         """
         task = self._task
-        known: dict[str, int] = self._root.setdefault("watermarks", {})
+        known = dict(self._known.stages)
         least = MAX
         for index, stage in enumerate(task.stages):
             name = str(stage.task.stage_id)
@@ -96,7 +85,7 @@ class Bucket:
             elif stage.task.input.form is Form.STATEFUL:
                 self._keyed(index, given, before, now)
             elif stage.defers:
-                self._deferring(index, given)
+                self._deferring(index, given, before)
             else:
                 self._level.run_stage(index, self._ready(self._rows(index, given), before))
             if self._sides is not None:
@@ -106,6 +95,7 @@ class Bucket:
             for channel, maker in task.made.items():
                 if maker == index:
                     watermarks[channel] = min(now, self._hold)
+        self._known = dataclasses.replace(self._known, stages=known)
         return least
 
     def _take(self, rows: Iterable[Row], given: dict[int, list[KeyValue]]) -> dict[int, int]:
@@ -128,7 +118,7 @@ class Bucket:
                 self._clock = watermarks.pop(_CLOCK)
                 self._is_planned_before = bool(watermarks.pop(_BEFORE))
             elif channel == PARTS:
-                learned.append(((key or b"").decode(), Learned(*json.loads(value))))
+                learned.append(((key or b"").decode(), Learned.decode(value)))
             else:
                 self._outputs.send(channel, bucket, key, value)
         for found in given.values():
@@ -143,8 +133,8 @@ class Bucket:
 
         A channel's watermark is the least of its sources, and a source's watermark is the least of its parts.
         """
-        kept: dict[str, dict[str, int]] = self._root.setdefault("parts", {})
-        heard: dict[str, dict[str, int]] = self._root.setdefault("heard", {})
+        kept = {source: dict(parts) for source, parts in self._known.parts.items()}
+        heard = {source: dict(parts) for source, parts in self._known.heard.items()}
         silent = {source: dict(each.silent) for source, each in planned.items()}
         for source, parts in learned:
             for part in parts.cuts:  # it was not read to its end, although that was planned
@@ -165,6 +155,7 @@ class Bucket:
                 since = heard.setdefault(source, {}).setdefault(part, self._clock)
                 if self._clock - since >= patience:
                     kept[source][part] = max(micros, kept[source].get(part, MIN))
+        self._known = dataclasses.replace(self._known, parts=kept, heard=heard)
         found = {
             int(source): MAX if each.has_ended else min(kept[source].values(), default=MIN)
             for source, each in planned.items()
@@ -248,10 +239,9 @@ class Bucket:
         state.flush(now)
         self._hold, self._pending = state.hold(), self._pending or state.is_pending
 
-    def _deferring(self, index: int, given: Mapping[int, list[KeyValue]]) -> None:
+    def _deferring(self, index: int, given: Mapping[int, list[KeyValue]], before: int) -> None:
         """Runs a stage that begins with a splittable DoFn once, over the new elements and the due residuals."""
         residuals = Residuals(self._store, self._task.stages[index].task.stage_id)
-        before = self._root["watermarks"].get(str(self._task.stages[index].task.stage_id), MIN)
         elements = [*residuals.due(self._clock), *self._ready(self._rows(index, given), before)]
         if elements:
             residuals.add(self._level.at(index).run_once(iter(elements)), self._clock, MIN)

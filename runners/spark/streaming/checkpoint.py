@@ -89,14 +89,14 @@ class Checkpoint:
     def cuts(self) -> Cuts | None:
         """Returns the cuts of the last micro-batch that was cut short."""
         found = self._read(_CUTS)
-        return None if found is None else Cuts(found["number"], found["parts"])
+        return None if found is None else Cuts.from_json(found)
 
     def note_cuts(self, cuts: Cuts) -> None:
         """Stores the cuts of a micro-batch. Call it before Spark commits the micro-batch.
 
         They replace the cuts of an earlier micro-batch, whose rest is planned by then.
         """
-        self._write(cuts._asdict(), _CUTS)
+        self._write(cuts.to_json(), _CUTS)
 
     def _at(self, name: str) -> object:
         """Returns the Hadoop path of a file in the folder."""

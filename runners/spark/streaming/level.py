@@ -137,7 +137,7 @@ class Level:
 
     def learned(self) -> dict[int, Learned]:
         """Returns what reads have learned about their parts, by source."""
-        found: dict[int, Learned] = {}
+        found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
         for channel, (source, coder_id) in self._task.learned.items():
             kept = self._outputs.kept.pop(channel, [])
             if kept:
@@ -146,11 +146,11 @@ class Level:
                 stream = create_InputStream(chunk)
                 while stream.size() > 0:
                     part, micros, cut_at = impl.decode_from_stream(stream, True).value
-                    learned = found.setdefault(source, Learned({}, {}))
-                    learned.watermarks[part] = max(micros, learned.watermarks.get(part, MIN))
+                    watermarks, cuts = found.setdefault(source, ({}, {}))
+                    watermarks[part] = max(micros, watermarks.get(part, MIN))
                     if cut_at >= 0:
-                        learned.cuts[part] = cut_at
-        return found
+                        cuts[part] = cut_at
+        return {source: Learned(watermarks, cuts) for source, (watermarks, cuts) in found.items()}
 
     def reports(self) -> dict[int, TaskReport]:
         """Returns the reports of the stages since the last call, by stage id."""

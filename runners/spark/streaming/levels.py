@@ -30,7 +30,7 @@ from rmqio.runners.spark.translation import (
     Stage,
     Watermarks,
 )
-from rmqio.runners.spark.wiring import stage_task
+from rmqio.runners.spark.translation.wiring import stage_task
 from rmqio.runners.spark.worker.shuffling.writing import payload
 
 if TYPE_CHECKING:

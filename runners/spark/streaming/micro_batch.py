@@ -10,7 +10,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from types import NoneType
+from typing import NamedTuple, Self
+
+from rmqio.runners.spark.streaming.json_fields import Fields
 
 Positions = Mapping[str, object]
 """By source number: the planner's position, which says how far the source is read."""
@@ -35,9 +38,16 @@ class PlannedOffset:
     """Whether all sources end at the position to which they have been read."""
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
-        begin, drained = found.get("from"), bool(found.get("drained", False))
-        return cls(found["number"], found["to"], begin, found.get("clock", 0.0), found.get("run", ""), drained)
+    def from_json(cls, found: object) -> Self:
+        fields = Fields("PlannedOffset", found)
+        return cls(
+            number=fields.value("number", int),
+            to=fields.value("to", dict),
+            begin=fields.value("from", dict, NoneType, default=None),
+            clock=fields.value("clock", int, float, default=0.0),
+            run=fields.value("run", str, default=""),
+            is_drained=fields.value("drained", bool, default=False),
+        )
 
     def to_json(self) -> dict[str, object]:
         """Returns the offset as JSON.
@@ -68,6 +78,18 @@ class SourcePlan:
     lag: Mapping[str, int]
     """The number of records that are left after the micro-batch, by topic."""
 
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        return cls(
+            name=fields.value("name", str),
+            parts=fields.nested("parts").values(int, NoneType),
+            silent=fields.nested("silent").pairs(),
+            has_ended=fields.value("has_ended", bool),
+            is_done=fields.value("is_done", bool),
+            rows=fields.value("rows", int),
+            lag=fields.nested("lag").values(int),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
@@ -83,9 +105,16 @@ class MicroBatch:
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
-        found = json.loads(encoded)
-        sources = {number: SourcePlan(**each) for number, each in found.pop("sources").items()}
-        return cls(**found, sources=sources)
+        fields = Fields.decode("MicroBatch", encoded, _names(cls))
+        sources = fields.nested("sources").all_nested(_names(SourcePlan))
+        return cls(
+            number=fields.value("number", int),
+            clock=fields.value("clock", int, float),
+            run=fields.value("run", str),
+            to=fields.value("to", dict),
+            is_drained=fields.value("is_drained", bool),
+            sources={number: SourcePlan.from_fields(each) for number, each in sources},
+        )
 
     def encode(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
@@ -124,7 +153,8 @@ class BatchHeader(NamedTuple):
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
-        return cls(*json.loads(encoded))
+        fields = Fields.decode_array("BatchHeader", encoded, cls._fields)
+        return cls(fields.value("run", str), fields.value("number", int), fields.integers_of_objects("cuts"))
 
     def encode(self) -> bytes:
         return json.dumps(self).encode()
@@ -138,11 +168,19 @@ class Cuts(NamedTuple):
     parts: Parts
 
     @classmethod
+    def from_json(cls, found: object) -> Self:
+        """Returns the cuts from the checkpoint, where they are an object."""
+        return cls._from_fields(Fields("Cuts", found))
+
+    def to_json(self) -> dict[str, object]:
+        return self._asdict()
+
+    @classmethod
     def read(cls, path: str) -> Cuts | None:
         """Reads the cuts from a file of the driver. Returns None if there is no file."""
         try:
             with open(path) as file:
-                return cls(*json.load(file))
+                return cls._from_fields(Fields.decode_array("Cuts", file.read(), cls._fields))
         except FileNotFoundError:
             return None
 
@@ -151,3 +189,11 @@ class Cuts(NamedTuple):
         with open(f"{path}.part", "w") as file:
             json.dump(self, file)
         os.replace(f"{path}.part", path)
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        return cls(fields.value("number", int), fields.integers_of_objects("parts"))
+
+
+def _names(kind: type[MicroBatch | SourcePlan]) -> list[str]:
+    return [each.name for each in dataclasses.fields(kind)]

@@ -5,13 +5,15 @@ Rows are the same as in bounded pipelines: (channel, bucket, key, value). See ch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.model import StageTask, TaskReport
+from rmqio.runners.spark.streaming.json_fields import Fields
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch
 
 if TYPE_CHECKING:
@@ -62,10 +64,18 @@ class LevelTask:
 class Learned(NamedTuple):
     """The watermarks and cuts that the reads of a source have learned in a micro-batch, by part."""
 
-    watermarks: dict[str, int]
+    watermarks: Mapping[str, int]
     """Time in microseconds."""
-    cuts: dict[str, int]
+    cuts: Mapping[str, int]
     """How far each part was read that was not read to its planned end."""
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Self:
+        fields = Fields.decode_array("Learned", encoded, cls._fields)
+        return cls(fields.nested("watermarks").values(int), fields.nested("cuts").values(int))
+
+    def encode(self) -> bytes:
+        return json.dumps(self).encode()
 
 
 @dataclass(slots=True)
@@ -84,5 +94,5 @@ class LevelReport:
     """The number of elements that were dropped."""
     planned: MicroBatch | None = None
     """Set by the one task of level 0 that receives it."""
-    cuts: dict[int, dict[str, int]] = field(default_factory=dict)
+    cuts: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Set by level 0, by source: how far each part was read that was not read to its planned end."""

@@ -69,11 +69,12 @@ def _first(
     learned = level.learned()
     if planned is not None and header is not None:  # the task that reports the earlier cuts: the batch is cut again
         for name, parts_had in header.cuts.items():
-            learned.setdefault(int(name), Learned({}, {})).cuts.update(parts_had)
-    for source, parts in learned.items():
+            now = learned.get(int(name), Learned({}, {}))
+            learned[int(name)] = now._replace(cuts={**now.cuts, **parts_had})
+    for source, of_source in learned.items():
         for bucket in task.buckets:
-            outputs.send(PARTS, bucket, b"%d" % source, json.dumps(parts).encode())
-    cuts = {source: parts.cuts for source, parts in learned.items() if parts.cuts}
+            outputs.send(PARTS, bucket, b"%d" % source, of_source.encode())
+    cuts = {source: of_source.cuts for source, of_source in learned.items() if of_source.cuts}
     if cuts and header is not None:
         cut([(header.number, {str(source): found for source, found in cuts.items()})])
     _report(outputs, task.buckets[0], LevelReport(0, -1, level.reports(), planned=planned, cuts=cuts), warnings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from apache_beam.pvalue import TaggedOutput
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FIRST: Final = 10
 _EVERY: Final = 128
 """Between fused DoFns, the first `_FIRST` elements and then each `_EVERY`-th go Beam's way, which looks at sizes."""
+_AT_ONCE: Final = 1  # elements until one goes Beam's way: it is the first one
 _UNUSUAL: Final = (WindowedValue, TimestampedValue, TaggedOutput)
 
 Handle = Callable[[WindowedValue, Any], None]
@@ -22,6 +23,9 @@ Handle = Callable[[WindowedValue, Any], None]
 
 HandOver = Callable[[WindowedValue, Iterable[object] | None], None]
 """Beam's way of passing on what a function returned for an element."""
+
+Count = Callable[[], int]
+"""Returns how many elements have passed between two fused DoFns without Beam since the last call."""
 
 
 class Function(NamedTuple):
@@ -106,68 +110,130 @@ def _by_window(element: WindowedValue) -> tuple[WindowedValue, ...]:
     return tuple(create(value, micros, (window,), pane) for window in element.windows)
 
 
-def inner(
-    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
-) -> tuple[Handle, Callable[[], int]]:
+def inner(given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following) -> tuple[Handle, Count]:
     """Returns the handle of a fused DoFn that another one follows, and a function that counts elements.
 
     The count is that of the elements which have passed between the two without Beam since the last call.
     """
-    function = given.call
-    following, leave = behind
-    ordinary: set[type] = set()  # types of values, not of what says where a value goes
-    left = begun = 1  # elements until one goes Beam's way: now, and when this number was set
-    renewals = passed = handed = 0
-    first = True
+    return _INNER[given.kind](given, enter, hand_over, behind)
 
-    def aside(element: WindowedValue, value: object) -> None:
-        """Takes an element that goes Beam's way, or the first one of its type."""
-        if left and not issubclass(type(value), _UNUSUAL):
-            ordinary.add(type(value))
-            following(element, value)
-            return
-        count_handed()
-        hand_over(element, (value,))
 
-    def count_handed() -> None:
-        nonlocal left, begun, renewals, passed, handed
-        handed += 1
-        if not left:
-            passed += begun
-            renewals += 1
-            left = begun = 1 if renewals < _FIRST else _EVERY
+class _Sampling:
+    """Says which elements between two fused DoFns go Beam's way, and counts the others.
+
+    `left`, the number of elements until one goes Beam's way, is a variable of the function that passes the elements on:
+    to count it down here would be a call for each element.
+    """
+
+    __slots__ = ("_begun", "_handed", "_passed", "_renewals", "ordinary")
+
+    def __init__(self) -> None:
+        self.ordinary: set[type] = set()
+        """The types of values that have passed. None of them says where a value goes."""
+        self._begun = _AT_ONCE  # `left` when it was last set
+        self._renewals = self._passed = self._handed = 0
+
+    def passes(self, value: object) -> bool:
+        """Returns whether the first value of its type may pass without Beam."""
+        kind = type(value)
+        if issubclass(kind, _UNUSUAL):
+            return False
+        self.ordinary.add(kind)
+        return True
+
+    def renewed(self, left: int) -> int:
+        """Counts an element that goes Beam's way. Returns `left`, set again if this element was the one that was due.
+
+        Call it before the element is handed over.
+        """
+        self._handed += 1
+        if left:
+            return left
+        self._passed += self._begun
+        self._renewals += 1
+        self._begun = 1 if self._renewals < _FIRST else _EVERY
+        return self._begun
+
+    def taken(self, left: int) -> int:
+        """Returns how many elements have passed without Beam since the last call."""
+        found = self._passed + self._begun - left - self._handed
+        self._begun, self._passed, self._handed = left, 0, 0
+        return found
+
+
+def _mapping(
+    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
+) -> tuple[Handle, Count]:
+    function, following, sampling, left = given.call, behind.handle, _Sampling(), _AT_ONCE
+    ordinary = sampling.ordinary
 
     def mapped(element: WindowedValue, value: object) -> None:
         nonlocal left
         enter()
         result = function(value)
         left -= 1
-        if left and type(result) in ordinary:
+        if left and (type(result) in ordinary or sampling.passes(result)):
             following(element, result)
         else:
-            aside(element, result)
+            left = sampling.renewed(left)
+            hand_over(element, (result,))
+
+    return mapped, lambda: sampling.taken(left)
+
+
+def _filtering(
+    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
+) -> tuple[Handle, Count]:
+    function, following, sampling, left = given.call, behind.handle, _Sampling(), _AT_ONCE
+    ordinary = sampling.ordinary
 
     def filtered(element: WindowedValue, value: object) -> None:
         nonlocal left
         enter()
         if function(value):
             left -= 1
-            if left and type(value) in ordinary:
+            if left and (type(value) in ordinary or sampling.passes(value)):
                 following(element, value)
             else:
-                aside(element, value)
+                left = sampling.renewed(left)
+                hand_over(element, (value,))
+
+    return filtered, lambda: sampling.taken(left)
+
+
+def _flattening(
+    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
+) -> tuple[Handle, Count]:
+    function = given.call
+    pass_on, taken = _passing_on(hand_over, behind)
 
     def flattened(element: WindowedValue, value: object) -> None:
         enter()
         pass_on(element, function(value))
 
+    return flattened, taken
+
+
+def _asking(given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following) -> tuple[Handle, Count]:
+    function, by_window = given.call, given.by_window
+    pass_on, taken = _passing_on(hand_over, behind)
+
     def asked(element: WindowedValue, value: object) -> None:
         enter()
-        if not given.by_window or len(element.windows) == 1:
+        if not by_window or len(element.windows) == 1:
             pass_on(element, function(element, value))
             return
         for each in _by_window(element):
             pass_on(each, function(each, value))
+
+    return asked, taken
+
+
+def _passing_on(hand_over: HandOver, behind: Following) -> tuple[HandOver, Count]:
+    """Returns a function that passes on the results of a DoFn, one by one, and the function that counts them."""
+    following, leave = behind
+    sampling, left, first = _Sampling(), _AT_ONCE, True
+    ordinary = sampling.ordinary
 
     def pass_on(element: WindowedValue, results: Iterable[object] | None) -> None:
         nonlocal left, first
@@ -177,12 +243,21 @@ def inner(
         elif results is not None:
             for result in results:
                 left -= 1
-                if left and type(result) in ordinary:
+                if left and (type(result) in ordinary or sampling.passes(result)):
                     following(element, result)
                 else:
-                    aside(element, result)
+                    left = sampling.renewed(left)
+                    hand_over(element, (result,))
                 if leave is not None:
                     leave(None, None, None)  # leaves its state before the function goes on
+
+    return pass_on, lambda: sampling.taken(left)
+
+
+def _assigning(
+    given: Function, enter: Callable[[], None], hand_over: HandOver, behind: Following
+) -> tuple[Handle, Count]:
+    function, following, sampling, left = given.call, behind.handle, _Sampling(), _AT_ONCE
 
     def assigned(element: WindowedValue, value: object) -> None:
         nonlocal left
@@ -193,17 +268,20 @@ def inner(
             if left:
                 following(result, value)
             else:
-                count_handed()
+                left = sampling.renewed(left)
                 hand_over(element, (result,))
             return
         for each in _by_window(element):
             hand_over(each, (create(value, element.timestamp_micros, function(each, value)),))
 
-    def taken() -> int:
-        nonlocal begun, passed, handed
-        found = passed + begun - left - handed
-        begun, passed, handed = left, 0, 0
-        return found
+    return assigned, lambda: sampling.taken(left)
 
-    found = {"map": mapped, "filter": filtered, "flat": flattened, "asking": asked, "windows": assigned}
-    return found[given.kind], taken
+
+_INNER: Final[Mapping[str, Callable[[Function, Callable[[], None], HandOver, Following], tuple[Handle, Count]]]] = {
+    "map": _mapping,
+    "filter": _filtering,
+    "flat": _flattening,
+    "asking": _asking,
+    "windows": _assigning,
+}
+"""By `Function.kind`: the function that makes the handle of a DoFn which another one follows."""

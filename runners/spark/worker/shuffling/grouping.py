@@ -28,7 +28,7 @@ from rmqio.runners.spark.worker.shuffling.framing import (
     split_window_header,
     varint,
 )
-from rmqio.runners.spark.worker.shuffling.writing import timestamp_combiner
+from rmqio.runners.spark.worker.shuffling.timestamps import timestamp_combiner
 from rmqio.runners.spark.worker.spool import Spool
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ def test_keys_of_any_type_stay_apart(elements: list[tuple[int, bytes]]) -> None:
 
 
 def test_a_table_is_flushed_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.writing._FLUSH_ELEMENTS", 10)
+    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.keyed_writes.FLUSH_ELEMENTS", 10)
     elements = [(f"key-{n % 7}", n) for n in range(500)]
     pipeline = beam.Pipeline()
     grouped = pipeline | beam.Create(elements) | beam.GroupByKey() | beam.MapTuple(lambda k, v: (k, sorted(v)))
@@ -162,7 +162,8 @@ def test_a_group_beyond_memory_is_read_from_disk_any_number_of_times(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grouping, "_IN_MEMORY_BYTES", 1_000)
-    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.writing._FLUSH_BYTES", 300)
+    for module in ("keyed_writes", "windowed_writes"):
+        monkeypatch.setattr(f"rmqio.runners.spark.worker.shuffling.{module}.FLUSH_BYTES", 300)
     elements = [(key, number) for number in range(3_000) for key in "ab"]
 
     def twice(element: tuple[str, Any]) -> tuple[str, int, int, int]:
@@ -212,7 +213,7 @@ def test_dealing_depends_on_the_elements_and_not_on_their_order(monkeypatch: pyt
     few = list(range(100))
     assert dealt(few) == dealt(few[::-1])
     assert all(dealt(few)), "each partition gets some"
-    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.writing._DEAL_ELEMENTS", 10)
+    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.element_writes._DEAL_ELEMENTS", 10)
     assert dealt(few) == dealt(few[::-1])
 
 

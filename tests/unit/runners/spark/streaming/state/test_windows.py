@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.streaming.state.windows import Windows
-from rmqio.runners.spark.worker.shuffling.writing import WindowsWrite
+from rmqio.runners.spark.worker.shuffling.windowed_writes import WindowsWrite
 from rmqio.runners.spark.worker.spool import Spool
 from tests.helpers.spark.spark_stream import Stream
 

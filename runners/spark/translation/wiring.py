@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from rmqio.runners.spark.beam.private import beam_fn_api_pb2, beam_runner_api_pb2, bundle_processor
 from rmqio.runners.spark.model import WRITE_URN, Form, GroupSpec, Input, Output, SideInput, StageTask
-from rmqio.runners.spark.translation import Empty, Flatten, GroupByKey, Impulse, Plan, Redistribute, Stage
+from rmqio.runners.spark.translation.nodes import Empty, Flatten, GroupByKey, Impulse, Redistribute, Stage
+from rmqio.runners.spark.translation.plan import Plan
 
 
 class Writes:
