@@ -38,7 +38,7 @@ $(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/oldest.txt \
-		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs msgspec trustme
+		--editable . pytest pytest-timeout pytest-xdist hypothesis fastavro jsonschema-rs lark msgspec trustme
 	@touch $@
 
 # tests/helpers/again.py says which tests run again.

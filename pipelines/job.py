@@ -18,9 +18,9 @@ from rmqio.command_line import add_name_server
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.arguments import parse_start, parse_stop
-from rmqio.pipelines.program import WRONG_USAGE, count, run_program
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
+from rmqio.runners.program import WRONG_USAGE, count, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.start import StartFrom
 

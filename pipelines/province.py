@@ -25,8 +25,8 @@ from rmqio.interfaces import ClientFactory
 from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions, parse
-from rmqio.pipelines.program import count, run_program
 from rmqio.pipelines.provinces import province_of
+from rmqio.runners.program import count, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ

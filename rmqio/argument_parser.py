@@ -44,6 +44,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **given)
         self._positionals.title = "arguments"
         self._fill = fill
+        self.passes_on = False
+        """Whether it takes arguments that it does not know, for another parser: they are in `found.rest`."""
         self._optional_commands: dict[str, Parser] = {}
 
     def add_optional_command(self, command: Parser, name: str) -> None:
@@ -81,7 +83,9 @@ class Parser(argparse.ArgumentParser):
         """
         found, rest = self.parse_known_args(argv)
         command: Parser = vars(found).setdefault("parser", self)
-        if rest:
+        if command.passes_on:
+            found.rest = rest
+        elif rest:
             command.error(command._advice(argv, rest))
         assert isinstance(found, argparse.Namespace)
         return found

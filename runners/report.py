@@ -25,7 +25,7 @@ NO_CHECKPOINT_DIR: Final = "no --checkpoint_dir: a restart begins anew"
 
 
 class ReportOptions(PipelineOptions):
-    """`--report`, for programs that end with `rmqio.pipelines.program.run_program`."""
+    """`--report`, for programs that end with `rmqio.runners.program.run_program`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:

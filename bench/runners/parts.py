@@ -20,8 +20,8 @@ from apache_beam.transforms.window import FixedWindows
 from rmqio import Batch, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.options import ReadOptions
 from rmqio.pipelines import province, windowed_orders, word_count
-from rmqio.pipelines.program import run_program
 from rmqio.runners import options
+from rmqio.runners.program import run_program
 
 Part = Callable[[Any, argparse.Namespace], Any]
 PARTS: Final = ("read", "decode", "shuffle", "write")

@@ -48,6 +48,16 @@ def spark(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequen
     return [*program, *_our_flags(folder)]
 
 
+def batches(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    program = ("-m", "bench.streaming.windowed_batches", broker.name_server, given.topic, sink)
+    return [*program, *_our_flags(folder)]
+
+
+def sql(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    program = ("-m", "bench.streaming.sql", broker.name_server, given.topic, sink, str(folder))
+    return [*program, *_our_flags(folder / "checkpoint")]
+
+
 def stateful(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
     each = str(given.messages // given.keys)
     program = ("-m", "bench.streaming.stateful", "beam", broker.name_server, given.topic, sink, each)
@@ -119,16 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="*", default=[5_000, 100_000])
-    parser.add_argument("--sides", nargs="*", choices=["spark", "handwritten", "flink"])
+    parser.add_argument("--sides", nargs="*", choices=["spark", "batches", "sql", "handwritten", "flink"])
     given = parser.parse_args(arguments)
     load_average = os.getloadavg()[0]
     in_state = given.what == "state"
-    names = ["spark", "handwritten"] if in_state else given.sides or ["spark", "handwritten", "flink"]
+    names = ["spark", "handwritten"] if in_state else given.sides or ["spark", "batches", "sql", "handwritten", "flink"]
     checked = check_counts if in_state else check
     cells = [["keys", "side", "messages/s", "spread", "ratio to spark"]]
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(LocalRocketMQ())
-        sides: dict[str, Side] = {"spark": spark, "handwritten": handwritten}
+        sides: dict[str, Side] = {"spark": spark, "batches": batches, "sql": sql, "handwritten": handwritten}
         if in_state:
             sides = {"spark": stateful, "handwritten": stateful_by_hand}
         elif "flink" in names:

@@ -1,4 +1,4 @@
-"""`rmqio replay`, `schemas` and `local`: the programs that also run as `python -m`, with the same parsers.
+"""`rmqio replay`, `schemas`, `local` and `sql`: the programs that also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """
@@ -9,10 +9,14 @@ from typing import Any
 
 from rmqio.argument_parser import Parser
 from rmqio.cli.arguments import new_command
+from rmqio.errors import LocalError
 
 
 def add_commands(commands: Any) -> None:
-    """Add the three."""
+    """Add the four."""
+    sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
+    sql.set_defaults(writes=True)
+    sql.passes_on = True
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
     summary = "list the Avro schemas of a folder, or check them"
@@ -39,3 +43,13 @@ def _fill_local(parser: Parser) -> None:
 
     local.add_options(parser)
     parser.set_defaults(run=local.run)
+
+
+def _fill_sql(parser: Parser) -> None:
+    try:
+        from rmqio.sql import command
+    except ImportError as error:
+        raise LocalError(f"rmqio sql needs the extra 'sql': pip install 'rmqio[sql]' ({error})") from error
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)

@@ -32,8 +32,8 @@ from apache_beam.transforms.window import FixedWindows
 
 from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, WriteOptions, WriteToRocketMQ
 from rmqio.model import Message, Record
-from rmqio.pipelines.program import run_program
 from rmqio.runners import options
+from rmqio.runners.program import run_program
 from rmqio.security import Security
 from tests.chaos.pipelines import copy_of, refuse
 from tests.chaos.writers import EVENT_TIME

@@ -25,6 +25,9 @@ _WITHOUT_BEAM: Final = (
     "tests/contract/",
     "tests/unit/cli/",
     "tests/unit/client/",
+    "tests/unit/sql/analysis/",
+    "tests/unit/sql/functions/",
+    "tests/unit/sql/syntax/",
     "tests/unit/testing/",
     "tests/unit/wire/",
 )

@@ -24,7 +24,7 @@ PAGES: Final = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_KINDS: Final = {"python", "json", "text", "sh", "console", ""}
+_KINDS: Final = {"python", "json", "sql", "text", "sh", "console", ""}
 _ELSEWHERE: Final = frozenset({"cd", "conda-pack", "export", "gcc", "git", "jq", "seq", "venv-pack"})
 """Programs that are not ours."""
 _SEPARATORS: Final = frozenset({"|", ";", "&", "&&", "<", ">"})

@@ -42,6 +42,7 @@ OUTSIDE_WORLD = {
     "ssl",
     "multiprocessing",
 }
+SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform"}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -107,10 +108,18 @@ def broken_rule(imported: Import) -> str | None:
         return "client, testing, librocketmq and the format for Spark know no Beam"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
         ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
-        programs = ("rmqio.serde.avro", "rmqio.dead_letters", "rmqio.schemas", "rmqio.local")
+        programs = ("rmqio.serde.avro", "rmqio.dead_letters", "rmqio.schemas", "rmqio.local", "rmqio.sql")
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
         return "cli imports stdlib, base and client only (the rest in a function), so that help is there at once"
+    if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql"):
+        return "nothing but the command line imports sql: it stands on the others"
+    if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
+        return "sql sees topics through the transforms"
+    if imported.top == "apache_beam" and is_in(module, "rmqio.sql") and not is_in(module, *SQL_WITH_BEAM):
+        return "of sql, only its runtime, its transform and its command know Beam"
+    if imported.top == "lark" and not is_in(module, "rmqio.sql.syntax"):
+        return "lark only in the parser of SQL"
     if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.pyspark"):
         return "the format for Spark knows no Beam, not even through the transforms"
     if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.pyspark") and not imported.is_lazy:
@@ -196,6 +205,12 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.runners.options", "def f():\n    from rmqio import transforms", "runners run any"),
     ("rmqio.transforms.read", "from rmqio.pipelines import province", "nothing imports pipelines"),
     ("rmqio.pipelines.province", "from rmqio.pipelines import arguments", None),
+    ("rmqio.sql.plan", "import apache_beam", "only its runtime"),
+    ("rmqio.sql.runtime.join_fn", "import apache_beam", None),
+    ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
+    ("rmqio.sql.runtime.translation", "from rmqio.sending.failures import FailedMessage", "sql sees topics"),
+    ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
+    ("rmqio.sql.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),
     ("rmqio.client.connections.session", "import threading, socket", None),
     ("rmqio.client.connections.session", "import apache_beam", "no Beam"),

@@ -18,8 +18,8 @@ from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.pipelines.arguments import parse_start, parse_stop
-from rmqio.pipelines.program import count, run_program
 from rmqio.runners import options
+from rmqio.runners.program import count, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

@@ -13,8 +13,8 @@ from apache_beam.transforms.window import FixedWindows
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.program import run_program
 from rmqio.runners import options
+from rmqio.runners.program import run_program
 from rmqio.start import StartFrom
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

@@ -25,8 +25,8 @@ import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
-from rmqio.pipelines.program import run_program
 from rmqio.runners import options
+from rmqio.runners.program import run_program
 from rmqio.runners.spark.streaming.planned_source import PlannedSource
 
 COUNT: Final = 10

@@ -8,8 +8,8 @@ import sys
 import apache_beam as beam
 
 from rmqio.options import ReadOptions
-from rmqio.pipelines.program import run_program
 from rmqio.runners import options
+from rmqio.runners.program import run_program
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms import DropDuplicates, ReadFromRocketMQ, WriteToRocketMQ
 

@@ -16,8 +16,8 @@ from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.job import refuse
-from rmqio.pipelines.program import count
 from rmqio.pipelines.word_count import build, main, make_parser, to_message, words
+from rmqio.runners.program import count
 from rmqio.sending.failures import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
@@ -201,7 +201,7 @@ def test_other_wrong_usage_is_one_line_and_status_2(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    monkeypatch.setattr("rmqio.pipelines.program.set_up_logging", lambda verbose: None)
+    monkeypatch.setattr("rmqio.runners.program.set_up_logging", lambda verbose: None)
     assert main([*TOPICS, *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("word_count.py: ")

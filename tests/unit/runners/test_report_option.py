@@ -26,7 +26,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam.Pipeline, "run", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr("subprocess.Popen", refuse)
-    monkeypatch.setattr("rmqio.pipelines.program.set_up_logging", lambda verbose: None)
+    monkeypatch.setattr("rmqio.runners.program.set_up_logging", lambda verbose: None)
 
 
 @pytest.mark.usefixtures("nothing_starts")

@@ -14,7 +14,7 @@ from apache_beam.metrics import Metrics
 
 from rmqio import runners
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
-from rmqio.pipelines.program import count, failure_text, run_program
+from rmqio.runners.program import count, failure_text, run_program
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ def test_what_beam_logs_of_a_failing_job_and_raises_as_well_is_reported_once(cap
     source = (
         "import logging\n"
         "from apache_beam.runners.portability import portable_runner\n"
-        "from rmqio.pipelines.program import set_up_logging\n"
+        "from rmqio.runners.program import set_up_logging\n"
         "set_up_logging(False)\n"
         "exec(compile('logging.log(logging.ERROR, \"of the job\")', portable_runner.__file__, 'exec'))\n"
         "logging.error('of the program')\n"

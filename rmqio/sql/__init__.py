@@ -1,0 +1,1 @@
+"""SQL over RocketMQ topics, in any Beam pipeline."""

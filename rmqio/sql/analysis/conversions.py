@@ -1,0 +1,200 @@
+"""Literals, CAST, and the conversions that happen without being asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from rmqio.sql import types, values
+from rmqio.sql.errors import Refusal
+from rmqio.sql.expressions import Constant, Conversion, Expr
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+
+def literal(node: nodes.Literal) -> Constant:
+    """Returns the value of a literal. Raises `Refusal` if its text is not valid."""
+    try:
+        return _literal(node)
+    except ValueFailure as error:
+        raise Refusal(str(error), node.span) from None
+
+
+def _literal(node: nodes.Literal) -> Constant:
+    def constant(kind: SqlType, value: Any) -> Constant:
+        return Constant(kind.nullable(value is None), value)
+
+    match node.kind:
+        case "number":
+            return constant(*_number(node.value, node))
+        case "string":
+            return constant(types.VARCHAR, node.value)
+        case "binary":
+            if len(node.value) % 2:
+                raise ValueFailure(f"X'{node.value}' has half a byte too many")
+            return constant(types.BYTES, bytes.fromhex(node.value))
+        case "boolean":
+            return constant(types.BOOLEAN, node.value)
+        case "date":
+            return constant(types.DATE, values.date_of_text(node.value))
+        case "time":
+            return constant(types.TIME, values.time_of_text(node.value))
+        case "timestamp":
+            return constant(types.TIMESTAMP, values.timestamp_of_text(node.value))
+    return Constant(types.NULL, None)
+
+
+def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
+    if "e" in text.lower():
+        return types.DOUBLE, float(text)
+    if "." not in text:
+        number = int(text)
+        for kind in (types.INTEGER, types.BIGINT):
+            if -(1 << types.BITS[kind.kind] - 1) <= number < 1 << types.BITS[kind.kind] - 1:
+                return kind, number
+    exact = Decimal(text)
+    _, digits, exponent = exact.as_tuple()
+    scale = max(0, -int(exponent))
+    precision = max(len(digits), scale)
+    if precision > types.MAX_DECIMAL:
+        raise Refusal(f"{text} has more than {types.MAX_DECIMAL} digits; 1E0 makes it a DOUBLE", node.span)
+    return types.decimal(precision, scale), exact
+
+
+# ---- implicit -------------------------------------------------------------------------------------------------------
+
+
+def converted(expression: Expr, wanted: SqlType, node: nodes.Node) -> Expr:
+    """Returns the expression as the wanted type, into which its own fits. Raises `Refusal` if it does not."""
+    given = expression.type
+    if same_but_null(given, wanted):
+        return expression
+    if isinstance(expression, Constant):
+        if expression.value is None:
+            return Constant(wanted.nullable(), None)
+        if given.kind == "VARCHAR" and wanted.kind in _OF_TEXT:  # '2020-01-01' beside a date
+            return _of_text(expression.value, wanted, node)
+    if not fits(given, wanted):
+        raise Refusal(f"this is {given.text}, and {wanted.text} is needed: use CAST", node.span)
+    return _conversion(expression, wanted.nullable(given.is_nullable))
+
+
+def _conversion(expression: Expr, wanted: SqlType) -> Expr:
+    if isinstance(expression, Constant):
+        return fold(expression, wanted)
+    return Conversion(wanted, expression)
+
+
+def fold(constant: Constant, wanted: SqlType) -> Constant:
+    """Returns the constant as another type. Raises `ValueFailure` if its value does not fit."""
+    if constant.value is None:
+        return Constant(wanted.nullable(), None)
+    from rmqio.sql.compile.casts import caster  # needs the compiler's table of conversions
+
+    value = caster(constant.type, wanted)(constant.value)
+    return Constant(wanted.nullable(value is None), value)
+
+
+_OF_TEXT: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+def _of_text(text: str, wanted: SqlType, node: nodes.Node) -> Constant:
+    read: Any = {
+        "DATE": values.date_of_text, "TIME": values.time_of_text, "TIMESTAMP": values.timestamp_of_text,
+        "TIMESTAMP_LTZ": values.instant_of_text,
+    }[wanted.kind]  # fmt: skip
+    try:
+        return Constant(wanted.nullable(False), read(text))
+    except ValueFailure as error:
+        raise Refusal(str(error), node.span) from None
+
+
+def same_but_null(left: SqlType, right: SqlType) -> bool:
+    """Returns whether the types differ in nothing, or in whether they can be NULL only."""
+    return left.nullable() == right.nullable() or (left.kind == right.kind == "VARCHAR" and not right.precision)
+
+
+def fits(given: SqlType, wanted: SqlType) -> bool:
+    """Returns whether every value of a type is one of the wanted type: what needs no CAST."""
+    if given.kind == "NULL" or given.kind == wanted.kind:
+        return True
+    if given.kind in types.INTEGERS and wanted.kind in types.INTEGERS:
+        return types.BITS[given.kind] <= types.BITS[wanted.kind]
+    if given.kind in types.NUMERIC:
+        return wanted.kind in (*types.APPROXIMATE, "DECIMAL") and not (
+            given.kind in types.APPROXIMATE and wanted.kind == "DECIMAL"
+        )
+    return (given.kind, wanted.kind) in {("DATE", "TIMESTAMP"), ("TIMESTAMP", "TIMESTAMP_LTZ")}
+
+
+def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> list[Expr]:
+    """Returns the expressions as one type. Raises `Refusal` if there is none that holds all."""
+    kinds = [each.type for each in items]
+    found = types.common_type(kinds)
+    if found is None:
+        dated = [each for each in kinds if each.kind in _OF_TEXT]
+        found = types.common_type(dated) if dated else None
+        if found is None or any(
+            each.type.kind == "VARCHAR" and not isinstance(each, Constant) for each in items
+        ):  # fmt: skip
+            shown = " and ".join(dict.fromkeys(each.text for each in kinds))
+            raise Refusal(f"{what} has values of {shown}, which have no common type: use CAST", places[-1].span)
+    return [converted(each, found.nullable(each.type.is_nullable), at) for each, at in zip(items, places, strict=False)]
+
+
+def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
+    """Returns both as the type in which they are compared. Raises `Refusal` if they do not compare."""
+    found = types.common_type((left.type, right.type))
+    if found is None:
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Constant) and one.type.kind == "VARCHAR" and other.type.kind in _OF_TEXT:
+                found = other.type
+        if found is None:
+            raise Refusal(f"{left.type.text} and {right.type.text} do not compare: use CAST", node.span)
+    return converted(left, found.nullable(left.type.is_nullable), node), converted(
+        right, found.nullable(right.type.is_nullable), node
+    )
+
+
+# ---- CAST -----------------------------------------------------------------------------------------------------------
+
+_CASTS: Final[dict[str, tuple[str, ...]]] = {
+    "BOOLEAN": ("VARCHAR", *types.NUMERIC),
+    "VARCHAR": (*types.ORDERED, "ARRAY", "MAP", "ROW"),
+    "VARBINARY": ("VARCHAR",),
+    "DATE": ("VARCHAR", "TIMESTAMP", "TIMESTAMP_LTZ"),
+    "TIME": ("VARCHAR", "TIMESTAMP", "TIMESTAMP_LTZ"),
+    "TIMESTAMP": ("VARCHAR", "DATE", "TIME", "TIMESTAMP_LTZ"),
+    "TIMESTAMP_LTZ": ("VARCHAR", "DATE", "TIMESTAMP"),
+    **dict.fromkeys(types.NUMERIC, (*types.NUMERIC, "VARCHAR", "BOOLEAN")),
+}
+"""The types from which a type can be cast."""
+
+
+def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> Expr:
+    """Returns the CAST. Raises `Refusal` if there is none between the types."""
+    given = operand.type
+    if given.kind == "NULL":
+        return Constant(wanted.nullable(), None)
+    if given.kind not in _CASTS.get(wanted.kind, ()) and given.kind != wanted.kind:
+        raise Refusal(f"there is no CAST of {given.text} to {wanted.text}{_instead(given, wanted)}", node.span)
+    if same_but_null(given, wanted) and given.kind not in ("ARRAY", "MAP", "ROW"):
+        return operand
+    can_fail = is_try or (wanted.kind == "DECIMAL")  # a decimal that is too large is NULL
+    wanted = wanted.nullable(given.is_nullable or can_fail)
+    if isinstance(operand, Constant) and not is_try:
+        try:
+            return fold(operand, wanted)
+        except ValueFailure as error:
+            raise Refusal(f"this CAST always fails: {error}", node.span) from None
+    return Conversion(wanted, operand, is_try)
+
+
+def _instead(given: SqlType, wanted: SqlType) -> str:
+    if given.kind in types.INTEGERS and wanted.kind in types.TIMESTAMPS:
+        return ": use TO_TIMESTAMP_LTZ(number, 3)"
+    if given.kind in types.TIMESTAMPS and wanted.kind in types.INTEGERS:
+        return ": use UNIX_TIMESTAMP or TIMESTAMPDIFF"
+    return ""

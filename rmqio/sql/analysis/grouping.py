@@ -1,0 +1,195 @@
+"""GROUP BY: keys, windows and aggregates of a SELECT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from rmqio.sql import types
+from rmqio.sql.analysis import windows
+from rmqio.sql.analysis.expressions import ExpressionBinder
+from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Window, Windowed
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+
+SUPPORTED: tuple[str, ...] = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+
+
+@dataclass
+class Grouping:
+    """Collects what a SELECT with GROUP BY needs, and builds its relations.
+
+    Attributes:
+      source: what FROM and WHERE give.
+      inner: binds expressions to the source.
+      keys: the expressions of GROUP BY, without the window.
+      window: the window; None: there is none.
+      calls: the aggregates, each with its argument and its condition.
+    """
+
+    source: Relation
+    inner: ExpressionBinder
+    condition: Expr | None
+    keys: list[Expr] = field(default_factory=list)
+    window: Window | None = None
+    window_refs: dict[int, int] = field(default_factory=dict)
+    window_call: nodes.Call | None = None
+    calls: list[tuple[AggregateCall, Expr | None, Expr | None]] = field(default_factory=list)
+
+    def add_group(self, node: nodes.Expression) -> None:
+        """Adds an item of GROUP BY. A number is not a position, as in Flink."""
+        if isinstance(node, nodes.Call) and node.name.text.upper() in windows.WINDOW_FUNCTIONS:
+            if self.window is not None:
+                _refuse("GROUP BY has one window", node.span)
+            self.window = windows.group_window(node, self.inner, self.source)
+            self.window_call = node
+            return
+        if isinstance(node, nodes.Literal):
+            _refuse("GROUP BY takes columns, not positions", node.span)
+        bound = self.inner.bind(node)
+        if isinstance(bound, InputRef) and bound.index in self._window_columns():
+            self.window_refs[bound.index] = bound.index - self._window_columns()[0]
+            return
+        self.keys.append(bound)
+
+    def _window_columns(self) -> range:
+        if isinstance(self.source, Windowed):
+            width = len(self.source.fields)
+            return range(width - 3, width)
+        return range(0)
+
+    def close_groups(self, span: Span) -> None:
+        """Takes the window of FROM if GROUP BY names its start and its end. Raises `Refusal` if it names one only."""
+        if not self.window_refs:
+            return
+        assert isinstance(self.source, Windowed)
+        if not {0, 1} <= set(self.window_refs.values()):
+            _refuse("GROUP BY a window takes window_start and window_end, both", span)
+        self.window = self.source.window
+
+    # ---- what SELECT and HAVING mean ----
+
+    def binder(self) -> ExpressionBinder:
+        """Returns what binds expressions of SELECT and HAVING to the aggregate's columns."""
+        return ExpressionBinder(_NotGrouped(self.inner.scope.columns), aggregate=self._aggregate, known=self._known)
+
+    def _known(self, node: nodes.Expression) -> Expr | None:
+        if isinstance(node, nodes.Call):
+            auxiliary = windows.AUXILIARY.get(node.name.text.upper())
+            if auxiliary is not None:
+                return self._auxiliary(node, *auxiliary)
+            if node.name.text.upper() in windows.WINDOW_FUNCTIONS and node == self.window_call:
+                return self._window_column(0)
+        if isinstance(node, nodes.Literal):
+            return None
+        try:
+            bound = self.inner.bind(node)
+        except Refusal:
+            return None
+        if bound in self.keys:
+            position = self.keys.index(bound)
+            return InputRef(bound.type, position)
+        if isinstance(bound, InputRef) and bound.index in self._window_columns() and self.window_refs:
+            return self._window_column(bound.index - self._window_columns()[0])
+        return None
+
+    def _window_column(self, column: int) -> Expr:
+        return InputRef(windows.window_fields()[column].type, len(self.keys) + column)
+
+    def _auxiliary(self, node: nodes.Call, function: str, column: int) -> Expr:
+        given = self.window_call
+        if given is None or given.name.text.upper() != function or given.arguments != node.arguments:
+            _refuse(f"{node.name} needs the same {function}(...) in GROUP BY", node.span)
+        return self._window_column(column)
+
+    def _aggregate(self, node: nodes.Call) -> Expr:
+        name = node.name.text.upper()
+        if node.over is not None:
+            _refuse("OVER is not supported yet", node.over.span)
+        if name not in SUPPORTED:
+            _refuse(f"{name} is not supported yet", node.span)
+        condition = None if node.filter is None else replace(self.inner, place="in FILTER").condition(node.filter)
+        argument = None
+        if node.is_star:
+            if name != "COUNT":
+                _refuse(f"{name}(*) has no meaning: {name} takes a column", node.span)
+        elif len(node.arguments) != 1:
+            _refuse(f"{name} takes one argument, not {len(node.arguments)}", node.span)
+        else:
+            argument = replace(self.inner, place="in another one").bind(node.arguments[0])
+        kind = result_type(name, argument.type if argument is not None else None, node)
+        is_distinct = node.quantifier == "DISTINCT" and name not in ("MIN", "MAX")
+        call = (AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
+        if call not in self.calls:
+            self.calls.append(call)
+        start = len(self.keys) + (3 if self.window is not None else 0)
+        return InputRef(kind, start + self.calls.index(call))
+
+    # ---- relations ----
+
+    def relation(self) -> Relation:
+        """Returns the aggregate, on an input that computes keys, arguments and conditions."""
+        columns: list[Expr] = []
+
+        def column_of(expression: Expr) -> int:
+            if expression not in columns:
+                columns.append(expression)
+            return columns.index(expression)
+
+        keys = tuple(map(column_of, self.keys))
+        source, window = self.source, self.window
+        if self.window_refs:
+            assert isinstance(source, Windowed)
+            source = source.input
+        if window is not None:
+            window = replace(window, time=column_of(InputRef(source.fields[window.time].type, window.time)))
+        calls = []
+        for call, argument, condition in self.calls:
+            calls.append(
+                replace(
+                    call,
+                    argument=None if argument is None else column_of(argument),
+                    condition=None if condition is None else column_of(condition),
+                )
+            )
+        computed = Calc(
+            tuple(Field(f"${i}", each.type) for i, each in enumerate(columns)), source, self.condition, tuple(columns)
+        )
+        fields = [Field(f"KEY${i}", each.type) for i, each in enumerate(self.keys)]
+        fields += windows.window_fields() if window is not None else ()
+        fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
+        return Aggregate(tuple(fields), computed, keys, window, tuple(calls))
+
+
+class _NotGrouped(Scope):
+    """Columns that are neither in GROUP BY nor in an aggregate."""
+
+    def find(self, node: nodes.Column | nodes.Member) -> Expr | None:
+        found = super().find(node)
+        if found is not None:
+            name = node.name.text
+            _refuse(f"{name} is neither in GROUP BY nor in an aggregate function", node.span)
+        return found
+
+
+def result_type(name: str, given: SqlType | None, node: nodes.Call) -> SqlType:
+    """Returns the type of an aggregate. Raises `Refusal` if it does not take the argument."""
+    if name == "COUNT" or given is None:
+        return types.BIGINT.nullable(False)
+    if name in ("MIN", "MAX"):
+        if given.kind not in types.ORDERED:
+            _refuse(f"{name} takes what has an order, and this is {given.text}", node.span)
+        return given.nullable()
+    if given.kind not in types.NUMERIC:
+        _refuse(f"{name} takes numbers, and this is {given.text}", node.span)
+    if given.kind == "DECIMAL":
+        scale = max(given.scale, 6) if name == "AVG" else given.scale
+        return types.decimal(types.MAX_DECIMAL, scale)
+    return given.nullable()
+
+
+def _refuse(message: str, span: Span) -> NoReturn:
+    raise Refusal(message, span)

@@ -1,0 +1,416 @@
+"""Queries: SELECT becomes relations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from rmqio.sql import types
+from rmqio.sql.analysis import conversions
+from rmqio.sql.analysis.expressions import AGGREGATES, ExpressionBinder
+from rmqio.sql.analysis.grouping import Grouping
+from rmqio.sql.analysis.scope import Scope, ScopeColumn
+from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window, window_fields
+from rmqio.sql.catalog.tables import Catalog, Table, View
+from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.expressions import Expr, InputRef, Operation, all_of, conjuncts, inputs, shifted
+from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Join, Relation, Scan, Union, Windowed
+from rmqio.sql.syntax import nodes
+
+
+@dataclass(frozen=True)
+class QueryBinder:
+    """Binds queries to a catalog.
+
+    Attributes:
+      catalog: tables and views.
+      ttl_ms: how long an unbounded join keeps a row; 0: it was not said.
+      common: the queries of WITH, by name.
+      within: views that are being planned, so that none contains itself.
+    """
+
+    catalog: Catalog
+    ttl_ms: int = 0
+    common: dict[str, nodes.CommonTable] = field(default_factory=dict)
+    within: tuple[str, ...] = ()
+
+    def query(self, query: nodes.Query) -> Relation:
+        """Returns the relation of a query. Raises `Refusal` if it is not valid."""
+        binder = self
+        for each in query.tables:
+            binder = replace(binder, common={**binder.common, each.name.text: each})
+        if query.order_by or query.limit is not None or query.offset:
+            _refuse(
+                "ORDER BY and LIMIT need an input that ends, and are not supported yet",
+                (query.order_by or (query,))[0].span,
+            )
+        return binder.body(query.body)
+
+    def body(self, body: nodes.Body) -> Relation:
+        """Returns the relation of a body."""
+        match body:
+            case nodes.Query():
+                return self.query(body)
+            case nodes.Select():
+                return self._select(body)
+            case nodes.Values():
+                return self._values(body)
+            case nodes.SetOperation():
+                return self._set_operation(body)
+        raise AssertionError(body)
+
+    # ---- SELECT ----
+
+    def _select(self, select: nodes.Select) -> Relation:
+        if select.emit and any(each.kind != "on_close" for each in select.emit):
+            _refuse("EMIT before the end of a window is not supported yet", select.emit[0].span)
+        source, scope = self._from(select)
+        binder = ExpressionBinder(scope)
+        where = replace(binder, place="in WHERE")
+        condition = None if select.where is None else where.condition(select.where)
+        if select.group_by or select.having is not None or _has_aggregates(select):
+            return self._grouped(select, source, binder, condition)
+        projections: list[Expr] = []
+        fields: list[Field] = []
+        for item in select.items:
+            if isinstance(item, nodes.Star):
+                if select.source is None:
+                    _refuse("* needs FROM", item.span)
+                for each in _starred(item, scope):
+                    projections.append(each.expression)
+                    fields.append(field_named(each.name, each.expression, source))
+            else:
+                found = binder.bind(item.expression)
+                projections.append(found)
+                fields.append(field_named(_name_of(item, len(fields)), found, source))
+        calc = Calc(tuple(fields), source, condition, tuple(projections))
+        return _distinct(calc) if select.is_distinct else calc
+
+    def _grouped(
+        self, select: nodes.Select, source: Relation, binder: ExpressionBinder, condition: Expr | None
+    ) -> Relation:
+        grouping = Grouping(source, replace(binder, place="in GROUP BY"), condition)
+        for each in select.group_by:
+            grouping.add_group(each)
+        grouping.close_groups(select.group_by[0].span if select.group_by else select.span)
+        outer = grouping.binder()
+        projections: list[Expr] = []
+        fields: list[Field] = []
+        for item in select.items:
+            if isinstance(item, nodes.Star):
+                _refuse("* cannot stand beside GROUP BY and aggregates: name the columns", item.span)
+            projections.append(outer.bind(item.expression))
+            fields.append(Field(_name_of(item, len(fields)), projections[-1].type))
+        having = None if select.having is None else outer.condition(select.having)
+        aggregate = grouping.relation()
+        fields = [field_named(each.name, one, aggregate) for each, one in zip(fields, projections, strict=True)]
+        calc = Calc(tuple(fields), aggregate, having, tuple(projections))
+        return _distinct(calc) if select.is_distinct else calc
+
+    def _from(self, select: nodes.Select) -> tuple[Relation, Scope]:
+        if select.source is None:
+            return Constants((), ((),)), Scope(())
+        return self._from_item(select.source)
+
+    def _from_item(self, item: nodes.FromItem) -> tuple[Relation, Scope]:
+        match item:
+            case nodes.TableRef():
+                if item.as_of is not None:
+                    _refuse("FOR SYSTEM_TIME AS OF is not supported yet", item.as_of.span)
+                relation = self._named(item.name)
+                return _aliased(relation, item.alias or item.name, item.columns)
+            case nodes.Derived():
+                if item.is_lateral:
+                    _refuse("LATERAL (query) is not supported yet", item.span)
+                return _aliased(self.query(item.query), item.alias, item.columns)
+            case nodes.Join():
+                return self._join(item)
+            case nodes.TableFunction() if item.call.name.text.upper() in WINDOW_FUNCTIONS:
+                return self._windowed(item)
+        return _refuse("table functions and UNNEST are not supported yet", item.span)
+
+    def _windowed(self, item: nodes.TableFunction) -> tuple[Relation, Scope]:
+        data = next((each for each in item.call.arguments), None)
+        if isinstance(data, nodes.NamedArgument):
+            data = data.value
+        if not isinstance(data, nodes.TableArgument):
+            _refuse(f"{item.call.name} takes TABLE and the name of a table first", item.call.span)
+        relation = self.query(data.table) if isinstance(data.table, nodes.Query) else self._named(data.table)
+        window = table_window(item.call, relation)
+        alias = item.alias or (data.table if isinstance(data.table, nodes.Name) else None)
+        return _aliased(Windowed(relation.fields + window_fields(), relation, window), alias, item.columns)
+
+    def _named(self, name: nodes.Name) -> Relation:
+        if name.text in self.common:
+            table = self.common[name.text]
+            common = {key: each for key, each in self.common.items() if key != name.text}
+            found = replace(self, common=common).query(table.query)
+            return _renamed(found, table.columns, name.span)
+        relation = self.catalog.relation(name)
+        if isinstance(relation, Table):
+            return scan_of(relation)
+        if relation.name in self.within:
+            _refuse(f"the view {name} contains itself", name.span)
+        return self._view(relation, name.span)
+
+    def _view(self, view: View, span: Span) -> Relation:
+        binder = replace(self, common={}, within=(*self.within, view.name))
+        return _renamed(binder.query(view.query), view.columns, span)
+
+    def _join(self, join: nodes.Join) -> tuple[Relation, Scope]:
+        left, left_scope = self._from_item(join.left)
+        right, right_scope = self._from_item(join.right)
+        if doubled := next((each for each in right_scope.tables if each in left_scope.tables), None):
+            _refuse(f"two tables of FROM are called {doubled}: give one of them an alias", join.right.span)
+        width = len(left.fields)
+        scope = left_scope.joined(
+            Scope(
+                tuple(replace(each, expression=shifted(each.expression, width)) for each in right_scope.columns),
+                right_scope.merged,
+            )
+        )
+        if join.kind == "CROSS":
+            _refuse("a join without a condition is not supported: its rows would wait for all others", join.right.span)
+        if join.kind != "INNER":
+            _refuse(f"{join.kind} JOIN of two topics needs a bound in time, and is not supported yet", join.span)
+        keys: list[tuple[int, int]] = []
+        conditions: list[Expr] = []
+        if join.using:
+            for name in join.using:
+                one, other = (
+                    _require(each.find(nodes.Column(name, span=name.span))) for each in (left_scope, right_scope)
+                )
+                conditions += conjuncts(_equal(one, shifted(other, width), name))
+            scope = replace(scope, merged=scope.merged | {each.text for each in join.using})
+        elif join.condition is not None:
+            conditions = conjuncts(ExpressionBinder(scope, "in ON").condition(join.condition))
+        residual = []
+        left_extra: list[Expr] = []
+        right_extra: list[Expr] = []
+        for each in conditions:
+            pair = _equal_sides(each, width)
+            if pair is None:
+                residual.append(each)
+                continue
+            keys.append((_column_of(pair[0], left, left_extra), _column_of(pair[1], right, right_extra)))
+        if not keys:
+            at = join.condition or join
+            _refuse("a join needs an equality between a column of each side", at.span)
+        if not self.ttl_ms:
+            _refuse(
+                "this join keeps every row for ever: say how long a row waits for its partners, with "
+                "SET 'table.exec.state.ttl' = '1 h' before it",
+                join.span,
+            )
+        return self._joined(join, left, right, keys, residual, (left_extra, right_extra)), scope
+
+    def _joined(
+        self,
+        join: nodes.Join,
+        left: Relation,
+        right: Relation,
+        keys: list[tuple[int, int]],
+        residual: list[Expr],
+        extra: tuple[list[Expr], list[Expr]],
+    ) -> Relation:
+        """The join, of inputs with the columns that keys need beside their own, which are left out after it."""
+        fields = left.fields + right.fields
+        width = len(left.fields)
+        wide_left, wide_right = _widened(left, extra[0]), _widened(right, extra[1])
+        moved = len(wide_left.fields) - width
+
+        def placed(each: Expr) -> Expr:
+            from rmqio.sql.expressions import transform
+
+            return transform(
+                each,
+                lambda e: replace(e, index=e.index + moved) if isinstance(e, InputRef) and e.index >= width else e,
+            )
+
+        condition = all_of([placed(each) for each in residual])
+        joined = Join(
+            wide_left.fields + wide_right.fields, wide_left, wide_right, join.kind, tuple(keys), condition, self.ttl_ms
+        )
+        if joined.fields == fields:
+            return joined
+        kept = [*range(width), *range(len(wide_left.fields), len(wide_left.fields) + len(right.fields))]
+        return Calc(fields, joined, None, tuple(InputRef(joined.fields[each].type, each) for each in kept))
+
+    # ---- others ----
+
+    def _values(self, body: nodes.Values) -> Relation:
+        binder = ExpressionBinder(Scope(()), "in VALUES")
+        rows = [[binder.bind(each) for each in row] for row in body.rows]
+        width = len(rows[0])
+        for row, bound in zip(body.rows, rows, strict=True):
+            if len(bound) != width:
+                _refuse(f"this row has {len(bound)} values, and the first one has {width}", row[0].span)
+        columns = [
+            conversions.same_type([row[i] for row in rows], [row[i] for row in body.rows], "VALUES")
+            for i in range(width)
+        ]
+        fields = tuple(
+            Field(f"EXPR${i}", column[0].type.nullable(types.any_nullable(each.type for each in column)))
+            for i, column in enumerate(columns)
+        )
+        return Constants(fields, tuple(zip(*columns, strict=True)))
+
+    def _set_operation(self, body: nodes.SetOperation) -> Relation:
+        if body.kind != "UNION" or not body.is_all:
+            hint = "UNION ALL keeps doubles" if body.kind == "UNION" else "use a join"
+            _refuse(f"{body.kind} of rows without end would keep all of them: {hint}", body.span)
+        left, right = self.body(body.left), self.body(body.right)
+        if len(left.fields) != len(right.fields):
+            _refuse(f"UNION ALL of {len(left.fields)} and {len(right.fields)} columns", body.right.span)
+        fields = []
+        for one, other in zip(left.fields, right.fields, strict=True):
+            found = types.common_type((one.type, other.type))
+            if found is None:
+                _refuse(
+                    f"UNION ALL of {one.name}, {one.type.text}, and {other.name}, {other.type.text}: use CAST",
+                    body.right.span,
+                )
+            fields.append(Field(one.name, found, one.is_time and other.is_time))
+        members = [_as_types(each, fields, body) for each in (left, right)]
+        flat = [m for each in members for m in (each.members if isinstance(each, Union) else (each,))]
+        return Union(tuple(fields), tuple(flat))
+
+
+def _refuse(message: str, span: Span) -> NoReturn:
+    raise Refusal(message, span)
+
+
+def scan_of(table: Table) -> Relation:
+    """Returns the rows of a table, with its computed columns."""
+    read = tuple(each for each in table.columns if each.expression is None)
+    time = table.watermark[0] if table.watermark else None
+    fields = tuple(Field(each.name, each.type, each.name == time) for each in read)
+    unread = next((each for each in read if each.metadata and not each.metadata.read), None)
+    if unread is not None:
+        raise Refusal(f"the metadata column {unread.name} of {table.name} can be written only", None)
+    scan = Scan(fields, table, read)
+    if len(read) == len(table.columns):
+        return scan
+    by_name = {each.name: InputRef(each.type, i) for i, each in enumerate(fields)}
+    binder = ExpressionBinder(Scope.of(fields, table.name), "in a computed column")
+    projections = [
+        by_name[each.name] if each.expression is None else binder.bind(each.expression) for each in table.columns
+    ]
+    named = tuple(Field(c.name, e.type, c.name == time) for c, e in zip(table.columns, projections, strict=True))
+    return Calc(named, scan, None, tuple(projections))
+
+
+def field_named(name: str, expression: Expr, source: Relation) -> Field:
+    """Returns the field of a projection. A time column that is not changed stays one."""
+    is_time = isinstance(expression, InputRef) and source.fields[expression.index].is_time
+    return Field(name, expression.type, is_time)
+
+
+def _as_types(relation: Relation, fields: list[Field], body: nodes.SetOperation) -> Relation:
+    if all(conversions.same_but_null(a.type, b.type) for a, b in zip(relation.fields, fields, strict=True)):
+        return relation
+    projections = tuple(
+        conversions.converted(InputRef(old.type, i), new.type, body)
+        for i, (old, new) in enumerate(zip(relation.fields, fields, strict=True))
+    )
+    return Calc(tuple(fields), relation, None, projections)
+
+
+def _aliased(relation: Relation, alias: nodes.Name | None, columns: tuple[nodes.Name, ...]) -> tuple[Relation, Scope]:
+    relation = _renamed(relation, columns, alias.span if alias else nodes.NOWHERE)
+    return relation, Scope.of(relation.fields, alias.text if alias else None)
+
+
+def _renamed(relation: Relation, columns: tuple[nodes.Name, ...], span: Span) -> Relation:
+    if not columns:
+        return relation
+    if len(columns) != len(relation.fields):
+        _refuse(f"there are {len(columns)} names for {len(relation.fields)} columns", span)
+    fields = tuple(each._replace(name=name.text) for name, each in zip(columns, relation.fields, strict=True))
+    return Calc(fields, relation, None, tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields)))
+
+
+def _starred(item: nodes.Star, scope: Scope) -> list[ScopeColumn]:
+    """The columns of * or t.*; those of USING are there once."""
+    if item.qualifier is not None:
+        return scope.of_table(item.qualifier)
+    seen: set[str] = set()
+    found = []
+    for each in scope.columns:
+        if each.name in scope.merged:
+            if each.name in seen:
+                continue
+            seen.add(each.name)
+        found.append(each)
+    return found
+
+
+def _name_of(item: nodes.Item, position: int) -> str:
+    if item.alias is not None:
+        return item.alias.text
+    if isinstance(item.expression, nodes.Column):
+        return item.expression.name.text
+    if isinstance(item.expression, nodes.Member):
+        return item.expression.name.text
+    return f"EXPR${position}"
+
+
+def _require(found: Expr | None) -> Expr:
+    assert found is not None
+    return found
+
+
+def _equal(left: Expr, right: Expr, node: nodes.Node) -> Expr:
+    one, other = conversions.compared(left, right, node)
+    return Operation(types.BOOLEAN.nullable(types.any_nullable((one.type, other.type))), "=", (one, other))
+
+
+def _equal_sides(condition: Expr, width: int) -> tuple[Expr, Expr] | None:
+    """The two sides of an equality of which each side reads one input, for the inputs themselves."""
+    if not isinstance(condition, Operation) or condition.name != "=":
+        return None
+    one, other = condition.arguments
+    left, right = inputs(one), inputs(other)
+    if not left or not right:
+        return None
+    if max(left) < width <= min(right):
+        return one, shifted(other, -width)
+    if max(right) < width <= min(left):
+        return other, shifted(one, -width)
+    return None
+
+
+def _column_of(key: Expr, relation: Relation, extra: list[Expr]) -> int:
+    """The position of the column that holds a key; a key that is computed becomes a column of its own."""
+    if isinstance(key, InputRef):
+        return key.index
+    extra.append(key)
+    return len(relation.fields) + len(extra) - 1
+
+
+def _widened(relation: Relation, extra: list[Expr]) -> Relation:
+    if not extra:
+        return relation
+    own = tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields))
+    fields = relation.fields + tuple(Field(f"KEY${i}", each.type) for i, each in enumerate(extra))
+    return Calc(fields, relation, None, (*own, *extra))
+
+
+def _distinct(calc: Calc) -> Relation:
+    """One of each row: a GROUP BY of all columns."""
+    keys = tuple(range(len(calc.fields)))
+    return Aggregate(calc.fields, calc, keys, None, ())
+
+
+def _has_aggregates(select: nodes.Select) -> bool:
+    return any(isinstance(item, nodes.Item) and _calls_aggregate(item.expression) for item in select.items)
+
+
+def _calls_aggregate(node: object) -> bool:
+    if isinstance(node, nodes.Call) and node.name.text.upper() in AGGREGATES and node.over is None:
+        return True
+    if isinstance(node, nodes.Query):
+        return False
+    if isinstance(node, tuple):
+        return any(map(_calls_aggregate, node))
+    return isinstance(node, nodes.Node) and any(map(_calls_aggregate, vars(node).values()))

@@ -1,0 +1,1 @@
+"""Tables: their columns, metadata and options."""

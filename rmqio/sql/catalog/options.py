@@ -1,0 +1,238 @@
+"""Options of tables: their names in all spellings, and what they mean.
+
+One table serves scripts of rocketmq-flink (`'connector' = 'rocketmq'`), RocketMQ-SQL and rsqldb (`topic = '...'`) and
+Blink (`type = 'rocketmq'`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zoneinfo
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.syntax.nodes import Option
+from rmqio.start import StartFrom
+
+CONNECTORS: Final = ("rocketmq", "print", "blackhole")
+FORMATS: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent")
+ON_ERROR: Final = ("fail", "dead-letter", "skip")
+STARTS: Final = ("earliest", "latest", "group", "timestamp")
+
+_NAMES: Final[dict[str, tuple[str, ...]]] = {
+    "connector": ("connector", "type"),
+    "topic": ("topic", "consumer.topic", "producer.topic"),
+    "group": ("consumerGroup", "consumer.group", "groupName", "properties.group.id", "group"),
+    "producer_group": ("produceGroup", "producerGroup", "producer.group"),
+    "name_server": ("nameServerAddress", "namesrvAddr", "nameserver.address", "nameServer", "name_server"),
+    "tag": ("tag", "tags", "consumer.tag"),
+    "sql": ("sql", "sql_filter"),
+    "format": ("format", "data_format", "value.format"),
+    "start": ("scanStartupMode", "scan.startup.mode", "consumer.start-offset-mode", "startupMode"),
+    "start_offset": ("startMessageOffset",),
+    "start_ms": ("startTimeMs", "offsetFromTimestamp", "scan.startup.timestamp-millis", "start.message-timestamp"),
+    "start_time": ("startTime", "startDateTime"),
+    "end_time": ("endTime", "rocketmq.source.stop.offset.timestamp"),
+    "zone": ("timeZone", "time_zone"),
+    "on_error": ("on-error", "on_error"),
+    "dead_letters": ("dead-letter-topic", "dead_letter_topic"),
+    "keys": ("keyColumns", "key.fields"),
+    "delimiter": ("fieldDelimiter", "csv.field-delimiter", "field.delimiter"),
+    "length_check": ("lengthCheck",),
+    "csv_quote": ("csv.quote-character",),
+    "csv_no_quote": ("csv.disable-quote-character",),
+    "csv_escape": ("csv.escape-character",),
+    "csv_comments": ("csv.allow-comments",),
+    "csv_null": ("csv.null-literal",),
+    "raw_charset": ("raw.charset",),
+    "raw_endianness": ("raw.endianness",),
+    "pair_delimiter": ("key-value.pair-delimiter",),
+    "key_delimiter": ("key-value.key-delimiter",),
+    "key_value_null": ("key-value.null-literal",),
+    "json_times": ("json.timestamp-format.standard",),
+    "json_fail_on_missing": ("json.fail-on-missing-field",),
+    "json_no_nulls": ("json.encode.ignore-null-fields",),
+    "json_null_keys": ("json.map-null-key.mode",),
+    "json_null_key": ("json.map-null-key.literal",),
+    "json_plain": ("json.encode.decimal-as-plain-number",),
+    "avro_schema": ("avro.schema", "avro-confluent.schema"),
+    "avro_file": ("avro.schema-file", "avro-confluent.schema-file"),
+    "avro_encoding": ("avro.encoding",),
+    "registry_url": ("avro-confluent.url", "avro-confluent.schema-registry.url", "schema-registry.url"),
+    "registry_subject": ("avro-confluent.subject", "avro-confluent.schema-registry.subject", "schema-registry.subject"),
+    "skip_errors": ("json.ignore-parse-errors", "csv.ignore-parse-errors"),
+    "is_json": ("isJsonData",),
+    "ignored": (
+        "partitionDiscoveryIntervalMs", "useNewApi", "encoding", "lineDelimiter", "columnErrorDebug",
+        "retryTimes", "sleepTimeMs", "msgIsJsonArray", "producer.retry.times", "connector.version", "instanceId",
+        "json.decode.json-parser.enabled",
+    ),
+}  # fmt: skip
+_BY_SPELLING: Final = {
+    "".join(each for each in spelling.lower() if each.isalnum()): name
+    for name, spellings in _NAMES.items()
+    for spelling in spellings
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options of a table, checked.
+
+    Attributes:
+      connector: one of `CONNECTORS`.
+      topic: the topic; None: the connector has none.
+      group: the consumer group, whose offsets are committed.
+      start: where a read begins that has no group offsets.
+      end_ms: where a read ends, in Unix milliseconds; None: the job decides.
+      zone: the time zone of dates in options.
+      on_error: what becomes of a row that cannot be decoded or computed.
+      keys: the columns that become the message's keys.
+      of_format: the options that `rmqio.sql.formats` reads, by their names.
+    """
+
+    connector: str = "rocketmq"
+    topic: str | None = None
+    group: str | None = None
+    name_server: str | None = None
+    tag: str | None = None
+    sql: str | None = None
+    format: str = "json"
+    start: StartFrom | None = None
+    end_ms: int | None = None
+    zone: str = "UTC"
+    on_error: str = "fail"
+    dead_letter_topic: str | None = None
+    keys: tuple[str, ...] = ()
+    of_format: dict[str, Option] = field(default_factory=dict, hash=False)
+    given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+
+def table_options(options: Sequence[Option], table: str) -> TableOptions:
+    """Returns the options of CREATE TABLE. Raises `Refusal` for unknown ones, and for values that do not fit."""
+    found: dict[str, Option] = {}
+    for option in options:
+        folded = "".join(each for each in option.key.lower() if each.isalnum())
+        name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value"))
+        if name is None:
+            spellings = [each for spellings in _NAMES.values() for each in spellings]
+            raise Refusal(f"the option {option.key!r} is unknown{nearest(option.key, spellings)}", option.span)
+        if name in found and name != "ignored":
+            before = found[name].key
+            doubled = "is given twice" if before == option.key else f"means the same as {before!r}, which is there too"
+            raise Refusal(f"the option {option.key!r} {doubled}", option.span)
+        found[name] = option
+    return _checked(found, table)
+
+
+def _checked(found: dict[str, Option], table: str) -> TableOptions:
+    def text(name: str, default: Any = None) -> Any:
+        return found[name].value.strip() if name in found else default
+
+    def one_of(name: str, known: Sequence[str], default: str) -> str:
+        value = text(name, default)
+        folded = value.lower().replace("_", "-")
+        if folded not in known:
+            option = found[name]
+            listed = ", ".join(known)
+            raise Refusal(
+                f"{option.key} is {value!r}{nearest(value, known) or f'; it can be {listed}'}", option.value_span
+            )
+        return str(folded)
+
+    from rmqio.sql.formats.options import of_format  # formats know tables, which know options
+
+    connector = one_of("connector", CONNECTORS, "rocketmq")
+    format_name = one_of("format", FORMATS, _default_format(found))
+    on_error = one_of("on_error", ON_ERROR, "dead-letter" if "dead_letters" in found else "fail")
+    if text("skip_errors", "false").lower() == "true":
+        on_error = "skip"
+    if on_error == "dead-letter" and "dead_letters" not in found:
+        raise Refusal("on-error is 'dead-letter', which needs the option 'dead-letter-topic'", found["on_error"].span)
+    if connector == "rocketmq" and not text("topic"):
+        raise Refusal(f"the table {table} needs the option 'topic'", None)
+    zone = _zone(found)
+    end = found.get("end_time")
+    return TableOptions(
+        connector=connector,
+        topic=text("topic"),
+        group=text("group"),
+        name_server=text("name_server"),
+        tag=None if text("tag") in (None, "*", "") else text("tag"),
+        sql=text("sql"),
+        format=format_name,
+        start=_start(found, zone),
+        end_ms=_milliseconds(end, zone) if end else None,
+        zone=str(zone),
+        on_error=on_error,
+        dead_letter_topic=text("dead_letters"),
+        keys=tuple(each.strip() for each in text("keys", "").replace(";", ",").split(",") if each.strip()),
+        of_format=of_format(found, format_name),
+        given={option.key: option.value for name, option in found.items()},
+    )
+
+
+def _default_format(found: dict[str, Option]) -> str:
+    """The format of tables without one: rocketmq-flink's with a delimiter are CSV."""
+    is_json = found["is_json"].value.strip().lower() != "false" if "is_json" in found else "delimiter" not in found
+    return "json" if is_json else "csv" if "delimiter" in found else "raw"
+
+
+def _zone(found: dict[str, Option]) -> dt.tzinfo:
+    option = found.get("zone")
+    if option is None:
+        return zoneinfo.ZoneInfo("UTC")
+    name = option.value.strip()
+    try:
+        return zoneinfo.ZoneInfo("Etc/GMT" + {"+": "-", "-": "+"}[name[3]] + str(int(name[4:].split(":")[0])) if (
+            name[:3] in ("GMT", "UTC") and len(name) > 4) else name)  # fmt: skip
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, KeyError, OSError):
+        hint = nearest(name, zoneinfo.available_timezones())
+        raise Refusal(f"{name!r} is not a time zone{hint or '; one is Asia/Shanghai'}", option.value_span) from None
+
+
+def _start(found: dict[str, Option], zone: dt.tzinfo) -> StartFrom | None:
+    mode = found.get("start")
+    if "start_time" in found:
+        return StartFrom.timestamp(_milliseconds(found["start_time"], zone))
+    if "start_ms" in found and found["start_ms"].value.strip() != "-1":
+        return StartFrom.timestamp(_number(found["start_ms"]))
+    if "start_offset" in found and found["start_offset"].value.strip() not in ("-1", "-2"):
+        raise Refusal(
+            "startMessageOffset would be one offset for all queues: use scanStartupMode, startTime or startTimeMs",
+            found["start_offset"].span,
+        )
+    if mode is None:
+        return None
+    value = mode.value.strip().lower().removesuffix("-offset").removesuffix("-offsets").replace("_", "-")
+    match value:
+        case "earliest":
+            return StartFrom.earliest()
+        case "latest":
+            return StartFrom.latest()
+        case "group" | "committed" | "consumer":
+            return StartFrom.group_offsets("latest")
+        case "timestamp":
+            raise Refusal(f"{mode.key} is 'timestamp', which needs startTimeMs or startTime", mode.span)
+    raise Refusal(
+        f"{mode.key} is {mode.value!r}{nearest(value, STARTS) or '; it can be ' + ', '.join(STARTS)}", mode.value_span
+    )
+
+
+def _number(option: Option) -> int:
+    try:
+        return int(option.value)
+    except ValueError:
+        raise Refusal(f"{option.key} is {option.value!r}; it must be a whole number", option.value_span) from None
+
+
+def _milliseconds(option: Option, zone: dt.tzinfo) -> int:
+    for pattern in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d-%H-%M-%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d%H%M%S"):
+        try:
+            found = dt.datetime.strptime(option.value.strip(), pattern).replace(tzinfo=zone)
+        except ValueError:
+            continue
+        return int(found.timestamp() * 1000)
+    raise Refusal(f"{option.key} is {option.value!r}; a time is 2024-01-31 23:59:59", option.value_span)

@@ -1,0 +1,182 @@
+"""Tables, views and functions by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqio.sql import types
+from rmqio.sql.catalog.metadata import METADATA, Metadata, metadata_named
+from rmqio.sql.catalog.options import TableOptions, table_options
+from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. A physical one is in the body; metadata is beside it; a computed one has its expression."""
+
+    name: str
+    type: SqlType
+    metadata: Metadata | None = None
+    is_virtual: bool = False
+    expression: nodes.Expression | None = None
+
+    @property
+    def is_physical(self) -> bool:
+        return self.metadata is None and self.expression is None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether INSERT INTO gives it a value."""
+        return self.expression is None and not self.is_virtual
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: CREATE TABLE, checked. `watermark`: its column, and the expression by which it follows."""
+
+    name: str
+    columns: tuple[Column, ...]
+    options: TableOptions
+    primary_key: tuple[str, ...] = ()
+    watermark: tuple[str, nodes.Expression] | None = None
+
+    def column(self, name: str) -> Column | None:
+        """Returns the column with this name; None: there is none."""
+        return next((each for each in self.columns if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view: its query is planned anew wherever it is used."""
+
+    name: str
+    columns: tuple[nodes.Name, ...]
+    query: nodes.Query
+
+
+@dataclass(slots=True)
+class Catalog:
+    """Tables, views and functions that earlier statements have created."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
+
+    def create_table(self, statement: nodes.CreateTable) -> None:
+        """Adds a table. Raises `Refusal` if it is not valid."""
+        if self._is_new(statement.name, statement.if_not_exists):
+            self.tables[statement.name.text] = table_of(statement)
+
+    def create_view(self, statement: nodes.CreateView) -> None:
+        """Adds a view. Raises `Refusal` if the name is taken."""
+        if self._is_new(statement.name, statement.if_not_exists):
+            self.views[statement.name.text] = View(statement.name.text, statement.columns, statement.query)
+
+    def _is_new(self, name: nodes.Name, if_not_exists: bool) -> bool:
+        kind = "table" if name.text in self.tables else "view" if name.text in self.views else None
+        if kind is not None and not if_not_exists:
+            raise Refusal(f"there is a {kind} {name} already", name.span)
+        return kind is None
+
+    def drop(self, statement: nodes.Drop) -> None:
+        """Removes a table, a view or a function. Raises `Refusal` if it is not there."""
+        kept: dict[str, object] = {
+            "TABLE": self.tables, "VIEW": self.views, "FUNCTION": self.functions,
+        }[statement.kind]  # type: ignore[assignment]  # fmt: skip
+        name = statement.name
+        if kept.pop(name.text, None) is None and not statement.if_exists:
+            raise Refusal(f"there is no {statement.kind.lower()} {name}{nearest(name.text, kept)}", name.span)
+
+    def relation(self, name: nodes.Name) -> Table | View:
+        """Returns the table or view. Raises `Refusal` if there is none."""
+        found = self.tables.get(name.text) or self.views.get(name.text)
+        if found is None:
+            known = [*self.tables, *self.views]
+            raise Refusal(f"there is no table {name}{nearest(name.text, known) or _known(known)}", name.span)
+        return found
+
+    def table(self, name: nodes.Name) -> Table:
+        """Returns the table. Raises `Refusal` if there is none."""
+        if name.text in self.views and name.text not in self.tables:
+            raise Refusal(f"{name} is a view: rows go into tables", name.span)
+        found = self.relation(name)
+        assert isinstance(found, Table)
+        return found
+
+
+def _known(names: list[str]) -> str:
+    return f"; there are {', '.join(sorted(names)[:10])}" if names else "; no CREATE TABLE stands before"
+
+
+def table_of(statement: nodes.CreateTable) -> Table:
+    """Returns the table that CREATE TABLE describes. Raises `Refusal` if it is not valid."""
+    columns: dict[str, Column] = {}
+    key: tuple[nodes.Name, ...] = ()
+    watermark: nodes.Watermark | None = None
+    for item in statement.items:
+        match item:
+            case nodes.Watermark():
+                if watermark is not None:
+                    raise Refusal("a table has one watermark", item.span)
+                watermark = item
+            case nodes.PrimaryKey():
+                key = _one_key(key, item.columns, item)
+            case nodes.Period():
+                pass
+            case _:
+                if item.name.text in columns:
+                    raise Refusal(f"the column {item.name} is there twice", item.name.span)
+                columns[item.name.text] = _column(item)
+                if isinstance(item, nodes.PhysicalColumn) and item.is_key:
+                    key = _one_key(key, (item.name,), item)
+    for name in key:
+        _require_column(columns, name)
+    options = _options(statement)
+    for each in options.keys:
+        if each not in columns:
+            raise Refusal(f"keyColumns names {each}, which is no column{nearest(each, columns)}", statement.name.span)
+    if watermark is not None:
+        _require_column(columns, watermark.column)
+    return Table(
+        statement.name.text,
+        tuple(columns.values()),
+        options,
+        tuple(each.text for each in key),
+        None if watermark is None else (watermark.column.text, watermark.expression),
+    )
+
+
+def _options(statement: nodes.CreateTable) -> TableOptions:
+    try:
+        return table_options(statement.options, statement.name.text)
+    except Refusal as refusal:
+        raise Refusal(refusal.message, refusal.span or statement.name.span) from None
+
+
+def _one_key(before: tuple[nodes.Name, ...], key: tuple[nodes.Name, ...], item: nodes.Node) -> tuple[nodes.Name, ...]:
+    if before:
+        raise Refusal("a table has one PRIMARY KEY", item.span)
+    return key
+
+
+def _require_column(columns: dict[str, Column], name: nodes.Name) -> None:
+    if name.text not in columns:
+        raise Refusal(f"there is no column {name}{nearest(name.text, columns)}", name.span)
+
+
+def _column(item: nodes.PhysicalColumn | nodes.MetadataColumn | nodes.ComputedColumn) -> Column:
+    if isinstance(item, nodes.ComputedColumn):
+        return Column(item.name.text, types.NULL, expression=item.expression)
+    found = types.resolve(item.type)
+    if isinstance(item, nodes.PhysicalColumn):
+        return Column(item.name.text, found.nullable(item.is_nullable and not item.is_key))
+    metadata = metadata_named(item.key or item.name.text)
+    if metadata is None:
+        key = item.key or item.name.text
+        raise Refusal(f"{key!r} is not metadata of a message{nearest(key, METADATA)}; there are {', '.join(METADATA)}",
+                      item.span)  # fmt: skip
+    if not metadata.written and not item.is_virtual:
+        raise Refusal(f"the metadata {metadata.key!r} is read-only: declare the column VIRTUAL", item.span)
+    return Column(item.name.text, found.nullable(metadata.type.is_nullable), metadata, item.is_virtual)

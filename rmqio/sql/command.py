@@ -1,0 +1,109 @@
+"""`rmqio sql FILE`: runs the statements of a file as one job, on the runner of choice."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from rmqio import security
+from rmqio.argument_parser import Parser
+from rmqio.command_line import TIME_HELP, start_parser, stop_parser
+from rmqio.errors import LocalError
+from rmqio.sql.errors import SqlError
+from rmqio.sql.explain import explain
+from rmqio.sql.script import Script
+
+OK: Final = 0
+WRONG_USAGE: Final = 2
+
+_MORE: Final = """\
+All other options go to Beam and its runner: --runner=SparkRunner --streaming --checkpoint_dir=/var/lib/job.
+
+example: rmqio sql job.sql --name_server 127.0.0.1:9876 --runner SparkRunner --streaming"""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the arguments of the command."""
+    parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
+    add = parser.add_argument
+    add("file", metavar="FILE", help="statements, in UTF-8; -: standard input")
+    add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+    add("--explain", action="store_true", help="only show the plan of the job")
+    add("--check", action="store_true", help="only say whether the statements are valid")
+    add(
+        "--start",
+        type=start_parser("earliest", "latest", "timestamp:TIME"),
+        metavar="WHERE",
+        help="where tables begin that do not say it: earliest, latest, timestamp:TIME; default: their group's offsets,"
+        " without a group latest",
+    )
+    add(
+        "--stop",
+        type=stop_parser("none", "latest", "timestamp:TIME"),
+        metavar="WHERE",
+        help=f"none (default), latest (what the topics hold at the start) or timestamp:TIME; {TIME_HELP}",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command and returns the exit status."""
+    script = Script()
+    try:
+        script.run(_text_of(arguments.file), "" if arguments.file == "-" else arguments.file)
+        if not script.sinks and not script.explained:
+            raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")
+    except SqlError as error:
+        print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
+        return WRONG_USAGE
+    if script.explained:
+        print(explain(script.explained))
+        return OK
+    if arguments.explain:
+        print(explain(script.sinks))
+        return OK
+    if arguments.check:
+        count = len(script.sinks)
+        print(f"{arguments.file}: valid, {count} INSERT INTO")
+        return OK
+    return _run_job(script, arguments)
+
+
+def _text_of(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SqlError(f"{file} is not UTF-8: byte {error.start} is not") from error
+    except OSError as error:
+        raise SqlError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _run_job(script: Script, arguments: argparse.Namespace) -> int:
+    from rmqio import runners
+    from rmqio.runners.program import count, run_program
+    from rmqio.sql.runtime.translation import Connection, Translation
+
+    options = runners.options(arguments.rest, runner=arguments.runner)
+    unknown = [each for each in arguments.rest if not each.startswith("-")][:0] + runners.unknown_flags(options)
+    if unknown:
+        raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
+    connection = Connection(
+        name_server=arguments.name_server,
+        security=security.from_arguments(arguments),
+        start=arguments.start,
+        stop=arguments.stop,
+    )
+
+    def build(pipeline: Any) -> None:
+        translation = Translation(pipeline, connection)
+        for sink in script.sinks:
+            translation.add(sink)
+
+    def summary(result: Any) -> str:
+        failed = count(result, "rows_failed")
+        return f"{count(result, 'messages_sent')} rows written" + (f", {failed} failed" if failed else "")
+
+    return run_program("rmqio sql", options, build, summary, verbose=arguments.verbose)

@@ -1,0 +1,194 @@
+"""CAST at run time: a function for each pair of types. None as a result is NULL; NULL itself never comes in."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from rmqio.sql import types, values
+from rmqio.sql.types import BITS, SqlType
+
+Caster = Callable[[Any], Any]
+
+
+def caster(given: SqlType, wanted: SqlType) -> Caster:
+    """Returns the function that converts a value. It raises `ValueFailure` where the value does not fit."""
+    if wanted.kind == given.kind and wanted.elements:
+        return _elementwise(given, wanted)
+    if wanted.kind == "VARCHAR":
+        to_text = text_of(given)
+        return (lambda value: to_text(value)[: wanted.precision]) if wanted.precision else to_text
+    if wanted.kind in BITS:
+        return _to_integer(given, BITS[wanted.kind])
+    match wanted.kind:
+        case "FLOAT" | "DOUBLE":
+            to_double: Caster = values.double_of_text if given.kind == "VARCHAR" else _double
+            return (lambda value: single(to_double(value))) if wanted.kind == "FLOAT" else to_double
+        case "DECIMAL":
+            return _to_decimal(given, wanted)
+        case "BOOLEAN":
+            return values.boolean_of_text if given.kind == "VARCHAR" else bool
+        case "VARBINARY":
+            to_bytes: Caster = _encoded if given.kind == "VARCHAR" else _same
+            return (lambda value: to_bytes(value)[: wanted.precision]) if wanted.precision else to_bytes
+        case "DATE":
+            if given.kind == "VARCHAR":
+                return values.date_of_text
+            return (lambda micros: _local(given, micros) // values.DAY_US) if given.kind in types.TIMESTAMPS else _same
+        case "TIME":
+            if given.kind == "VARCHAR":
+                return lambda text: values.scaled_time(values.time_of_text(text), wanted.precision)
+            return lambda micros: values.scaled_time(_local(given, micros) % values.DAY_US, wanted.precision)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            return _to_timestamp(given, wanted)
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _local(given: SqlType, micros: int) -> int:
+    return values.local_of_instant(micros) if given.kind == "TIMESTAMP_LTZ" else micros
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _double(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of a DECIMAL is not that large, one of a user's function can be
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _elementwise(given: SqlType, wanted: SqlType) -> Caster:
+    """Converts what an ARRAY, a MAP or a ROW is made of."""
+    parts = [_of_element(*each) for each in zip(given.elements, wanted.elements, strict=True)]
+    if all(part is _same for part in parts):
+        return _same
+    match wanted.kind:
+        case "MAP":
+            key, value = parts
+            return lambda items: {key(k): value(v) for k, v in items.items()}
+        case "ROW":
+            return lambda row: tuple(convert(each) for convert, each in zip(parts, row, strict=True))
+    return lambda items: [parts[0](each) for each in items]
+
+
+def _of_element(given: SqlType, wanted: SqlType) -> Caster:
+    """The conversion that leaves NULL as it is."""
+    convert = _same if given.nullable() == wanted.nullable() else caster(given, wanted)
+    return convert if convert is _same else lambda value: None if value is None else convert(value)
+
+
+def single(number: float) -> float:
+    """Returns the nearest number of 32 bits."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _to_integer(given: SqlType, bits: int) -> Caster:
+    if given.kind == "VARCHAR":
+        return partial(values.integer_of_text, bits=bits)
+    if given.kind in types.APPROXIMATE:
+        return partial(values.integer_of_double, bits=bits)
+    if given.kind in BITS and BITS[given.kind] <= bits:
+        return _same
+    return lambda number: values.ranged(int(number), bits)
+
+
+def _to_decimal(given: SqlType, wanted: SqlType) -> Caster:
+    precision, scale = wanted.precision, wanted.scale
+    if given.kind == "VARCHAR":
+        return partial(values.decimal_of_text, precision=precision, scale=scale)
+    if given.kind in types.APPROXIMATE:
+        exact = _shortest if given.kind == "FLOAT" else repr
+        return lambda number: (
+            values.rounded(Decimal(exact(number)), precision, scale) if abs(number) < float("inf") else None
+        )
+    return lambda number: values.rounded(Decimal(number), precision, scale)
+
+
+def _to_timestamp(given: SqlType, wanted: SqlType) -> Caster:
+    precision = wanted.precision
+    if given.kind == "VARCHAR":
+        read = values.timestamp_of_text if wanted.kind == "TIMESTAMP" else values.instant_of_text
+        return lambda text: values.scaled_time(read(text), precision)
+    if given.kind == "DATE":
+        to_wanted = values.instant_of_local if wanted.kind == "TIMESTAMP_LTZ" else _same
+        return lambda days: to_wanted(days * values.DAY_US)
+    if given.kind != wanted.kind:
+        convert: Caster = values.local_of_instant if wanted.kind == "TIMESTAMP" else values.instant_of_local
+        if given.kind == "TIME":
+            convert = _same
+        return lambda micros: values.scaled_time(convert(micros), precision)
+    if given.precision <= precision:
+        return _same
+    return lambda micros: values.scaled_time(micros, precision)
+
+
+def _shortest(number: float) -> str:
+    """The fewest digits that only this number of 32 bits has."""
+    if number != number or abs(number) == float("inf"):
+        return repr(number)
+    return next(
+        (text for digits in range(1, 10) if single(float(text := f"{number:.{digits}g}")) == number), repr(number)
+    )
+
+
+def _text_of_single(number: float) -> str:
+    return values.text_of_double(float(_shortest(number)))
+
+
+def _text_of_instant(micros: int, precision: int) -> str:
+    return values.text_of_timestamp(values.local_of_instant(micros), precision)
+
+
+def text_of(given: SqlType) -> Callable[[Any], str]:
+    """Returns the function that makes text of a value."""
+    match given.kind:
+        case "VARCHAR":
+            return str
+        case "BOOLEAN":
+            return values.text_of_boolean
+        case "FLOAT":
+            return _text_of_single
+        case "DOUBLE":
+            return values.text_of_double
+        case "DECIMAL":
+            return lambda number: format(number, "f")
+        case "VARBINARY":
+            return lambda data: data.decode("utf-8", "replace")
+        case "DATE":
+            return values.text_of_date
+        case "TIME":
+            return partial(values.text_of_time, precision=given.precision)
+        case "TIMESTAMP":
+            return partial(values.text_of_timestamp, precision=given.precision)
+        case "TIMESTAMP_LTZ":
+            return partial(_text_of_instant, precision=given.precision)
+        case "INTERVAL_DAY":
+            return values.text_of_span
+        case "INTERVAL_MONTH":
+            return values.text_of_months
+        case "ARRAY":
+            each = _or_null(text_of(given.elements[0]))
+            return lambda items: f"[{', '.join(map(each, items))}]"
+        case "MAP":
+            key, value = map(_or_null, map(text_of, given.elements))
+            return lambda items: "{" + ", ".join(f"{key(k)}={value(v)}" for k, v in items.items()) + "}"
+        case "ROW":
+            parts = [_or_null(text_of(each)) for each in given.elements]
+            return lambda row: "(" + ", ".join(f(v) for f, v in zip(parts, row, strict=True)) + ")"
+    return str
+
+
+def _or_null(to_text: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: "NULL" if value is None else to_text(value)

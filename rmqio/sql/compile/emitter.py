@@ -1,0 +1,79 @@
+"""Writes the source of a function: lines, names for values, and what is computed already."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rmqio.sql.expressions import Expr
+
+
+class Emitter:
+    """Collects lines of Python. What was computed in a block is known in that block and in those within it."""
+
+    def __init__(self) -> None:
+        self.lines: Final[list[str]] = []
+        self.constants: Final[dict[str, Any]] = {}
+        self._indent = 0
+        self._count = 0
+        self._known: list[dict[Expr, str]] = [{}]
+        self._names: dict[tuple[str, Any], str] = {}
+
+    def line(self, text: str) -> None:
+        """Adds a line to the block."""
+        self.lines.append("    " * self._indent + text)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Begins a block, as in `with emitter.block("if x:")`."""
+        self.line(head)
+        self._indent += 1
+        self._known.append({})
+        begun = len(self.lines)
+        yield
+        if len(self.lines) == begun:
+            self.line("pass")
+        self._known.pop()
+        self._indent -= 1
+
+    def name(self, prefix: str = "t") -> str:
+        """Returns a name that nothing else has."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def constant(self, value: Any, prefix: str = "k") -> str:
+        """Returns a name of the function's globals for a value."""
+        key: tuple[str, Any] = (prefix, (type(value), value))
+        try:
+            if found := self._names.get(key):
+                return found
+        except TypeError:  # not hashable
+            key = (prefix, id(value))
+        name = self.name(prefix)
+        self.constants[name] = value
+        self._names[key] = name
+        return name
+
+    def find(self, expression: Expr) -> str | None:
+        """Returns the name that holds the expression's value; None: it is not computed yet."""
+        for known in reversed(self._known):
+            if expression in known:
+                return known[expression]
+        return None
+
+    def remember(self, expression: Expr, name: str) -> str:
+        """Keeps the name of a value that the block has computed, and returns it."""
+        self._known[-1][expression] = name
+        return name
+
+    def forget_inputs(self) -> None:
+        """Forgets everything that was computed: columns have another meaning from here on."""
+        self._known = [{} for _ in self._known]
+
+    def function(self, name: str) -> Any:
+        """Compiles the lines and returns the function that they define."""
+        source = "\n".join(self.lines)
+        scope = dict(self.constants)
+        exec(compile(source, f"<sql {name}>", "exec"), scope)
+        return scope[name]

@@ -1,0 +1,259 @@
+"""A fragment: all that happens to rows between two shuffles, as one function over a batch.
+
+What travels to the workers is the description; `compiled` makes the function there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rmqio.sql import expressions
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile.aggregation import accumulator, emit_groups
+from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.plan import AggregateCall, Field, Window
+from rmqio.sql.rows import key_bytes, pack
+from rmqio.sql.values import ValueFailure
+
+
+@dataclass(frozen=True, slots=True)
+class FromTable:
+    """Rows are decoded from records of a table."""
+
+    table: Table
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FromRows:
+    """Rows are tuples."""
+
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A filter and a projection."""
+
+    condition: Expr | None
+    projections: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToTable:
+    """Rows become messages. `columns`: those of the table, in the order of the row."""
+
+    table: Table
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToKeys:
+    """Rows become pairs (bytes of the key, bytes of the row). A row whose key has a NULL is left out."""
+
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToRows:
+    """Rows stay tuples."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToGroups:
+    """Rows become partial aggregates: pairs ((keys, bucket of time), accumulators), one for each group of the batch."""
+
+    keys: tuple[int, ...]
+    window: Window | None
+    calls: tuple[AggregateCall, ...]
+    fields: tuple[Field, ...]
+    """The columns of the rows."""
+
+
+Target = ToTable | ToKeys | ToRows | ToGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Rows on their way from a source through steps to a target."""
+
+    source: FromTable | FromRows
+    steps: tuple[Step, ...]
+    target: Target
+
+
+class Mapped(NamedTuple):
+    """The results of a fragment for a batch.
+
+    Attributes:
+      values: the results.
+      positions: the position in the batch that each result comes from.
+      failed: errors by position.
+    """
+
+    values: list[Any]
+    positions: list[int]
+    failed: dict[int, Exception]
+
+
+def compiled(fragment: Fragment) -> Callable[[Sequence[Any]], Mapped]:
+    """Returns the function of a fragment."""
+    out = Emitter()
+    out.constants.update({"ValueFailure": ValueFailure, "Mapped": Mapped})
+    with out.block("def fragment(batch):"):
+        out.line("values, positions, failed = [], [], {}")
+        out.line("add, place = values.append, positions.append")
+        if isinstance(fragment.target, ToGroups):
+            out.line("groups = {}")
+        with out.block("for position, record in enumerate(batch):"):
+            with out.block("try:"):
+                columns = _source(fragment, out)
+                columns = _steps(fragment.steps, columns, out)
+                _target(fragment.target, columns, out)
+                out.line("place(position)")
+            with out.block("except ValueFailure as error:"):
+                out.line("failed[position] = error")
+        if isinstance(fragment.target, ToGroups):
+            out.line("values = list(groups.items())")
+        out.line("return Mapped(values, positions, failed)")
+    return out.function("fragment")  # type: ignore[no-any-return]
+
+
+def _source(fragment: Fragment, out: Emitter) -> list[str]:
+    """Loads the columns that are used. Returns their names; those of others are empty."""
+    used = _used(fragment)
+    if isinstance(fragment.source, FromRows):
+        return _load({i: f"record[{i}]" for i in used}, fragment.source.fields, out)
+    columns = fragment.source.columns
+    fields = [Field(each.name, each.type) for each in columns]
+    codes = {i: columns[i].metadata.read for i in used if columns[i].metadata}  # type: ignore[union-attr]
+    body = [i for i in sorted(used) if not columns[i].metadata]
+    if body:
+        _decode(fragment.source.table, [fields[i] for i in body], out)
+        codes |= {i: f"d{position}" for position, i in enumerate(body)}
+    return _load(codes, fields, out)
+
+
+def _load(codes: dict[int, str], fields: Sequence[Field], out: Emitter) -> list[str]:
+    names = [""] * len(fields)
+    for position, code in sorted(codes.items()):
+        if code.isidentifier():
+            names[position] = code
+        else:
+            names[position] = out.name("c")
+            out.line(f"{names[position]} = {code}")
+        out.remember(InputRef(fields[position].type, position), names[position])
+    return names
+
+
+def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
+    from rmqio.sql.formats import decoder_of
+
+    decoder = decoder_of(table, fields)
+    out.constants.update({"decode": decoder.fast, "exact": decoder.exact})
+    names = [f"d{position}" for position in range(len(fields))]
+    with out.block("try:"):
+        out.line("row = decode(record.body)")
+        for name, code, convert in zip(names, decoder.columns, decoder.converters, strict=True):
+            out.line(f"{name} = {code.format('row')}")
+            if convert is not None:
+                out.line(f"if {name} is not None: {name} = {out.constant(convert, 'v')}({name})")
+    with out.block("except Exception:"):  # not a usual body
+        out.line(f"{', '.join(names)}, = exact(record.body)")
+
+
+def _used(fragment: Fragment) -> set[int]:
+    """The columns of the source that the first step reads, or all."""
+    if not fragment.steps:
+        fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
+        return set(range(len(fields)))
+    first = fragment.steps[0]
+    used = [each for each in (first.condition, *first.projections) if each is not None]
+    return {index for each in used for index in expressions.inputs(each)}
+
+
+def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter) -> list[str]:
+    for number, step in enumerate(steps):
+        if step.condition is not None:
+            skip_unless(step.condition, out)
+        columns = [value(each, out) for each in step.projections]
+        if number + 1 < len(steps):
+            out.forget_inputs()
+            for position, (name, each) in enumerate(zip(columns, step.projections, strict=True)):
+                out.remember(InputRef(each.type, position), name)
+    return columns
+
+
+def _target(target: Target, columns: list[str], out: Emitter) -> None:
+    match target:
+        case ToRows():
+            out.line(f"add(({', '.join(columns)}{',' * bool(columns)}))")
+        case ToKeys():
+            keys = [columns[each] for each in target.keys]
+            out.constants.update({"key_bytes": key_bytes, "pack": pack})
+            out.line(f"if {' or '.join(f'{each} is None' for each in keys)}: continue")
+            out.line(f"add((key_bytes(({', '.join(keys)},)), pack(({', '.join(columns)},))))")
+        case ToGroups():
+            _to_groups(target, columns, out)
+        case ToTable():
+            _to_table(target, columns, out)
+
+
+def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
+    from rmqio.sql.formats import encoder_of
+
+    table = target.table
+    body = [(c, name) for c, name in zip(target.columns, columns, strict=True) if c.is_physical]
+    encoder = encoder_of(table, [Field(each.name, each.type) for each, _ in body])
+    out.constants.update(encoder.constants)
+    source = encoder.source([name for _, name in body])
+    metadata = {
+        each.metadata.written: (name, each.type)
+        for each, name in zip(target.columns, columns, strict=True)
+        if each.metadata is not None
+    }
+    keys = [name for each, name in zip(target.columns, columns, strict=True) if each.name in table.options.keys]
+    if not metadata and not keys:
+        out.line(f"add({source})")
+        return
+    from rmqio.sql.runtime.messages import message
+
+    fixed = {key: code for key, (code, _) in metadata.items()}
+    if keys:
+        fixed["key_columns"] = f"({', '.join(keys)},)"
+    out.constants["message"] = message
+    out.line(f"add(message({source}, {', '.join(f'{key}={code}' for key, code in fixed.items())}))")
+
+
+def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
+    bucket = ""
+    window = target.window
+    if window is not None:
+        time = columns[window.time]
+        if target.fields[window.time].type.is_nullable:
+            out.constants["no_time"] = no_time
+            out.line(f"if {time} is None: no_time()")
+        bucket = out.name("b")
+        out.line(
+            f"{bucket} = {time}"
+            if window.kind == "SESSION"
+            else f"{bucket} = {time} - ({time} - {window.offset_us}) % {window.slide_us}"
+        )
+    calls = [
+        (
+            accumulator(each, None if each.argument is None else target.fields[each.argument].type),
+            "" if each.argument is None else columns[each.argument],
+            "" if each.condition is None else columns[each.condition],
+        )
+        for each in target.calls
+    ]
+    emit_groups([columns[each] for each in target.keys], bucket, calls, out)
+
+
+def no_time() -> None:
+    """Raises `ValueFailure`: a row without a time is in no window."""
+    raise ValueFailure("the time of the window is NULL")

@@ -1,0 +1,164 @@
+"""EXPLAIN: a plan as a tree that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqio.sql.expressions import InputRef, conjuncts
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union
+from rmqio.sql.text import duration, text_of
+
+
+def explain(plans: Sequence[Relation]) -> str:
+    """Returns the trees of the plans of one job. Tables that several of them read are marked: they are read once."""
+    tables = [each for plan in plans for each in _tables(plan)]
+    shared = {each for each in tables if tables.count(each) > 1}
+    return "\n\n".join("\n".join(_lines(plan, shared)) for plan in plans)
+
+
+def _tables(relation: Relation) -> list[str]:
+    own = [relation.table.name] if isinstance(relation, Scan) else []
+    return own + [name for each in relation.inputs() for name in _tables(each)]
+
+
+def _lines(relation: Relation, shared: set[str]) -> list[str]:
+    head, *details = _described(relation, shared)
+    below = relation.inputs()
+    if isinstance(relation, Aggregate) and isinstance(relation.input, Calc):  # it is in the lines of the aggregate
+        below = relation.input.inputs()
+    inputs = [_lines(each, shared) for each in below]
+    rail = "│" if inputs else " "
+    lines = [head, *(f"{rail}   {each}" for each in details)]
+    for number, (first, *others) in enumerate(inputs):
+        is_last = number == len(inputs) - 1
+        branch, rest = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
+        lines.append(branch + first)
+        lines += [rest + each for each in others]
+    return lines
+
+
+def _described(relation: Relation, shared: set[str]) -> list[str]:
+    match relation:
+        case Sink():
+            return _sink(relation)
+        case Scan():
+            return _scan(relation, shared)
+        case Calc():
+            return _calc(relation)
+        case Join():
+            return _join(relation)
+        case Aggregate():
+            return _aggregate(relation)
+        case Union():
+            return [f"Union of {len(relation.members)}"]
+        case Constants():
+            return [f"{len(relation.rows)} rows of the statement"]
+    return [type(relation).__name__]
+
+
+def _sink(sink: Sink) -> list[str]:
+    options = sink.table.options
+    place = f"topic {options.topic}, {options.format}" if options.connector == "rocketmq" else options.connector
+    return [f"Insert into {sink.table.name} ({place}), append-only", *_columns("writes", sink.fields)]
+
+
+def _scan(scan: Scan, shared: set[str]) -> list[str]:
+    options = scan.table.options
+    body = [each.name for each in scan.columns if each.metadata is None]
+    beside = [each.name for each in scan.columns if each.metadata is not None]
+    all_physical = sum(each.is_physical for each in scan.table.columns)
+    lines = [f"Read {scan.table.name} (topic {options.topic}, {options.format}), append-only"]
+    lines.append(f"decodes {', '.join(body)} ({len(body)} of {all_physical} columns)" if body else "decodes nothing")
+    if beside:
+        lines.append(f"metadata {', '.join(beside)}")
+    if options.tag or options.sql:
+        lines.append(f"the broker filters: {options.tag or options.sql}")
+    if options.start is not None:
+        lines.append(f"begins at {options.start.kind}")
+    if options.end_ms is not None:
+        lines.append(f"ends at {options.end_ms} ms")
+    if options.on_error != "fail":
+        letters = f" {options.dead_letter_topic}" if options.on_error == "dead-letter" else ""
+        lines.append(f"bad rows: {options.on_error}{letters}")
+    if scan.table.name in shared:
+        lines.append("is read once for all that read it")
+    return lines
+
+
+def _calc(calc: Calc) -> list[str]:
+    names = _names(calc.input)
+    lines = [f"where {text_of(each, names)}" for each in conjuncts(calc.condition)]
+    computed = [
+        field.name if isinstance(each, InputRef) and names[each.index] == field.name
+        else f"{text_of(each, names)} AS {field.name}"
+        for field, each in zip(calc.fields, calc.projections, strict=True)
+    ]  # fmt: skip
+    return ["Select", *_wrapped(computed), *lines]
+
+
+def _names(relation: Relation) -> list[str]:
+    """The columns of a relation as text: those of an aggregate are what it computes."""
+    if not isinstance(relation, Aggregate):
+        return [each.name for each in relation.fields]
+    names = _computed(relation.input)
+    times = [] if relation.window is None else [each.name for each in relation.fields[len(relation.keys) :][:3]]
+    return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
+
+
+def _computed(relation: Relation) -> list[str]:
+    """The columns of an aggregate's input as text: they have no names of their own."""
+    if not isinstance(relation, Calc):
+        return _names(relation)
+    below = _names(relation.input)
+    return [text_of(each, below) for each in relation.projections]
+
+
+def _call(call: AggregateCall, names: list[str]) -> str:
+    argument = "*" if call.argument is None else names[call.argument]
+    only = "" if call.condition is None else f" FILTER (WHERE {names[call.condition]})"
+    return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"
+
+
+def _join(join: Join) -> list[str]:
+    left = [each.name for each in join.left.fields]
+    right = [each.name for each in join.right.fields]
+    keys = " and ".join(f"{left[one]} = {right[other]}" for one, other in join.keys)
+    lines = [f"{join.kind.capitalize()} join on {keys}, append-only"]
+    if join.residual is not None:
+        lines += [f"where {text_of(each, [*left, *right])}" for each in conjuncts(join.residual)]
+    lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(left[one] for one, _ in join.keys))}")
+    lines.append(f"keeps each row for {duration(join.ttl_ms)}, if an input does not end")
+    return lines
+
+
+def _aggregate(aggregate: Aggregate) -> list[str]:
+    names = _computed(aggregate.input)
+    keys = ", ".join(names[each] for each in aggregate.keys)
+    window = aggregate.window
+    when = "when the input ends" if window is None else "final at the watermark"
+    lines = [f"Group by {keys or 'nothing'}, append-only, {when}"]
+    if window is not None:
+        size = f"{window.kind.lower()} window of {duration(window.size_us // 1000)}"
+        slide = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
+        lines.append(f"{size}{slide} by {names[window.time]}")
+    lines += [_call(each, names) for each in aggregate.calls]
+    if isinstance(aggregate.input, Calc):
+        below = _names(aggregate.input.input)
+        lines += [f"where {text_of(each, below)}" for each in conjuncts(aggregate.input.condition)]
+    lines.append(f"aggregates each batch, shuffles by {keys or 'nothing'}, keeps partial results until then")
+    return lines
+
+
+def _columns(verb: str, fields: Sequence[Field]) -> list[str]:
+    return [f"{verb} {', '.join(f'{each.name} {each.type.text}' for each in fields)}"]
+
+
+def _wrapped(texts: list[str], width: int = 90) -> list[str]:
+    lines, line = [], ""
+    for each in texts:
+        if line and len(line) + len(each) > width:
+            lines.append(line + ",")
+            line = each
+        else:
+            line = f"{line}, {each}" if line else each
+    return [*lines, line] if line else lines

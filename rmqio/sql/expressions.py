@@ -1,0 +1,199 @@
+"""Expressions whose names and types are known: what the planner moves around and the compiler compiles.
+
+They are values: two that are equal compute the same, so that they are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmqio.sql import types
+from rmqio.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """An expression and its type."""
+
+    type: SqlType
+
+    def children(self) -> tuple[Expr, ...]:
+        """Returns the expressions that this one is made of."""
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """Returns the same expression of others."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef(Expr):
+    """A column of the input, by position. Two of one position are equal, whether or not they can be NULL."""
+
+    index: int
+
+    def __hash__(self) -> int:
+        return hash(self.index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputRef) and self.index == other.index
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Expr):
+    """A value that is known."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.value)))
+
+    def __eq__(self, other: object) -> bool:  # 1 = 1.0 = True in Python
+        return isinstance(other, Constant) and (self.type, repr(self.value)) == (other.type, repr(other.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Expr):
+    """A function or an operator, by its name in `functions`. Its arguments have the types that it takes."""
+
+    name: str
+    arguments: tuple[Expr, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.arguments
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, arguments=children)
+
+
+@dataclass(frozen=True, slots=True)
+class Logical(Expr):
+    """AND or OR, by three-valued logic. The second operand is computed only if the first one leaves it open."""
+
+    operator: str
+    operands: tuple[Expr, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.operands
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operands=children)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expr):
+    """NOT; NULL stays NULL."""
+
+    operand: Expr
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operand=children[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Is(Expr):
+    """`IS value`, where the value is None, True or False. Never NULL."""
+
+    operand: Expr
+    value: bool | None
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operand=children[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional(Expr):
+    """CASE: conditions and results by turns, and the result of ELSE. Only what is needed is computed."""
+
+    parts: tuple[Expr, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.parts
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, parts=children)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion(Expr):
+    """CAST to the type; with `is_try`, NULL where it fails."""
+
+    operand: Expr
+    is_try: bool = False
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operand=children[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(Expr):
+    """`operand IN (constants)`: NULL if the operand is NULL, or if it is not found and NULL is one of them."""
+
+    operand: Expr
+    values: tuple[Constant, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operand=children[0])
+
+
+def walk(expression: Expr) -> Iterator[Expr]:
+    """Yields the expression and all that it is made of."""
+    yield expression
+    for each in expression.children():
+        yield from walk(each)
+
+
+def transform(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Returns the expression with each part replaced by what `change` makes of it, from the leaves up."""
+    children = expression.children()
+    changed = tuple(transform(each, change) for each in children)
+    return change(expression.with_children(changed) if changed != children else expression)
+
+
+def inputs(expression: Expr) -> set[int]:
+    """Returns the positions of the columns that it reads."""
+    return {each.index for each in walk(expression) if isinstance(each, InputRef)}
+
+
+def shifted(expression: Expr, by: int) -> Expr:
+    """Returns the expression for an input whose columns stand that much further right."""
+    return transform(
+        expression, lambda each: replace(each, index=each.index + by) if isinstance(each, InputRef) else each
+    )
+
+
+def substituted(expression: Expr, columns: tuple[Expr, ...]) -> Expr:
+    """Returns the expression with its columns replaced by the expressions that compute them."""
+    return transform(expression, lambda each: columns[each.index] if isinstance(each, InputRef) else each)
+
+
+def conjuncts(expression: Expr | None) -> list[Expr]:
+    """Returns the conditions that must all be true for this one to be true."""
+    if expression is None:
+        return []
+    if isinstance(expression, Logical) and expression.operator == "AND":
+        return [each for operand in expression.operands for each in conjuncts(operand)]
+    return [expression]
+
+
+def all_of(conditions: list[Expr]) -> Expr | None:
+    """Returns their conjunction; None: there are none."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return Logical(
+        types.BOOLEAN.nullable(types.any_nullable(each.type for each in conditions)), "AND", tuple(conditions)
+    )

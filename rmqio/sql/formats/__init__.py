@@ -1,0 +1,124 @@
+"""Formats of bodies: bytes to columns, and columns to bytes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import Refusal
+from rmqio.sql.formats import csv, key_value, raw, texts
+from rmqio.sql.formats.base import Decoder, Encoder, Fields
+from rmqio.sql.formats.json import JsonDecoder, JsonOptions
+from rmqio.sql.formats.json_encoder import JsonEncoder
+from rmqio.sql.formats.options import FormatOptions
+from rmqio.sql.plan import Field
+
+
+def check(table: Table) -> None:
+    """Raises `Refusal` if the table's options, columns and format do not fit together. Asks no registry."""
+    options = FormatOptions(table.options.of_format)
+    fields = _physical(table)
+    match table.options.format:
+        case "json":
+            JsonOptions.of(options)
+            for each in fields:
+                _require_keys(each)
+        case "csv":
+            texts.require_scalars(table)
+            csv.CsvOptions.of(options)
+        case "raw":
+            raw.require_one_column(table)
+            raw.Raw(fields[0].name, fields[0].type, options)
+        case "key-value":
+            texts.require_scalars(table)
+            key_value.require_names(fields, key_value.KeyValueOptions.of(options))
+        case "avro" | "avro-confluent":
+            _check_avro(table, fields, options)
+
+
+def decoder_of(table: Table, fields: Fields) -> Decoder:
+    """Returns the decoder of a table's bodies to some of its columns. Raises `Refusal`."""
+    options = FormatOptions(table.options.of_format)
+    match table.options.format:
+        case "csv":
+            return csv.CsvDecoder(table, fields, csv.CsvOptions.of(options))
+        case "raw":
+            raw.require_one_column(table)
+            return raw.RawDecoder(_raw(table, options), fields)
+        case "key-value":
+            return key_value.KeyValueDecoder(table, fields, key_value.KeyValueOptions.of(options))
+        case "avro":
+            from rmqio.sql.formats import avro
+
+            return avro.AvroDecoder(avro.given_schema(table, options), fields)
+        case "avro-confluent":
+            from rmqio.sql.formats import avro
+
+            return avro.RegistryDecoder(avro.registry_of(options), fields)
+    return JsonDecoder(fields, JsonOptions.of(options))
+
+
+def encoder_of(table: Table, fields: Fields) -> Encoder:
+    """Returns the encoder of a table's physical columns. Raises `Refusal`."""
+    options = FormatOptions(table.options.of_format)
+    match table.options.format:
+        case "csv":
+            return csv.CsvEncoder(fields, csv.CsvOptions.of(options))
+        case "raw":
+            raw.require_one_column(table)
+            return raw.RawEncoder(_raw(table, options))
+        case "key-value":
+            return key_value.KeyValueEncoder(fields, key_value.KeyValueOptions.of(options))
+        case "avro":
+            from rmqio.sql.formats import avro
+
+            return avro.AvroEncoder(avro.given_schema(table, options), fields)
+        case "avro-confluent":
+            from rmqio.sql.formats import avro
+
+            registry, subject = avro.registry_of(options), _subject(table, options)
+            return avro.AvroEncoder(avro.given_schema(table, options), fields, registry, subject)
+    return JsonEncoder(fields, JsonOptions.of(options))
+
+
+def _physical(table: Table) -> list[Field]:
+    return [Field(each.name, each.type) for each in table.columns if each.is_physical]
+
+
+def _raw(table: Table, options: FormatOptions) -> raw.Raw:
+    column = _physical(table)[0]
+    return raw.Raw(column.name, column.type, options)
+
+
+def _require_keys(field: Field) -> None:
+    """Raises `Refusal` for a map whose keys have no text."""
+    pending = [field.type]
+    while pending:
+        kind = pending.pop()
+        if kind.kind == "MAP" and kind.elements[0].elements:
+            raise Refusal(f"column {field.name}: keys of {kind.text} have no text, as names in JSON need it", None)
+        pending.extend(kind.elements)
+
+
+def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> None:
+    from rmqio.sql.formats import avro
+
+    options.one_of("avro_encoding", ("binary",), "binary")
+    if table.options.format == "avro":
+        if options.has("registry_url"):
+            raise options.refusal("registry_url", "is given: the format is then 'avro-confluent'")
+        source = avro.given_schema(table, options)
+        try:
+            avro.Plan(source, fields)
+        except Refusal:  # some tables can only be written
+            with contextlib.suppress(Refusal):
+                avro.writers_of(avro.parsed(source), fields)
+                return
+            raise
+        return
+    avro.registry_of(options)
+    avro.parsed(avro.given_schema(table, options))
+
+
+def _subject(table: Table, options: FormatOptions) -> str:
+    return options.text("registry_subject", "").strip() or f"{table.options.topic}-value"

@@ -1,0 +1,110 @@
+"""The interface of a format of bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from rmqio.sql.plan import Field
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+Convert = Callable[[Any], Any]
+CONVERSIONS: Final = (ValueFailure, ValueError, ArithmeticError, TypeError, RecursionError)
+"""Errors of conversions: a value does not fit."""
+_LONGEST: Final = 50
+
+
+class RowFailure(ValueFailure):
+    """A body that cannot be decoded, or a column that does not fit. `column` is its name, if it is known."""
+
+    def __init__(self, reason: str, column: str = "") -> None:
+        super().__init__(f"column {column}: {reason}" if column else reason)
+        self.column = column
+
+
+class Decoder(Protocol):
+    """Decodes bodies to some columns of a table."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Python's expressions for the columns of `row`, what `fast` returns; `{}` is the row."""
+
+    @property
+    def converters(self) -> Sequence[Convert | None]:
+        """For each column, what makes its SQL value of it, which is not None; None: it is that value."""
+
+    def fast(self, body: bytes) -> Any:
+        """Decodes a usual body. Raises anything for another one."""
+
+    def exact(self, body: bytes) -> tuple[Any, ...]:
+        """Returns the SQL values of any body. Raises `RowFailure`."""
+
+
+class Encoder(Protocol):
+    """Encodes SQL values to a body."""
+
+    def source(self, names: Sequence[str]) -> str:
+        """Returns Python's expression for the body, of names that hold the values. It uses `constants`."""
+
+    constants: dict[str, Any]
+
+
+Fields = Sequence[Field]
+
+
+def bounded(text: str) -> str:
+    """Returns the text for a message, without quotes, of a bounded length."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a value does not fit, for a message."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+
+
+def required(kind: SqlType, convert: Convert | None) -> Convert | None:
+    """Returns the converter, which fails for a NOT NULL column if it makes NULL."""
+    if kind.is_nullable or convert is None:
+        return convert
+
+    def of(given: Any) -> Any:
+        found = convert(given)
+        if found is None:
+            raise ValueFailure(f"it is NOT NULL, and {bounded(str(given))} does not fit into {kind.text}")
+        return found
+
+    return of
+
+
+def whole(number: int, bits: int) -> int:
+    """Returns the number. Raises `ValueFailure`, with some of its digits, if it needs more bits."""
+    limit = 1 << (bits - 1)
+    if not -limit <= number < limit:
+        raise ValueFailure(f"{bounded(str(number))} is out of range of an integer of {bits} bits")
+    return number
+
+
+def well_formed(text: str) -> str:
+    """Returns the text. Raises `ValueFailure` if it cannot be UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueFailure(f"{text[:_LONGEST]!r} has half of a surrogate pair, which is not UTF-8") from None
+    return text
+
+
+def utf8(body: bytes) -> str:
+    """Returns the body as text. Raises `RowFailure` if it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise RowFailure(f"the body is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def filled(body: bytes) -> bytes:
+    """Returns the body. Raises `ValueFailure` if it is empty."""
+    if not body:
+        raise ValueFailure("the body would be empty, and RocketMQ accepts no message without a body")
+    return body

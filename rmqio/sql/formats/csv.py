@@ -1,0 +1,253 @@
+"""CSV bodies: one line a message, columns by position. What Flink's format `csv` reads and writes.
+
+A body has a field for each physical column of the table. The option `lengthCheck` of older tables changes that: CUT
+ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is no part of the last field.
+
+An empty field is empty for STRING and BYTES, and NULL for anything else; the null literal is NULL, quoted or not. NULL
+is written as the null literal, and without one as an empty field: a STRING or BYTES that is NULL then comes back empty.
+
+Other than in Flink: an empty field of another type fails there; a body of several lines fails here, and has only its
+first line read there; a BOOLEAN is what CAST accepts (there, anything but true is false); the delimiter can be several
+characters; text that is the null literal is not written; ARRAY and ROW are refused. A table without `format` that has
+`fieldDelimiter` is one of rocketmq-flink, which has no quote character.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import string
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.formats import texts
+from rmqio.sql.formats.base import CONVERSIONS, Fields, RowFailure, filled, reason_of, required, utf8
+from rmqio.sql.formats.options import FormatOptions
+from rmqio.sql.values import ValueFailure
+
+_MARK: Final = "\ufeff"
+_PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}+-.:/= ")
+"""The characters of everything but text."""
+_ESCAPED: Final = {"0": "\0", "n": "\n", "r": "\r", "t": "\t"}
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """The options of the format. `quote` and `escape` are a character or nothing.
+
+    Attributes:
+      null: the text that means NULL; None: there is none.
+      has_comments: whether lines that begin with # are left out.
+      cuts, pads: whether further fields are ignored, and missing ones are NULL.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = ""
+    null: str | None = None
+    has_comments: bool = False
+    cuts: bool = False
+    pads: bool = False
+
+    @staticmethod
+    def of(options: FormatOptions) -> CsvOptions:
+        """Returns the options of a table. Raises `Refusal`."""
+        quote = options.character("csv_quote", '"' if options.has("format") or options.has("is_json") else "")
+        if options.is_true("csv_no_quote"):
+            if options.has("csv_quote"):
+                raise options.refusal("csv_no_quote", "is true, and there is a quote character, too")
+            quote = ""
+        delimiter, escape = options.separator("delimiter", ","), options.character("csv_escape", "")
+        if len({delimiter, quote, escape} - {""}) < 1 + bool(quote) + bool(escape):
+            name = next(each for each in ("delimiter", "csv_quote", "csv_escape") if options.has(each))
+            raise options.refusal(name, "is the same as another special character of the format")
+        check = options.one_of("length_check", ("NONE", "SKIP", "EXCEPTION", "CUT", "PAD"), "EXCEPTION")
+        null = options.text("csv_null", "") if options.has("csv_null") else None
+        return CsvOptions(
+            delimiter, quote, escape, null, options.is_true("csv_comments"), check in ("NONE", "CUT", "PAD"),
+            check == "PAD",
+        )  # fmt: skip
+
+
+class CsvDecoder:
+    """See `formats.base.Decoder`. `fast` returns the list of fields."""
+
+    def __init__(self, table: Table, fields: Fields, options: CsvOptions) -> None:
+        names = [each.name for each in table.columns if each.is_physical]
+        self._fields, self._options, self._count = fields, options, len(names)
+        self._places = [names.index(each.name) for each in fields]
+        self._readers = [texts.nullable_reader(each.type, options.null) for each in fields]
+        self.columns = [f"{{}}[{place}]" for place in self._places]
+        self.converters = [required(each.type, read) for each, read in zip(fields, self._readers, strict=True)]
+        self._delimiter = options.delimiter
+        self._unusual = [each for each in (options.escape, "#" if options.has_comments else "") if each]
+        self._quote = options.quote
+        self._read = _reader_of_lines(options)
+
+    def fast(self, body: bytes) -> Sequence[str]:
+        """Decodes a usual body. Raises anything for another one."""
+        text = body.decode().removesuffix("\n").removesuffix("\r")
+        for each in self._unusual:
+            if each in text:
+                raise ValueError
+        if self._quote and self._quote in text:
+            found = self._read(text)
+        elif "\n" in text or "\r" in text:
+            raise ValueError
+        else:
+            found = text.split(self._delimiter)
+        if len(found) != self._count or text[:1] == _MARK:
+            raise ValueError
+        return found
+
+    def exact(self, body: bytes) -> tuple[Any, ...]:
+        """Returns the SQL values of any body. Raises `RowFailure`."""
+        given: list[str | None] = list(self._split(utf8(body).removeprefix(_MARK)))
+        if len(given) > self._count and not self._options.cuts:
+            raise RowFailure(f"the body has {len(given)} fields, and the table {self._count} columns")
+        if len(given) < self._count:
+            if not self._options.pads:
+                raise RowFailure(f"the body has only {len(given)} fields, and the table {self._count} columns")
+            given += [None] * (self._count - len(given))
+        row = []
+        for each, place, read in zip(self._fields, self._places, self._readers, strict=True):
+            text = given[place]
+            try:
+                value = text if read is None or text is None else read(text)
+            except CONVERSIONS as error:
+                raise RowFailure(reason_of(error), each.name) from None
+            if value is None and not each.type.is_nullable:
+                raise RowFailure(f"it is NOT NULL, and the field is {text!r:.50}", each.name)
+            row.append(value)
+        return tuple(row)
+
+    def _split(self, text: str) -> list[str]:
+        lines = _lines(text, self._options)
+        found = next(lines, None)
+        if found is None:
+            raise RowFailure("the body has only comments")
+        if next(lines, None) is not None:
+            raise RowFailure("the body has several lines; a message is one row")
+        return found
+
+
+def _reader_of_lines(options: CsvOptions) -> Callable[[str], list[str]]:
+    """Returns the fast reader of a body with quotes. It raises anything for what it does not read."""
+    if len(options.delimiter) > 1 or not options.quote:
+        return _refuse
+    given: list[str] = []
+    reader = csv.reader(iter(given.pop, None), delimiter=options.delimiter, quotechar=options.quote, strict=True)
+
+    def read(text: str) -> list[str]:
+        # It raises csv.Error for fields above its limit, text behind a quote and several lines, and IndexError without
+        # the end of a quote, since `given` has no second line.
+        if text[-1] in "\r\n":  # it would be left out, however many there are
+            raise ValueError
+        given.append(text)
+        return next(reader)
+
+    return read
+
+
+def _refuse(text: str) -> list[str]:
+    raise ValueError
+
+
+def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
+    """The fields of each line. Raises `RowFailure`."""
+    delimiter, quote, escape = options.delimiter, options.quote, options.escape
+    at, end = 0, len(text)
+    while at < end or at == 0:
+        if options.has_comments and text.startswith("#", at):
+            at = next((place for place in range(at, end) if text[place] in "\r\n"), end)
+            at += 2 if text.startswith("\r\n", at) else 1
+            continue
+        row: list[str] = []
+        while True:
+            field, at = _field(text, at, delimiter, quote, escape)
+            row.append(field)
+            if not text.startswith(delimiter, at):
+                break
+            at += len(delimiter)
+        if at < end and text[at] not in "\r\n":
+            raise RowFailure(f"text stands behind the quotes of field {len(row)}")
+        at += 2 if text.startswith("\r\n", at) else 1
+        yield row
+
+
+def _field(text: str, at: int, delimiter: str, quote: str, escape: str) -> tuple[str, int]:
+    """The field that begins there, and where it ends."""
+    is_quoted = bool(quote) and text.startswith(quote, at)
+    at += is_quoted
+    parts: list[str] = []
+    while at < len(text):
+        each = text[at]
+        if each == escape:
+            if at + 1 == len(text):
+                raise RowFailure("the body ends with an escape character")
+            parts.append(_ESCAPED.get(text[at + 1], text[at + 1]))
+            at += 2
+        elif is_quoted and each == quote:
+            if not text.startswith(quote, at + 1):
+                return "".join(parts), at + 1
+            parts.append(quote)
+            at += 2
+        elif not is_quoted and (each in "\r\n" or text.startswith(delimiter, at)):
+            break
+        else:
+            parts.append(each)
+            at += 1
+    if is_quoted:
+        raise RowFailure("a quote is missing: the body ends within a field")
+    return "".join(parts), at
+
+
+class CsvEncoder:
+    """See `formats.base.Encoder`."""
+
+    def __init__(self, fields: Fields, options: CsvOptions) -> None:
+        self._options = options
+        null = options.null or ""
+        self.constants: dict[str, Any] = {"csv_filled": filled, "csv_null": null}
+        self._writers = [texts.writer(each.type) for each in fields]
+        for i, (each, write) in enumerate(zip(fields, self._writers, strict=True)):
+            self.constants[f"csv_{i}"] = self._field_writer(each.name, write, is_first=i == 0)
+
+    def source(self, names: Sequence[str]) -> str:
+        """Returns Python's expression for the body, of names that hold the values. It uses `constants`."""
+        fields = [f"(csv_null if {name} is None else csv_{i}({name}))" for i, name in enumerate(names)]
+        return f"csv_filled({self._options.delimiter!r}.join(({', '.join(fields)},)).encode())"
+
+    def _field_writer(self, name: str, write: Callable[[Any], str] | None, *, is_first: bool) -> Callable[[Any], str]:
+        """Returns what makes the field of a value that is not NULL."""
+        quote, escape, null = self._options.quote, self._options.escape, self._options.null
+        mark = _MARK if is_first else ""
+        special = {*self._options.delimiter, quote, escape, "\r", "\n", mark} - {""}
+        if write is not None and not null and special.isdisjoint(_PLAIN):
+            return write
+        is_special = re.compile(f"[{''.join(map(re.escape, special))}]{'|^#' * is_first}").search
+
+        def of(value: Any) -> str:
+            text: str = value if write is None else write(value)
+            if null and text == null:
+                raise ValueFailure(f"column {name}: the text {null!r} is the null literal")
+            if is_special(text) is None:
+                return text
+            if quote:
+                if escape:
+                    text = text.replace(escape, escape + escape)
+                return quote + text.replace(quote, quote + quote) + quote
+            return self._escaped(text, name)
+
+        return of
+
+    def _escaped(self, text: str, name: str) -> str:
+        delimiter, escape = self._options.delimiter, self._options.escape
+        if not escape:
+            if delimiter in text or "\r" in text or "\n" in text:
+                raise ValueFailure(f"column {name}: {text!r:.50} has a delimiter or a line break, which nothing quotes")
+            return text
+        codes = {"\r": "r", "\n": "n", **{each: each for each in (escape, *delimiter, "#")}}
+        return "".join(f"{escape}{codes[each]}" if each in codes else each for each in text)

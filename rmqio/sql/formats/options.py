@@ -1,0 +1,102 @@
+"""Options of formats, as CREATE TABLE gives them: read, checked, and refused at the place where they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.syntax.nodes import Option
+
+NAMES: Final = frozenset({
+    "format", "is_json", "delimiter", "length_check", "csv_quote", "csv_no_quote", "csv_escape", "csv_comments",
+    "csv_null", "raw_charset", "raw_endianness", "pair_delimiter", "key_delimiter", "key_value_null", "json_times",
+    "json_fail_on_missing", "json_no_nulls", "json_null_keys", "json_null_key", "json_plain", "avro_schema",
+    "avro_file", "avro_encoding", "registry_url", "registry_subject",
+})  # fmt: skip
+"""The options, by their names in `catalog.options`, that formats read."""
+_PREFIXES: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
+
+
+def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option]:
+    """Returns the options that concern formats. The file of a schema is read, and becomes the schema.
+
+    Raises `Refusal` for options of other formats, and for a file that cannot be read.
+    """
+    kept = {name: option for name, option in found.items() if name in NAMES}
+    for option in kept.values():
+        prefix = option.key.lower().removeprefix("value.").partition(".")[0]
+        if prefix in _PREFIXES and prefix != format_name and not (prefix == "avro" and format_name == "avro-confluent"):
+            raise Refusal(f"the option {option.key!r} is of the format {prefix}, not of {format_name}", option.span)
+    if "avro_file" in kept:
+        option = kept.pop("avro_file")
+        if "avro_schema" in kept:
+            raise Refusal(f"{option.key!r} and {kept['avro_schema'].key!r} both give the schema", option.span)
+        try:
+            text = Path(option.value.strip()).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise Refusal(f"the schema's file {option.value!r} cannot be read: {reason}", option.value_span) from None
+        kept["avro_schema"] = replace(option, value=text)
+    return kept
+
+
+class FormatOptions:
+    """The options of a table's format."""
+
+    def __init__(self, options: Mapping[str, Option]) -> None:
+        self._options = options
+
+    def has(self, name: str) -> bool:
+        """Returns whether the option is given."""
+        return name in self._options
+
+    def text(self, name: str, default: str) -> str:
+        """Returns the text of an option, with its blanks."""
+        return self._options[name].value if name in self._options else default
+
+    def is_true(self, name: str) -> bool:
+        """Returns whether the option is true. Raises `Refusal` unless it is true or false."""
+        return self.one_of(name, ("true", "false"), "false") == "true"
+
+    def one_of(self, name: str, known: Sequence[str], default: str) -> str:
+        """Returns one of the known values, spelled as there. Raises `Refusal` for another one."""
+        value = self.text(name, default).strip()
+        for each in known:
+            if each.lower() == value.lower():
+                return each
+        raise self.refusal(name, f"is {value!r}{nearest(value, known) or '; it can be ' + ', '.join(known)}")
+
+    def separator(self, name: str, default: str) -> str:
+        """Returns a text that separates others, in which escapes are replaced. Raises `Refusal` if it is empty."""
+        value = unescaped(self.text(name, default))
+        if not value:
+            raise self.refusal(name, "is empty")
+        return value
+
+    def character(self, name: str, default: str) -> str:
+        """Returns one character, or none as the default. Raises `Refusal` for more."""
+        value = unescaped(self.text(name, default))
+        if len(value) != 1 and name in self._options:
+            raise self.refusal(name, f"is {value!r}; it must be one character")
+        return value
+
+    def refusal(self, name: str, problem: str) -> Refusal:
+        """Returns the refusal of an option's value."""
+        option = self._options[name]
+        return Refusal(f"{option.key} {problem}", option.value_span)
+
+
+def unescaped(text: str) -> str:
+    r"""Returns the text with the characters that `\t`, `\u0001`, `\x01` and so on mean."""
+    return _ESCAPE.sub(_character, text)
+
+
+def _character(found: re.Match[str]) -> str:
+    code = found[1] or found[2]
+    return chr(int(code, 16)) if code else _ESCAPED.get(found[3], found[3])

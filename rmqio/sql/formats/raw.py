@@ -1,0 +1,109 @@
+"""Bodies without a format: the body is the one physical column. What Flink's format `raw` reads and writes.
+
+Numbers have their fixed number of bytes; a BOOLEAN is one byte. Text that the character set does not have fails; Flink
+replaces it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import Refusal
+from rmqio.sql.formats.base import Fields, RowFailure, filled
+from rmqio.sql.formats.options import FormatOptions
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+_CODES: Final = {"TINYINT": "b", "SMALLINT": "h", "INTEGER": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
+_KNOWN: Final = ("VARBINARY", "VARCHAR", "BOOLEAN", *_CODES)
+
+
+def require_one_column(table: Table) -> None:
+    """Raises `Refusal` unless the table has one physical column, of a type that the format has."""
+    columns = [each for each in table.columns if each.is_physical]
+    if len(columns) != 1:
+        raise Refusal(
+            f"the format raw has one column, the body, and {table.name} has {len(columns)} that are not metadata", None
+        )
+    if columns[0].type.kind not in _KNOWN:
+        raise Refusal(f"the format raw has BYTES, STRING, BOOLEAN and numbers, not {columns[0].type.text}", None)
+
+
+class Raw:
+    """Reads and writes the column."""
+
+    def __init__(self, name: str, kind: SqlType, options: FormatOptions) -> None:
+        self.name, self.kind = name, kind
+        charset = options.text("raw_charset", "UTF-8").strip()
+        try:
+            self.charset = codecs.lookup(charset).name
+        except LookupError:
+            raise options.refusal("raw_charset", f"is {charset!r}, which is not a character set") from None
+        endianness = options.one_of("raw_endianness", ("big-endian", "little-endian"), "big-endian")
+        self.number = struct.Struct((">" if endianness[0] == "b" else "<") + _CODES.get(kind.kind, "b"))
+
+    def reader(self) -> Callable[[bytes], Any]:
+        """Returns what makes the value of a body. It raises `ValueFailure`."""
+        number, charset = self.number, self.charset
+        match self.kind.kind:
+            case "VARBINARY":
+                return bytes
+            case "VARCHAR" if charset == "utf-8":
+                return bytes.decode
+            case "VARCHAR":
+                return lambda body: body.decode(charset)
+            case "BOOLEAN":
+                return lambda body: number.unpack(body)[0] != 0
+        return lambda body: number.unpack(body)[0]
+
+    def write(self, value: Any) -> bytes:
+        """Returns the body. Raises `ValueFailure`."""
+        if value is None:
+            raise ValueFailure(f"column {self.name}: NULL cannot be a body")
+        match self.kind.kind:
+            case "VARBINARY":
+                return filled(value)
+            case "VARCHAR":
+                try:
+                    return filled(value.encode(self.charset))
+                except UnicodeEncodeError as error:
+                    raise ValueFailure(
+                        f"column {self.name}: {value[error.start]!r} is not in the character set {self.charset}"
+                    ) from None
+        return self.number.pack(value)
+
+
+class RawDecoder:
+    """See `formats.base.Decoder`."""
+
+    def __init__(self, raw: Raw, fields: Fields) -> None:
+        self._raw = raw
+        self.fast = raw.reader()
+        self.columns = ["{}" for _ in fields]
+        self.converters = [None for _ in fields]
+
+    def exact(self, body: bytes) -> tuple[Any, ...]:
+        """Returns the SQL values of any body. Raises `RowFailure`."""
+        try:
+            return (self.fast(body),)
+        except UnicodeDecodeError as error:
+            reason = f"the body is not {self._raw.charset} text: {error.reason} at byte {error.start}"
+        except struct.error:
+            size = self._raw.number.size
+            reason = f"a {self._raw.kind.text} has {size} bytes, and the body {len(body)}: {body[:20].hex()}"
+        raise RowFailure(reason, self._raw.name)
+
+
+class RawEncoder:
+    """See `formats.base.Encoder`."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.constants: dict[str, Any] = {"raw_write": raw.write}
+
+    def source(self, names: Sequence[str]) -> str:
+        """Returns Python's expression for the body, of names that hold the values. It uses `constants`."""
+        return f"raw_write({names[0]})"

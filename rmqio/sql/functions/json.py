@@ -1,0 +1,180 @@
+"""Functions of JSON, which is text in SQL."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from rmqio.sql import types, values
+from rmqio.sql.functions import json_paths
+from rmqio.sql.functions.json_paths import MISSING, NotJson
+from rmqio.sql.functions.registry import define
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+Writer = Callable[[Any], str]
+_quote: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def _found(text: str, path: str) -> Any:
+    steps = json_paths.steps(path)
+    try:
+        return json_paths.lookup(json_paths.parsed(text), steps)
+    except NotJson:
+        return MISSING
+
+
+def value_at(text: str, path: str) -> str | None:
+    """Returns the text of the scalar at a path; None: there is none, or it is no JSON."""
+    found = _found(text, path)
+    if found is None or found is MISSING or isinstance(found, (dict, list)):
+        return None
+    return found if isinstance(found, str) else written(found)
+
+
+def query(text: str, path: str) -> str | None:
+    """Returns the object or array at a path as JSON; None: there is none, or it is no JSON."""
+    found = _found(text, path)
+    return written(found) if isinstance(found, (dict, list)) else None
+
+
+def exists(text: str, path: str) -> bool:
+    """Returns whether there is something else than null at a path."""
+    found = _found(text, path)
+    return found is not None and found is not MISSING
+
+
+def written(value: Any) -> str:
+    """Returns a parsed document as JSON without spaces."""
+    try:
+        return _written(value)
+    except RecursionError:
+        raise ValueFailure("the JSON is nested too deeply") from None
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quote(key)}:{_written(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+# ---- quoting --------------------------------------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """Returns the text as a string of JSON in ASCII, with `/` escaped too."""
+    return json.dumps(text).replace("/", "\\/")
+
+
+def unquoted(text: str) -> str:
+    """Returns the text that a string of JSON stands for; other text stays as it is."""
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        return text
+    try:
+        found = json.loads(text, strict=False)
+    except ValueError:
+        return text
+    return found if isinstance(found, str) else text
+
+
+# ---- writing: the first argument is the type of the value, and those of the values ----------------------------------
+
+
+def json_string(kind: SqlType, value: Any) -> str:
+    """Returns a value as JSON."""
+    return writer(kind)(value)
+
+
+def json_array(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) -> str:
+    """Returns the values that are not NULL as an array of JSON; those at the raw positions are JSON already."""
+    found = zip(kinds, items, strict=True)
+    return "[" + ",".join(
+        each if i in raw else writer(kind)(each) for i, (kind, each) in enumerate(found) if each is not None
+    ) + "]"  # fmt: skip
+
+
+def json_object(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) -> str:
+    """Returns keys and values, by turns, as an object of JSON; the values at the raw positions are JSON already."""
+    members = []
+    for position in range(0, len(items), 2):
+        key, each = items[position : position + 2]
+        if key is None:
+            raise ValueFailure("a key of JSON_OBJECT is NULL")
+        is_raw = position + 1 in raw and each is not None
+        members.append(f"{_quote(key)}:{each if is_raw else _or_null(writer(kinds[position + 1]))(each)}")
+    return "{" + ",".join(members) + "}"
+
+
+def _or_null(write: Writer) -> Writer:
+    return lambda value: "null" if value is None else write(value)
+
+
+@lru_cache(maxsize=1000)
+def writer(kind: SqlType) -> Writer:
+    """Returns the function that writes a value of the type as JSON."""
+    match kind.kind:
+        case "BOOLEAN":
+            return lambda value: "true" if value else "false"
+        case "FLOAT" | "DOUBLE":
+            return _number
+        case "VARBINARY":
+            return lambda value: f'"{base64.b64encode(value).decode("ascii")}"'
+        case "ARRAY" | "MULTISET":
+            item = _or_null(writer(kind.elements[0]))
+            return lambda value: f"[{','.join(map(item, value))}]"
+        case "MAP":
+            key, item = _text_of(kind.elements[0]), _or_null(writer(kind.elements[1]))
+            return lambda value: "{" + ",".join(f"{_quote(key(k))}:{item(v)}" for k, v in value.items()) + "}"
+        case "ROW":
+            names = [_quote(each) for each in kind.names]
+            parts = [_or_null(writer(each)) for each in kind.elements]
+            return lambda value: "{" + ",".join(
+                f"{n}:{part(each)}" for n, part, each in zip(names, parts, value, strict=True)
+            ) + "}"  # fmt: skip
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            end = "Z" if kind.kind == "TIMESTAMP_LTZ" else ""
+            return lambda value: f'"{_iso(value)}{end}"'
+    if kind.kind in types.BITS or kind.kind == "DECIMAL":
+        return str
+    text = _text_of(kind)
+    return lambda value: _quote(text(value))
+
+
+def _text_of(kind: SqlType) -> Callable[[Any], str]:
+    from rmqio.sql.compile.casts import text_of  # the compiler imports the functions
+
+    return text_of(kind)
+
+
+def _number(number: float) -> str:
+    text = values.text_of_double(number)
+    return str(Decimal(text)) if text[-1].isdecimal() else f'"{text}"'
+
+
+def _iso(micros: int) -> str:
+    return re.sub(r"\.?0+$", "", values.text_of_timestamp(micros, 6, "T")) if micros % 1_000_000 else (
+        values.text_of_timestamp(micros, 0, "T")
+    )  # fmt: skip
+
+
+define("JSON_VALUE", "s s -> s", value_at, can_be_null=True)
+define("JSON_QUERY", "s s -> s", query, can_be_null=True)
+define("JSON_EXISTS", "s s -> b", exists)
+define("JSON_QUOTE", "s -> s", quoted)
+define("JSON_UNQUOTE", "s -> s", unquoted)
+define("JSON_STRING", "any any -> s", json_string)
+define("JSON_ARRAY", "any any ... -> s", json_array, is_strict=False)
+define("JSON_OBJECT", "any any ... -> s", json_object, is_strict=False)

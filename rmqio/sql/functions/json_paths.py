@@ -1,0 +1,91 @@
+"""Paths of SQL/JSON: `$.a.b[0]`, `$['a']`, `$[*]`, after `lax` or `strict`, which find the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from rmqio.sql.values import ValueFailure, shown
+
+_MODE: Final = re.compile(r"\s*(?:(?:lax|strict)\s+)?", re.IGNORECASE)
+_STEP: Final = re.compile(
+    r"\.(?P<star>\*)|\.?\[\s*(?P<index>-?\d{1,9})\s*\]|\.?\[\s*(?P<all>\*)\s*\]"
+    r"|\.?\[\s*'(?P<single>(?:[^'\\]|\\.)*)'\s*\]|\.?\[\s*\"(?P<double>(?:[^\"\\]|\\.)*)\"\s*\]"
+    r"|\.(?P<name>[^\s.\[\]()*'\"]+)",
+    re.DOTALL,
+)
+
+ALL: Final = None
+"""The step that takes every element of an array, or every value of an object."""
+MISSING: Final = object()
+"""The result where nothing is found; JSON's null is None."""
+
+
+class NotJson(ValueError):
+    """Text that is no JSON."""
+
+
+@lru_cache(maxsize=1000)
+def steps(path: str) -> tuple[str | int | None, ...]:
+    """Returns names of members, positions of elements, and `ALL`. Raises `ValueFailure` for what is not supported."""
+    mode = _MODE.match(path)
+    rest = path[mode.end() if mode else 0 :].strip()
+    rest = rest[1:] if rest.startswith("$") else f".{rest}"
+    found: list[str | int | None] = []
+    start = 0
+    while start < len(rest):
+        step = _STEP.match(rest, start)
+        if step is None:
+            raise ValueFailure(f"{shown(path)} is not a path of JSON, or not a supported one, as $.a.b[0] is")
+        start = step.end()
+        if step["star"] or step["all"]:
+            found.append(ALL)
+        elif step["index"]:
+            found.append(int(step["index"]))
+        else:
+            quoted = step["single"] if step["single"] is not None else step["double"]
+            found.append(step["name"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+    return tuple(found)
+
+
+def lookup(document: Any, path: tuple[str | int | None, ...]) -> Any:
+    """Returns what stands at the path, or `MISSING`; a path with `ALL` gives a list."""
+    for position, step in enumerate(path):
+        if step is ALL:
+            return _all(document, path[position + 1 :])
+        if isinstance(step, str):
+            if not isinstance(document, dict) or step not in document:
+                return MISSING
+            document = document[step]
+        else:
+            if not isinstance(document, list) or not -len(document) <= step < len(document):
+                return MISSING
+            document = document[step]
+    return document
+
+
+def _all(document: Any, path: tuple[str | int | None, ...]) -> list[Any]:
+    items = list(document.values()) if isinstance(document, dict) else document if isinstance(document, list) else []
+    found = (lookup(each, path) for each in items)
+    if ALL in path:
+        return [each for part in found for each in part]
+    return [each for each in found if each is not MISSING]
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+
+
+@lru_cache(maxsize=8)
+def parsed(text: str) -> Any:
+    """Returns the document; numbers with a fraction are exact. Text behind it is left out. Raises `NotJson`."""
+    try:
+        return _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise NotJson(str(error)) from None

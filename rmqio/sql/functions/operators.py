@@ -1,0 +1,191 @@
+"""Operators: comparisons, arithmetic, and what SQL writes as operators."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from rmqio.sql import types, values
+from rmqio.sql.functions.registry import define
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure, shown
+
+# ---- comparisons: both sides have one type --------------------------------------------------------------------------
+
+for _name, _python in (("=", "=="), ("<>", "!="), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")):
+    define(_name, "any any -> b", inline=f"{{0}} {_python} {{1}}")
+define("IS NOT DISTINCT FROM", "any any -> b", inline="{0} == {1}", is_strict=False,
+       returns=lambda _: types.BOOLEAN.nullable(False))  # fmt: skip
+
+# ---- arithmetic: the planner picks one by the types -----------------------------------------------------------------
+
+
+def divide(left: int, right: int) -> int:
+    """Returns the quotient without its fraction. Raises `ValueFailure` for a division by zero."""
+    if not right:
+        raise ValueFailure("division by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def remainder(left: int, right: int) -> int:
+    """Returns the remainder, with the sign of the dividend. Raises `ValueFailure` for a division by zero."""
+    if not right:
+        raise ValueFailure("division by zero")
+    found = abs(left) % abs(right)
+    return -found if left < 0 else found
+
+
+def divide_doubles(left: float, right: float) -> float:
+    """Returns the quotient by IEEE 754: a division by zero is infinite, or NaN."""
+    if right:
+        return left / right
+    if not left or left != left:
+        return float("nan")
+    return float("inf") if (left > 0) == (str(right)[0] != "-") else float("-inf")
+
+
+def divide_decimals(left: Decimal, right: Decimal) -> Decimal:
+    """Returns the quotient with 76 digits. Raises `ValueFailure` for a division by zero."""
+    if not right:
+        raise ValueFailure("division by zero")
+    return values.DECIMALS.divide(left, right)
+
+
+def remainder_decimals(left: Decimal, right: Decimal) -> Decimal:
+    """Returns the remainder, with the sign of the dividend. Raises `ValueFailure` for a division by zero."""
+    if not right:
+        raise ValueFailure("division by zero")
+    return values.DECIMALS.remainder(left, right)
+
+
+def remainder_doubles(left: float, right: float) -> float:
+    """Returns the remainder by IEEE 754."""
+    return math.fmod(left, right) if right and abs(left) != float("inf") else float("nan")
+
+
+def _same(arguments: Sequence[SqlType]) -> SqlType:
+    return arguments[0]
+
+
+for _name in "+-*":
+    define(f"INTEGER {_name}", "i i", inline=f"{{0}} {_name} {{1}}", returns=_same)
+    define(f"DOUBLE {_name}", "n n", inline=f"{{0}} {_name} {{1}}", returns=_same)
+for _name, _method in (("+", "add"), ("-", "subtract"), ("*", "multiply")):
+    define(f"DECIMAL {_name}", "n n", getattr(values.DECIMALS, _method), returns=_same)
+define("INTEGER /", "i i", divide, returns=_same)
+define("INTEGER %", "i i", remainder, returns=_same)
+define("DOUBLE /", "n n", divide_doubles, returns=_same)
+define("DOUBLE %", "n n", remainder_doubles, returns=_same)
+define("DECIMAL /", "n n", divide_decimals, returns=_same)
+define("DECIMAL %", "n n", remainder_decimals, returns=_same)
+define("NEGATE", "n", inline="-{0}", returns=_same)
+define("TIME +", "any any", inline="{0} + {1}", returns=_same)
+define("TIME -", "any any", inline="{0} - {1}", returns=_same)
+
+
+def add_months(micros: int, months: int) -> int:
+    """Returns a timestamp so many months later; a day that the month lacks becomes its last one."""
+    days, rest = divmod(micros, values.DAY_US)
+    return add_months_to_date(days, months) * values.DAY_US + rest
+
+
+def add_months_to_date(days: int, months: int) -> int:
+    """Returns a date so many months later; a day that the month lacks becomes its last one."""
+    found = values.date_of(days)
+    year, month = divmod(found.year * 12 + found.month - 1 + months, 12)
+    if not 1 <= year <= 9999:
+        raise ValueFailure(f"the year {year} is out of range")
+    last = (datetime.date(year + month // 11, (month + 1) % 12 + 1, 1) - datetime.timedelta(days=1)).day if (
+        year < 9999 or month < 11
+    ) else 31  # fmt: skip
+    return datetime.date(year, month + 1, min(found.day, last)).toordinal() - _EPOCH
+
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+define("TIMESTAMP + MONTHS", "any any", add_months, returns=_same)
+define("DATE + MONTHS", "any any", add_months_to_date, returns=_same)
+
+# ---- text -----------------------------------------------------------------------------------------------------------
+
+define("||", "s s -> s", inline="{0} + {1}")
+
+
+@lru_cache(maxsize=1000)
+def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+    r"""Returns the regular expression of a LIKE pattern: % is any text, _ is one character.
+
+    Without an escape character, \ stands for itself but before % and _.
+
+    It never goes back over a % but the last one, so that it takes linear time at each.
+    """
+    if escape is not None and len(escape) != 1:
+        raise ValueFailure(f"{escape!r} is not one character, as ESCAPE needs")
+    segments = [""]
+    characters = iter(_LIKE_TOKEN.findall(pattern) if escape is None else pattern)
+    for each in characters:
+        if len(each) == 2:
+            segments[-1] += re.escape(each[1])
+        elif each == escape:
+            quoted = next(characters, "")
+            if quoted not in ("%", "_", escape) or not quoted:
+                raise ValueFailure(f"{shown(pattern)}: %, _ or {escape} must follow {escape}")
+            segments[-1] += re.escape(quoted)
+        elif each == "%":
+            segments.append("")
+        else:
+            segments[-1] += "." if each == "_" else re.escape(each)
+    first, *rest = segments
+    middle = "".join(f"(?>.*?{each})" for each in rest[:-1] if each)
+    return re.compile(f"{first}{middle}.*{rest[-1]}" if rest else first, re.DOTALL)
+
+
+_LIKE_TOKEN: Final = re.compile(r"\\[%_]|.", re.DOTALL)
+
+
+def like(text: str, pattern: str, escape: str | None = None) -> bool:
+    """Returns whether the text matches a LIKE pattern."""
+    return like_pattern(pattern, escape).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1000)
+def _similar_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+    found, characters, in_set = "", iter(pattern), False
+    for each in characters:
+        if escape and each == escape:
+            found += re.escape(next(characters, ""))
+            continue
+        in_set = each == "[" or (in_set and each != "]")
+        found += each if in_set else {"%": ".*", "_": "."}.get(each, each)
+    try:
+        return re.compile(found, re.DOTALL | re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueFailure(f"{shown(pattern)} is not a pattern of SIMILAR TO: {error}") from None
+
+
+def similar(text: str, pattern: str, escape: str = "") -> bool:
+    """Returns whether the text matches a pattern of SIMILAR TO: a regular expression with % and _ of LIKE."""
+    return _similar_pattern(pattern, escape).fullmatch(text) is not None
+
+
+define("LIKE", "s s [s] -> b", like)
+define("SIMILAR TO", "s s [s] -> b", similar)
+
+# ---- collections ----------------------------------------------------------------------------------------------------
+
+
+def item_of_array(array: list[Any], position: int) -> Any:
+    """Returns the element at a position that counts from 1; None: there is none."""
+    return array[position - 1] if 1 <= position <= len(array) else None
+
+
+define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].elements[0], can_be_null=True)
+define("ITEM OF MAP", "m any", inline="{0}.get({1})", returns=lambda given: given[0].elements[1], can_be_null=True)
+define("ARRAY", "any ...", inline="[*]", is_strict=False, returns=lambda given: types.array_of(given[0], False))
+define("MAP", "any any ...", inline="{*}", is_strict=False,
+       returns=lambda given: SqlType("MAP", False, elements=tuple(given[:2])))  # fmt: skip

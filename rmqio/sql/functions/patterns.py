@@ -1,0 +1,133 @@
+"""Functions of regular expressions. They are Java's, as far as Python has the same: see `regular_expression`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from rmqio.sql.functions.registry import define
+from rmqio.sql.values import ValueFailure, shown
+
+_CLASSES: Final = {
+    "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Upper": "A-Z", "Lower": "a-z", "XDigit": "0-9a-fA-F",
+    "Space": r" \t\n\x0b\f\r", "Blank": r" \t", "Cntrl": r"\x00-\x1f\x7f", "Graph": "!-~", "Print": " -~",
+    "Punct": r"!-/:-@\[-`{-~", "ASCII": r"\x00-\x7f",
+}  # fmt: skip
+_JAVA: Final = re.compile(
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p\{(?P<in_class>\w+)\}|\\P\{(?P<not_in_class>\w+)\}"
+    r"|\\k<(?P<reference>\w+)>|\(\?<(?P<group>[a-zA-Z]\w*)>|(?P<other>\\.|\[\^?\]?|\])",
+    re.DOTALL,
+)
+_OTHERS: Final = {r"\z": r"\Z", r"\Z": r"(?=\n?\Z)", r"\h": r"[ \t\xa0]", r"\R": r"(?:\r\n|[\n-\r])", r"\e": r"\x1b"}
+
+
+@lru_cache(maxsize=1000)
+def regular_expression(pattern: str) -> re.Pattern[str]:
+    r"""Returns the compiled pattern of Java. Raises `ValueFailure` if it is none.
+
+    As in Java, `\d`, `\w`, `\s` and `(?i)` mean ASCII. Other classes than POSIX's (`\p{L}`) are not known.
+    """
+    try:
+        return re.compile(_translated(pattern), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueFailure(f"{shown(pattern)} is not a regular expression: {error}") from None
+
+
+def _translated(pattern: str) -> str:
+    in_set = False
+
+    def part(found: re.Match[str]) -> str:
+        nonlocal in_set
+        if found["quoted"] is not None:
+            return re.escape(found["quoted"])
+        if found["in_class"] is not None and found["in_class"] in _CLASSES:
+            members = _CLASSES[found["in_class"]]
+            return members if in_set else f"[{members}]"
+        if found["not_in_class"] is not None and found["not_in_class"] in _CLASSES and not in_set:
+            return f"[^{_CLASSES[found['not_in_class']]}]"
+        if found["reference"] is not None:
+            return f"(?P={found['reference']})"
+        if found["group"] is not None:
+            return f"(?P<{found['group']}>"
+        other = found["other"]
+        if other is None:  # a class that is not known: an error of the compiler
+            return found[0]
+        if other[0] == "[":
+            in_set = True
+        elif other == "]":
+            in_set = False
+        return _OTHERS.get(other, other)
+
+    return _JAVA.sub(part, pattern)
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Returns whether a part of the text matches the regular expression; nothing matches an empty one."""
+    return pattern != "" and regular_expression(pattern).search(text) is not None
+
+
+def extract(text: str, pattern: str, group: int = 0) -> str | None:
+    """Returns a group of the first match; None: nothing matches, or there is no such group."""
+    found = regular_expression(pattern).search(text)
+    return found[group] if found and 0 <= group <= found.re.groups else None
+
+
+def extract_all(text: str, pattern: str, group: int = 1) -> list[str | None] | None:
+    """Returns a group of all matches; None: there is no such group."""
+    compiled = regular_expression(pattern)
+    return [each[group] for each in compiled.finditer(text)] if 0 <= group <= compiled.groups else None
+
+
+def replace(text: str, pattern: str, replacement: str) -> str:
+    """Returns the text with all matches replaced; the replacement is taken as it is, without `$1`."""
+    return regular_expression(pattern).sub(lambda _: replacement, text)
+
+
+def count(text: str, pattern: str) -> int:
+    """Returns how many matches there are."""
+    return sum(1 for _ in regular_expression(pattern).finditer(text))
+
+
+def position(text: str, pattern: str) -> int:
+    """Returns where the first match begins, counted from 1; 0: nothing matches."""
+    found = regular_expression(pattern).search(text)
+    return found.start() + 1 if found else 0
+
+
+def text_to_map(text: str, pair_end: str = ",", key_end: str = "=") -> dict[str, str | None]:
+    """Returns the map of `a=1,b=2`; the separators are regular expressions. A key without a value has NULL."""
+    if not text:
+        return {}
+    found: dict[str, str | None] = {}
+    between = regular_expression(key_end)
+    for pair in _parts(text, regular_expression(pair_end)):
+        end = between.search(pair)
+        if end is None:
+            found[pair] = None
+        else:
+            found[pair[: end.start()]] = pair[end.end() :]
+    return found
+
+
+def _parts(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The text between separators, as Java splits: empty parts at the end do not count."""
+    parts, start = [], 0
+    for each in separator.finditer(text):
+        if each.end():
+            parts.append(text[start : each.start()])
+            start = each.end()
+    parts.append(text[start:])
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+define("RLIKE, REGEXP", "s s -> b", matches)
+define("REGEXP_EXTRACT", "s s [i] -> s", extract, can_be_null=True)
+define("REGEXP_EXTRACT_ALL", "s s [i] -> as", extract_all, can_be_null=True)
+define("REGEXP_REPLACE", "s s s -> s", replace)
+define("REGEXP_COUNT", "s s -> i", count)
+define("REGEXP_INSTR", "s s -> i", position)
+define("REGEXP_SUBSTR", "s s -> s", extract, can_be_null=True)
+define("STR_TO_MAP", "s [s] [s] -> ms", text_to_map)

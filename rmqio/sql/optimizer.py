@@ -1,0 +1,174 @@
+"""Rewrites a plan so that it does less: conditions move to where rows come from, columns that nothing needs go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqio.sql.expressions import (
+    Expr,
+    InputRef,
+    Operation,
+    all_of,
+    conjuncts,
+    inputs,
+    shifted,
+    substituted,
+    transform,
+    walk,
+)
+from rmqio.sql.functions import registry
+from rmqio.sql.plan import Aggregate, Calc, Join, Relation, Scan, Sink, Union
+
+
+def optimize(relation: Relation) -> Relation:
+    """Returns a relation with the same rows."""
+    return _prune_root(_push(_merge(relation)))
+
+
+# ---- one Calc instead of two ----------------------------------------------------------------------------------------
+
+
+def _merge(relation: Relation) -> Relation:
+    relation = relation.with_inputs(tuple(map(_merge, relation.inputs())))
+    if not isinstance(relation, Calc) or not isinstance(relation.input, Calc):
+        return relation
+    inner = relation.input
+    if not _can_be_inlined(inner.projections, [*conjuncts(relation.condition), *relation.projections]):
+        return relation
+    conditions = conjuncts(inner.condition)
+    conditions += [substituted(each, inner.projections) for each in conjuncts(relation.condition)]
+    projections = tuple(substituted(each, inner.projections) for each in relation.projections)
+    return Calc(relation.fields, inner.input, all_of(conditions), projections)
+
+
+def _can_be_inlined(columns: tuple[Expr, ...], users: list[Expr]) -> bool:
+    """Whether no column is computed twice that differs from call to call, such as RAND."""
+    used = [each.index for user in users for each in walk(user) if isinstance(each, InputRef)]
+    return all(is_pure(columns[each]) or used.count(each) == 1 for each in set(used))
+
+
+def is_pure(expression: Expr) -> bool:
+    """Returns whether it is the same whenever it is computed."""
+    functions = registry.load()
+    return all(
+        functions[each.name].is_pure
+        for each in walk(expression)
+        if isinstance(each, Operation) and each.name in functions
+    )
+
+
+# ---- conditions move down -------------------------------------------------------------------------------------------
+
+
+def _push(relation: Relation) -> Relation:
+    """Conditions on one side of a join are tested before the rows are kept."""
+    if isinstance(relation, Calc) and isinstance(relation.input, Join) and relation.input.kind == "INNER":
+        join = relation.input
+        width = len(join.left.fields)
+        left, right, rest = [], [], []
+        for each in [*conjuncts(relation.condition), *conjuncts(join.residual)]:
+            used = inputs(each)
+            if used and max(used) < width and is_pure(each):
+                left.append(each)
+            elif used and min(used) >= width and is_pure(each):
+                right.append(shifted(each, -width))
+            else:
+                rest.append(each)
+        join = replace(
+            join,
+            left=_filtered(join.left, left),
+            right=_filtered(join.right, right),
+            residual=None,
+        )
+        relation = replace(relation, input=join, condition=all_of(rest))
+    return relation.with_inputs(tuple(map(_push, relation.inputs())))
+
+
+def _filtered(relation: Relation, conditions: list[Expr]) -> Relation:
+    if not conditions:
+        return relation
+    columns = tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields))
+    return _merge(Calc(relation.fields, relation, all_of(conditions), columns))
+
+
+# ---- columns that nothing needs -------------------------------------------------------------------------------------
+
+
+def _prune_root(relation: Relation) -> Relation:
+    found, _ = _prune(relation, set(range(len(relation.fields))))
+    return found
+
+
+def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    """Returns the relation with the needed columns, and their new positions."""
+    match relation:
+        case Sink():
+            found, _ = _prune(relation.input, set(range(len(relation.input.fields))))
+            return replace(relation, input=found), {i: i for i in range(len(relation.fields))}
+        case Calc():
+            return _prune_calc(relation, needed)
+        case Join():
+            return _prune_join(relation, needed)
+        case Aggregate():
+            return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
+        case Scan():
+            kept = sorted(needed)
+            fields = tuple(relation.fields[each] for each in kept)
+            columns = tuple(relation.columns[each] for each in kept)
+            return replace(relation, fields=fields, columns=columns), {old: new for new, old in enumerate(kept)}
+        case Union():
+            kept = sorted(needed)
+            members = tuple(_narrowed(each, kept) for each in relation.members)
+            fields = tuple(relation.fields[each] for each in kept)
+            return Union(fields, members), {old: new for new, old in enumerate(kept)}
+    return relation, {each: each for each in range(len(relation.fields))}
+
+
+def _narrowed(relation: Relation, kept: list[int]) -> Relation:
+    found, places = _prune(relation, set(kept))
+    if [places[each] for each in kept] == list(range(len(found.fields))):
+        return found
+    fields = tuple(relation.fields[each] for each in kept)
+    return Calc(fields, found, None, tuple(InputRef(relation.fields[each].type, places[each]) for each in kept))
+
+
+def _prune_calc(calc: Calc, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    kept = sorted(needed)
+    projections = [calc.projections[each] for each in kept]
+    used = {i for each in [*projections, *conjuncts(calc.condition)] for i in inputs(each)}
+    found, places = _prune(calc.input, used)
+    moved = [_moved(each, places) for each in projections]
+    condition = None if calc.condition is None else _moved(calc.condition, places)
+    fields = tuple(calc.fields[each] for each in kept)
+    return Calc(fields, found, condition, tuple(moved)), {old: new for new, old in enumerate(kept)}
+
+
+def _prune_join(join: Join, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    width = len(join.left.fields)
+    needed = needed | {i for each in conjuncts(join.residual) for i in inputs(each)}
+    left_needed = {each for each in needed if each < width} | {left for left, _ in join.keys}
+    right_needed = {each - width for each in needed if each >= width} | {right for _, right in join.keys}
+    left, left_places = _prune(join.left, left_needed)
+    right, right_places = _prune(join.right, right_needed)
+    places = {old: new for old, new in left_places.items() if old in left_needed}
+    places |= {old + width: new + len(left.fields) for old, new in right_places.items() if old in right_needed}
+    found = replace(
+        join,
+        fields=left.fields + right.fields,
+        left=left,
+        right=right,
+        keys=tuple((left_places[one], right_places[other]) for one, other in join.keys),
+        residual=None if join.residual is None else _moved(join.residual, places),
+    )
+    return found, places
+
+
+def _prune_aggregate(aggregate: Aggregate) -> Relation:
+    found, _ = _prune(aggregate.input, set(range(len(aggregate.input.fields))))
+    return replace(aggregate, input=found)
+
+
+def _moved(expression: Expr, places: dict[int, int]) -> Expr:
+    return transform(
+        expression, lambda each: replace(each, index=places[each.index]) if isinstance(each, InputRef) else each
+    )

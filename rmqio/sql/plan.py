@@ -1,0 +1,187 @@
+"""The logical plan: relations, each made of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.expressions import Expr
+from rmqio.sql.types import SqlType
+
+
+class Field(NamedTuple):
+    """A column of a relation. `is_time`: it is the time that the watermark follows."""
+
+    name: str
+    type: SqlType
+    is_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows with these columns."""
+
+    fields: tuple[Field, ...]
+
+    def inputs(self) -> tuple[Relation, ...]:
+        """Returns the relations that it is made of."""
+        return ()
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        """Returns the same relation of others."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Relation):
+    """The rows of a table: those of its columns that are read, in this order."""
+
+    table: Table
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constants(Relation):
+    """Rows that the statement holds."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calc(Relation):
+    """Rows for which the condition is true, and the values that are computed of them."""
+
+    input: Relation
+    condition: Expr | None
+    projections: tuple[Expr, ...]
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Relation):
+    """Pairs of rows whose keys are equal, and for which the residual condition is true.
+
+    Attributes:
+      kind: INNER, LEFT, RIGHT or FULL.
+      keys: positions of the columns that must be equal, left and right.
+      residual: a condition on the columns of both.
+      ttl_ms: how long a row waits for its partners, in milliseconds of processing time; 0: for ever.
+    """
+
+    left: Relation
+    right: Relation
+    kind: str
+    keys: tuple[tuple[int, int], ...]
+    residual: Expr | None
+    ttl_ms: int
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return self.left, self.right
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, left=inputs[0], right=inputs[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of event time.
+
+    Attributes:
+      kind: TUMBLE, HOP, CUMULATE or SESSION.
+      time: the position of the time column.
+      size_us: the length of a window, in microseconds; of SESSION, the gap.
+      slide_us: of HOP, the distance of starts; of CUMULATE, the step; else the size.
+      offset_us: by which windows are shifted.
+    """
+
+    kind: str
+    time: int
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+
+WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed(Relation):
+    """Rows with the window that they are in: the input's columns, and `WINDOW_COLUMNS`."""
+
+    input: Relation
+    window: Window
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """A call of an aggregate function.
+
+    Attributes:
+      name: in upper case.
+      type: of the result.
+      argument: the position of the argument's column; None: COUNT(*).
+      condition: the position of the column of FILTER; None: every row counts.
+      is_distinct: equal arguments count once.
+    """
+
+    name: str
+    type: SqlType
+    argument: int | None = None
+    condition: int | None = None
+    is_distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Relation):
+    """One row per key, and window: the keys, `WINDOW_COLUMNS` if there is a window, and the results of the calls."""
+
+    input: Relation
+    keys: tuple[int, ...]
+    window: Window | None
+    calls: tuple[AggregateCall, ...]
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Relation):
+    """The rows of all of them."""
+
+    members: tuple[Relation, ...]
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return self.members
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, members=inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Relation):
+    """Rows that are written to a table. `columns`: the table's, in the order of the fields."""
+
+    input: Relation
+    table: Table
+    columns: tuple[Column, ...]
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])

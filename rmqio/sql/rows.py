@@ -1,0 +1,65 @@
+"""Rows between the steps of a pipeline: tuples as bytes, typed by the columns; and keys as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from rmqio.sql.plan import Field
+from rmqio.sql.types import BITS, SqlType
+
+pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+"""A row to bytes."""
+
+
+def unpacker(fields: Sequence[Field]) -> Callable[[bytes], tuple[Any, ...]]:
+    """Returns the function from bytes to a row of these columns."""
+    hint = tuple[tuple(type_hint(each.type) | None for each in fields)] if fields else tuple[()]  # type: ignore[misc]
+    return msgspec.msgpack.Decoder(hint).decode
+
+
+def type_hint(kind: SqlType) -> Any:
+    """Returns the type of a column's values, for msgspec."""
+    if kind.kind in BITS or kind.kind in (
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMP_LTZ",
+        "INTERVAL_DAY",
+        "INTERVAL_MONTH",
+    ):
+        return int
+    match kind.kind:
+        case "BOOLEAN":
+            return bool
+        case "FLOAT" | "DOUBLE":
+            return float
+        case "DECIMAL":
+            return Decimal
+        case "VARCHAR":
+            return str
+        case "VARBINARY":
+            return bytes
+        case "ARRAY" | "MULTISET":
+            return list[type_hint(kind.elements[0]) | None]  # type: ignore[misc]
+        case "MAP":
+            return dict[type_hint(kind.elements[0]), type_hint(kind.elements[1]) | None]  # type: ignore[misc]
+        case "ROW":
+            return tuple[tuple(type_hint(each) | None for each in kind.elements)]  # type: ignore[misc]
+    return type(None)
+
+
+def key_bytes(values: tuple[Any, ...]) -> bytes:
+    """Returns the bytes of a key: equal for values that SQL takes as equal."""
+    return pack(tuple(map(_plain, values)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value + 0.0 if value == value else "NaN"  # -0.0 is 0.0
+    if isinstance(value, Decimal):
+        return format(value.normalize() + 0, "f")
+    return value

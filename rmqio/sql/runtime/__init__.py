@@ -1,0 +1,1 @@
+"""SQL in workers: DoFns, and the fragments that they compile."""

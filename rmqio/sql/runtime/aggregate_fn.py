@@ -1,0 +1,125 @@
+"""GROUP BY after the shuffle: partial aggregates of a key and a window are merged, and become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+from apache_beam.coders import BytesCoder, Coder
+from apache_beam.transforms.window import IntervalWindow, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from rmqio.sql.compile.aggregation import Merger
+from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.plan import Aggregate, Field, Window
+from rmqio.sql.rows import key_bytes, pack, type_hint
+from rmqio.sql.runtime.windows import start_of, times_of
+from rmqio.sql.types import SqlType
+
+_MILLISECOND_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """A merge, and the fragment for its rows. The payload of a group is (keys, accumulators)."""
+
+    aggregate: Aggregate
+    fields: tuple[Field, ...]
+    """The columns of the rows that are aggregated."""
+    fragment: Fragment
+
+    def merger(self) -> Merger:
+        """Returns what merges accumulators."""
+        return Merger((call, self._argument(call.argument)) for call in self.aggregate.calls)
+
+    def _argument(self, position: int | None) -> SqlType | None:
+        return None if position is None else self.fields[position].type
+
+    def unpacker(self, merger: Merger) -> Any:
+        """Returns the function from a payload to (keys, accumulators)."""
+        keys = tuple(type_hint(self.fields[each].type) | None for each in self.aggregate.keys)
+        of_keys: Any = tuple[keys] if keys else tuple[()]  # type: ignore[valid-type]
+        of_calls: Any = merger.hint
+        hint: Any = tuple[of_keys, of_calls]
+        return msgspec.msgpack.Decoder(hint).decode
+
+
+def groups(values: list[Any], width: int, window: Window | None, earliest_us: int) -> Iterator[Any]:
+    """Yields (bytes of the keys, payload) for each group of a batch, at the times of its windows.
+
+    Args:
+      values: pairs ((*keys, bucket), accumulators).
+      width: the number of keys.
+      window: the windows; None: there is no bucket.
+      earliest_us: the batch's own time: no element may be older.
+    """
+    for group, accumulators in values:
+        keys = group[:width]
+        element = key_bytes(keys), pack((keys, accumulators))
+        if window is None:
+            yield element
+            continue
+        for micros in times_of(window, group[width], earliest_us):
+            yield TimestampedValue(element, Timestamp(micros=micros))
+
+
+class MergeFn(beam.CombineFn):
+    """Merges payloads. The accumulator is a payload, too; empty: there was none."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._spec = spec
+
+    def setup(self, *_: object, **__: object) -> None:
+        self._merger = self._spec.merger()
+        self._unpack = self._spec.unpacker(self._merger)
+
+    def create_accumulator(self) -> bytes:
+        return b""
+
+    def add_input(self, accumulator: bytes, payload: bytes) -> bytes:
+        return self.merge_accumulators((accumulator, payload))
+
+    def merge_accumulators(self, accumulators: Iterable[bytes]) -> bytes:
+        found = [each for each in accumulators if each]
+        if len(found) < 2:
+            return found[0] if found else b""
+        keys, merged = self._unpack(found[0])
+        for each in found[1:]:
+            merged = self._merger.merge(merged, self._unpack(each)[1])
+        return pack((keys, merged))
+
+    def extract_output(self, accumulator: bytes) -> bytes:
+        return accumulator
+
+    def get_accumulator_coder(self) -> Coder:
+        return BytesCoder()
+
+
+class FinishFn(beam.DoFn):
+    """Makes rows of merged groups, and runs the fragment on them. The output is lists of messages."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._spec = spec
+
+    def setup(self) -> None:
+        self._merger = self._spec.merger()
+        self._unpack = self._spec.unpacker(self._merger)
+        self._run = compiled(self._spec.fragment)
+
+    def process(self, element: tuple[bytes, bytes], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        keys, accumulators = self._unpack(element[1])
+        times: tuple[int, ...] = ()
+        if isinstance(window, IntervalWindow):
+            plan = self._spec.aggregate.window
+            end = window.end.micros
+            start = start_of(plan, end - 1) if plan and plan.kind == "CUMULATE" else window.start.micros
+            times = start, end, end - _MILLISECOND_US
+        row = (*keys, *times, *self._merger.finish(accumulators))
+        mapped = self._run([row])
+        for error in mapped.failed.values():
+            raise error
+        if mapped.values:
+            yield mapped.values

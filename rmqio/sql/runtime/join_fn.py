@@ -1,0 +1,125 @@
+"""The join of two streams: each row waits for its partners as long as its time to live."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+
+from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.plan import Field
+from rmqio.sql.rows import unpacker
+
+_EXPIRY: Final = struct.Struct(">q")
+"""Milliseconds since 1970, before the bytes of each row that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """Describes a join.
+
+    Attributes:
+      left, right: the columns of the inputs.
+      ttl_ms: how long a row is kept, in milliseconds of processing time.
+      fragment: what happens to a pair, which is one row of both.
+    """
+
+    left: tuple[Field, ...]
+    right: tuple[Field, ...]
+    ttl_ms: int
+    fragment: Fragment
+
+
+class JoinFn(beam.DoFn):
+    """Joins the rows of a key, of inputs that end. Elements are (key, (side, rows)); the output is lists of messages.
+
+    Every row is kept until the end: no row is removed before its partners come.
+    """
+
+    LEFT = BagStateSpec("left", BytesCoder())
+    RIGHT = BagStateSpec("right", BytesCoder())
+
+    def __init__(self, spec: JoinSpec) -> None:
+        self._spec = spec
+
+    def setup(self) -> None:
+        self._run = compiled(self._spec.fragment)
+        self._unpack = unpacker(self._spec.left), unpacker(self._spec.right)
+
+    def process(
+        self,
+        element: tuple[bytes, tuple[int, list[bytes]]],
+        left: Any = beam.DoFn.StateParam(LEFT),
+        right: Any = beam.DoFn.StateParam(RIGHT),
+    ) -> Iterator[list[Any]]:
+        _, (side, rows) = element
+        own, other = (right, left) if side else (left, right)
+        partners = list(other.read())
+        for row in rows:
+            own.add(row)
+        if partners:
+            yield from self._joined(side, rows, partners)
+
+    def _joined(self, side: int, rows: list[bytes], partners: list[bytes]) -> Iterator[list[Any]]:
+        own, other = (self._unpack[1], self._unpack[0]) if side else self._unpack
+        found = list(map(other, partners))
+        pairs = [partner + row if side else row + partner for row in map(own, rows) for partner in found]
+        mapped = self._run(pairs)
+        for error in mapped.failed.values():
+            raise error
+        if mapped.values:
+            yield mapped.values
+
+
+class ExpiringJoinFn(JoinFn):
+    """Joins the rows of a key, of inputs without end: a row is kept for the time to live after it came.
+
+    State is by key. A timer of processing time removes the rows that are over their time.
+    """
+
+    EXPIRY = TimerSpec("expiry", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        element: tuple[bytes, tuple[int, list[bytes]]],
+        left: Any = beam.DoFn.StateParam(JoinFn.LEFT),
+        right: Any = beam.DoFn.StateParam(JoinFn.RIGHT),
+        expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> Iterator[list[Any]]:
+        _, (side, rows) = element
+        own, other = (right, left) if side else (left, right)
+        now_ms = time.time_ns() // 1_000_000
+        partners = [row[8:] for row in other.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
+        until = _EXPIRY.pack(now_ms + self._spec.ttl_ms)
+        for row in rows:
+            own.add(until + row)
+        expiry.set((now_ms + self._spec.ttl_ms) / 1000)
+        if partners:
+            yield from self._joined(side, rows, partners)
+
+    @on_timer(EXPIRY)
+    def expire(
+        self,
+        left: Any = beam.DoFn.StateParam(JoinFn.LEFT),
+        right: Any = beam.DoFn.StateParam(JoinFn.RIGHT),
+        expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> None:
+        """Removes the rows that are over their time."""
+        now_ms = time.time_ns() // 1_000_000
+        next_ms = 0
+        for state in (left, right):
+            kept = [row for row in state.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
+            state.clear()
+            for row in kept:
+                state.add(row)
+                expiry_ms = _EXPIRY.unpack_from(row)[0]
+                next_ms = min(next_ms or expiry_ms, expiry_ms)
+        if next_ms:
+            expiry.set(next_ms / 1000)

@@ -1,0 +1,44 @@
+"""Windows of SQL as windows of Beam."""
+
+from __future__ import annotations
+
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions, SlidingWindows, WindowFn
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from rmqio.sql.plan import Window
+
+
+def window_fn(window: Window | None) -> WindowFn:
+    """Returns Beam's windows for those of the plan. None: the global window."""
+    if window is None:
+        return GlobalWindows()
+    size, offset = Duration(micros=window.size_us), Timestamp(micros=window.offset_us)
+    match window.kind:
+        case "TUMBLE":
+            return FixedWindows(size, offset)
+        case "HOP":
+            return SlidingWindows(size, Duration(micros=window.slide_us), offset)
+        case "SESSION":
+            return Sessions(size)
+    return FixedWindows(Duration(micros=window.slide_us), offset)
+
+
+def times_of(window: Window, bucket_us: int, earliest_us: int) -> list[int]:
+    """Returns the times, in microseconds, at which the partial aggregate of a bucket goes into its windows.
+
+    The windows of CUMULATE begin together and end a step after each other. `window_fn` makes pieces of a step of them,
+    and a window is the piece that ends with it: not every runner takes windows of our own.
+
+    Args:
+      bucket_us: where the bucket begins.
+      earliest_us: the time of the batch: no element may be older.
+    """
+    if window.kind != "CUMULATE":
+        return [max(bucket_us, earliest_us)]
+    end = start_of(window, bucket_us) + window.size_us
+    return [max(each, earliest_us) for each in range(bucket_us, end, window.slide_us)]
+
+
+def start_of(window: Window, at_us: int) -> int:
+    """Returns where the window of whole size begins that holds a time."""
+    return at_us - (at_us - window.offset_us) % window.size_us

@@ -1,0 +1,83 @@
+"""Scripts: statements in order, each valid before the next one is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqio.sql.analysis.queries import QueryBinder
+from rmqio.sql.analysis.sinks import sink_of
+from rmqio.sql.analysis.tables import check_table
+from rmqio.sql.catalog.tables import Catalog
+from rmqio.sql.errors import Refusal, Source
+from rmqio.sql.optimizer import optimize
+from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.settings import Settings
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.parser import parse
+
+
+@dataclass(slots=True)
+class Script:
+    """A script: its tables, and the plans of its statements.
+
+    Attributes:
+      catalog: tables and views.
+      settings: what SET has set.
+      sinks: the plan of each INSERT INTO, optimized, in order.
+      explained: the plans for EXPLAIN, in order.
+    """
+
+    catalog: Catalog = field(default_factory=Catalog)
+    settings: Settings = field(default_factory=Settings)
+    sinks: list[Sink] = field(default_factory=list)
+    explained: list[Relation] = field(default_factory=list)
+
+    def run(self, text: str, file: str = "") -> None:
+        """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
+        source = Source(text, file)
+        for statement in parse(text, file):
+            try:
+                self._run(statement)
+            except Refusal as refusal:
+                raise source.error(refusal.message, refusal.span or statement.span) from None
+
+    def _run(self, statement: nodes.Statement) -> None:
+        match statement:
+            case nodes.CreateTable():
+                self.catalog.create_table(statement)
+                check_table(self.catalog.tables[statement.name.text])
+            case nodes.CreateView():
+                self.catalog.create_view(statement)
+                self._binder().query(statement.query)  # refused here, not where the view is used
+            case nodes.Drop():
+                self.catalog.drop(statement)
+            case nodes.SetOption():
+                if statement.option is not None:
+                    self.settings = self.settings.with_option(statement.option)
+            case nodes.Reset():
+                self.settings = self.settings.without(statement.key)
+            case nodes.Insert():
+                self.sinks.append(self._insert(statement))
+            case nodes.Explain():
+                inner = statement.statement
+                plan = self._insert(inner) if isinstance(inner, nodes.Insert) else self.query(inner)
+                self.explained.append(plan)
+            case nodes.QueryStatement():
+                raise Refusal("a query of a script needs a table for its rows: INSERT INTO ... SELECT", statement.span)
+            case nodes.CreateFunction():
+                raise Refusal("CREATE FUNCTION is not supported yet", statement.span)
+            case _:
+                raise Refusal("this statement belongs into the shell", statement.span)
+
+    def _binder(self) -> QueryBinder:
+        return QueryBinder(self.catalog, self.settings.ttl_ms)
+
+    def query(self, query: nodes.Query) -> Relation:
+        """Returns the optimized plan of a query. Raises `Refusal`."""
+        return optimize(self._binder().query(query))
+
+    def _insert(self, statement: nodes.Insert) -> Sink:
+        table = self.catalog.table(statement.table)
+        found = optimize(sink_of(statement, table, self._binder().query(statement.query)))
+        assert isinstance(found, Sink)
+        return found

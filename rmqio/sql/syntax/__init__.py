@@ -1,0 +1,1 @@
+"""SQL as text: the grammar, the syntax tree, and the parser."""

@@ -1,0 +1,169 @@
+"""Parses a script: text to statements, and errors that say what was expected."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from importlib import resources
+from typing import Any, Final, cast
+
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import VisitError
+
+from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.builder import REFUSED, Builder
+
+RESERVED: Final = frozenset(
+    {
+        "ALL", "AND", "ARRAY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CREATE", "CROSS", "DISTINCT", "DROP", "ELSE",
+        "END", "EXCEPT", "EXISTS", "FALSE", "FOR", "FROM", "FULL", "GROUP", "HAVING", "IN", "INNER", "INSERT",
+        "INTERSECT", "INTERVAL", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT", "MINUS", "NATURAL", "NOT",
+        "NULL", "ON", "OR", "ORDER", "OUTER", "OVER", "RIGHT", "SELECT", "SET", "TABLE", "THEN", "TRUE", "UNION",
+        "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WITH",
+    }
+)  # fmt: skip
+"""Words that are names only in backquotes, wherever they stand."""
+
+
+def parse(text: str, file: str = "") -> list[nodes.Statement]:
+    """Returns the statements of a script. Raises `SqlError` at the first place that is not valid."""
+    source = Source(text, file)
+    try:
+        return cast("list[nodes.Statement]", Builder().transform(_parser().parse(text)))
+    except VisitError as error:  # from a method of the builder
+        if isinstance(error.orig_exc, Refusal):
+            raise source.error(error.orig_exc.message, error.orig_exc.span) from None
+        raise
+    except Refusal as refusal:
+        raise source.error(refusal.message, refusal.span) from None
+    except UnexpectedInput as error:
+        raise _described(source, error) from None
+
+
+@functools.cache
+def _parser() -> Lark:
+    grammar = resources.files("rmqio.sql.syntax").joinpath("grammar.lark").read_text("utf-8")
+    return Lark(
+        grammar,
+        start="script",
+        parser="lalr",
+        lexer="contextual",
+        propagate_positions=True,
+        maybe_placeholders=False,
+        lexer_callbacks={"WORD": _reserved},
+    )
+
+
+def _reserved(token: Token) -> Token:
+    """A reserved word is no name, also where the parser can take nothing but a name."""
+    if token.upper() in RESERVED:
+        return Token.new_borrow_pos(token.upper(), token, token)
+    return token
+
+
+# ---- messages -------------------------------------------------------------------------------------------------------
+
+_OF_NAMES: Final = {"WORD", "QUOTED", "BRACED"}
+_OF_VALUES: Final = {"NUMBER", "STRING", "CASE", "NULL", "LPAR"}
+_OF_OPERATORS: Final = {"PLUS", "STAR", "EQUAL", "LESSTHAN"}
+_SHOWN: Final = {
+    "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "SEMICOLON": "';'", "DOT": "'.'", "EQUAL": "'='", "STAR": "'*'",
+    "LSQB": "'['", "RSQB": "']'", "STRING": "a string in single quotes", "NUMBER": "a number", "LESSTHAN": "'<'",
+    "MORETHAN": "'>'", "$END": "the end", "WITHOUT_ZONE": "WITHOUT TIME ZONE", "WITH_ZONE": "", "ORDINALITY": "",
+    "WITH_LOCAL_ZONE": "WITH LOCAL TIME ZONE", "SIMILAR": "", "HEADER": "", "PERIOD": "",
+}  # fmt: skip
+
+
+def _described(source: Source, error: UnexpectedInput) -> SqlError:
+    start = error.pos_in_stream or 0
+    is_token = isinstance(error, UnexpectedToken) and not source.text.startswith("/*", start)
+    if not is_token and (unended := _unended(source, start)) is not None:
+        return unended
+    if isinstance(error, UnexpectedCharacters):
+        return _of_character(source, error, start)
+    if not isinstance(error, UnexpectedToken) or error.token.type == "$END":
+        expected = _expected(cast(Any, error).accepts or cast(Any, error).expected, "")
+        end = len(source.text.rstrip())
+        return source.error(f"the statement is not complete: expected {expected}", Span(max(0, end - 1), end))
+    token = error.token
+    span = Span(start, start + len(token))
+    if (refused := REFUSED.get(token.upper())) is not None:
+        return source.error(refused, span)
+    if found := re.search(r"\bMATCH_RECOGNIZE\b", source.text[:start], re.IGNORECASE):  # it was taken for an alias
+        return source.error(REFUSED["MATCH_RECOGNIZE"], Span(found.start(), found.end()))
+    accepted = error.accepts or error.expected
+    text = str(token)
+    if token.type in RESERVED and _OF_NAMES & accepted:
+        hint = f"{text.upper()} is a reserved word; as a name it is written `{text}`"
+        return source.error(f"unexpected {text}: expected {_expected(accepted, text)}. {hint}", span)
+    hint = _meant(text, accepted) or _misspelt_before(source.text[:start], accepted)
+    return source.error(f"unexpected {text}: expected {_expected(accepted, text)}{hint}", span)
+
+
+def _unended(source: Source, start: int) -> SqlError | None:
+    """The error for text that begins here and does not end, or is not SQL's."""
+    rest = source.text[start:]
+    for pattern, message in (
+        (r"'", "the string does not end: a single quote is missing"),
+        (r"`", "the name does not end: a backquote is missing"),
+        (r"\{", "the name does not end: '}' is missing"),
+        (r"/\*\+", "hints are not supported: give options in WITH (...) or by SET"),
+        (r"/\*", "the comment does not end: */ is missing"),
+        (r'"', "double quotes are not SQL's: strings are in 'single quotes', names in `backquotes`"),
+    ):
+        if re.match(pattern, rest):
+            return source.error(message, Span(start, start + 1))
+    return None
+
+
+def _of_character(source: Source, error: UnexpectedCharacters, start: int) -> SqlError:
+    rest = source.text[start:]
+    word = re.match(r"\w+|.", rest, re.S)
+    text = word[0] if word else ""
+    span = Span(start, start + max(1, len(text)))
+    if (refused := REFUSED.get(text.upper())) is not None:
+        return source.error(refused, span)
+    expected = _expected(set(error.allowed or ()), text)
+    return source.error(f"unexpected {text!r}: expected {expected}{_meant(text, error.allowed or set())}", span)
+
+
+def _expected(accepted: Any, found: str) -> str:
+    """Returns what the parser could take, in the order in which it helps: names and values, then keywords."""
+    accepted = set(accepted)
+    phrases = []
+    if accepted >= _OF_VALUES and _OF_NAMES & accepted:
+        phrases.append("an expression")
+        accepted = accepted & {"RPAR", "STAR", "FROM"}
+    elif _OF_NAMES & accepted:
+        phrases.append("a name")
+    if accepted >= _OF_OPERATORS:
+        phrases.append("an operator")
+        accepted -= {"IS", "IN", "BETWEEN", "LIKE", "NOT", "AND", "OR", "DOT", "LSQB", "STAR", "EQUAL"}
+    accepted -= {"DATE", "TIME", "TIMESTAMP", "KEY", "COMMENT", "VIEW", "FINAL", "LESSTHAN", "MORETHAN", *_OF_NAMES}
+    shown = {_SHOWN.get(each, each) for each in accepted if not each.startswith("__")}
+    words = sorted(
+        each for each in shown if each and each[0] != "'" and each not in (_SHOWN["STRING"], "PLUS", "MINUS")
+    )
+    signs = sorted(each for each in shown if each and each[0] == "'")
+    words = [each for each in words if each not in ("SLASH", "PERCENT")]
+    if _SHOWN["STRING"] in shown:
+        phrases.append(_SHOWN["STRING"])
+    phrases += [*signs, *(words if len(words) <= 8 else [*words[:8], "..."])]
+    return listed(phrases) if phrases else "nothing more"
+
+
+def _meant(text: str, accepted: Any) -> str:
+    keywords = {each for each in accepted if each.isalpha() and each not in _SHOWN}
+    return nearest(text.upper(), keywords) if len(text) > 2 else ""
+
+
+def _misspelt_before(text: str, accepted: Any) -> str:
+    """`SELECT a FORM t`: FORM was taken for an alias, and only what follows is wrong."""
+    word = re.search(r"(\w+)\s*$", text)
+    if word is None or word[1].upper() in RESERVED or len(word[1]) < 3:
+        return ""
+    keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]
+    found = difflib.get_close_matches(word[1].upper(), keywords, n=1, cutoff=0.7)
+    return f": did you mean {found[0]!r} instead of {word[1]!r}?" if found else ""

@@ -1,0 +1,126 @@
+"""Expressions as text, for EXPLAIN: as SQL would write them, with the names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rmqio.sql import values
+from rmqio.sql.expressions import (
+    Conditional,
+    Constant,
+    Conversion,
+    Expr,
+    InputRef,
+    Is,
+    Logical,
+    Membership,
+    Not,
+    Operation,
+)
+from rmqio.sql.types import SqlType
+
+_BINARY: Final = {
+    "=", "<>", "<", "<=", ">", ">=", "||", "LIKE", "RLIKE", "REGEXP", "SIMILAR TO", "IS NOT DISTINCT FROM",
+}  # fmt: skip
+
+
+def text_of(expression: Expr, names: Sequence[str]) -> str:
+    """Returns the expression as SQL. `names`: those of the columns that it reads."""
+
+    def of(each: Expr) -> str:
+        return text_of(each, names)
+
+    def inner(each: Expr) -> str:
+        text = of(each)
+        return f"({text})" if isinstance(each, Logical) else text
+
+    match expression:
+        case InputRef():
+            return names[expression.index]
+        case Constant():
+            return constant_text(expression.value, expression.type)
+        case Operation():
+            return _operation(expression, [inner(each) for each in expression.arguments])
+        case Logical():
+            return f" {expression.operator} ".join(map(inner, expression.operands))
+        case Not():
+            return _negated(expression.operand, inner)
+        case Is():
+            return f"{inner(expression.operand)} IS {_truth(expression.value)}"
+        case Conversion():
+            cast = "TRY_CAST" if expression.is_try else "CAST"
+            return f"{cast}({of(expression.operand)} AS {expression.type.text})"
+        case Membership():
+            return f"{inner(expression.operand)} IN ({', '.join(map(of, expression.values))})"
+        case Conditional():
+            *parts, otherwise = expression.parts
+            whens = " ".join(
+                f"WHEN {of(condition)} THEN {of(result)}"
+                for condition, result in zip(parts[::2], parts[1::2], strict=True)
+            )
+            return f"CASE {whens} ELSE {of(otherwise)} END"
+    return "?"
+
+
+def _operation(expression: Operation, arguments: list[str]) -> str:
+    name = expression.name
+    if name.startswith("FIELD "):
+        row = expression.arguments[0].type
+        return f"{arguments[0]}.{row.names[int(name[6:])]}"
+    if name.startswith("ITEM OF "):
+        return f"{arguments[0]}[{arguments[1]}]"
+    operator = name.rpartition(" ")[2]
+    if operator in ("+", "-", "*", "/", "%") or name in _BINARY:
+        shown = [f"({each})" if " " in each and each[0] != "'" and name not in _BINARY else each for each in arguments]
+        return f" {operator if name not in _BINARY else name} ".join(shown[:2])
+    if name == "NEGATE":
+        return f"-{arguments[0]}"
+    return f"{name.replace(' OF TIMESTAMP', '').replace(' + MONTHS', '')}({', '.join(arguments)})"
+
+
+def _negated(operand: Expr, inner: Any) -> str:
+    if isinstance(operand, Is):
+        return f"{inner(operand.operand)} IS NOT {_truth(operand.value)}"
+    text = inner(operand)
+    if isinstance(operand, Membership):
+        return str(text.replace(" IN (", " NOT IN (", 1))
+    return f"NOT {text}"
+
+
+def _truth(value: bool | None) -> str:
+    return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
+
+
+def constant_text(value: Any, kind: SqlType) -> str:
+    """Returns a constant as SQL writes it."""
+    if value is None:
+        return "NULL"
+    match kind.kind:
+        case "VARCHAR":
+            return "'" + str(value).replace("'", "''") + "'"
+        case "VARBINARY":
+            return f"X'{value.hex()}'"
+        case "BOOLEAN":
+            return str(value).upper()
+        case "DATE":
+            return f"DATE '{values.text_of_date(value)}'"
+        case "TIME":
+            return f"TIME '{values.text_of_time(value, kind.precision)}'"
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            return f"TIMESTAMP '{values.text_of_timestamp(value, kind.precision)}'"
+        case "INTERVAL_DAY":
+            return duration(value // 1000)
+        case "INTERVAL_MONTH":
+            return f"{value} months"
+    return str(value)
+
+
+def duration(milliseconds: int) -> str:
+    """Returns `1 h 30 min`."""
+    parts, rest = [], milliseconds
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"

@@ -1,0 +1,313 @@
+"""Values at run time: conversions between types, and times as text. Every function takes and returns no NULL.
+
+Semantics are those of Flink SQL, but integer overflow, which wraps there, is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final
+
+from rmqio.errors import SerdeError
+
+DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
+DAY_US: Final = 86_400_000_000
+_EPOCH: Final = datetime(1970, 1, 1)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
+_DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
+_DECIMAL_PART: Final = re.compile(r"\s*([+-]?)([0-9]*)\.[0-9]*\s*", re.ASCII)
+_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
+_TIME: Final = re.compile(r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)?")
+_MONTH: Final = re.compile(r"([0-9]{4})(?:-([0-9]{1,2}))?")
+_TIMESTAMP: Final = re.compile(_DATE.pattern + r"(?:[ T]" + _TIME.pattern + r")?")
+_ZONED: Final = re.compile(_TIMESTAMP.pattern + r"(Z|[+-][0-9]{2}:?[0-9]{2})?")
+
+
+class ValueFailure(SerdeError):
+    """A value that cannot be converted or computed. `reason` is the text."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+# ---- text to values -------------------------------------------------------------------------------------------------
+
+
+def integer_of_text(text: str, bits: int) -> int:
+    """Returns the integer; a fraction is cut off. Raises `ValueFailure` for other text and out of range."""
+    if not _INTEGER.fullmatch(text):
+        with_fraction = _DECIMAL_PART.fullmatch(text)
+        if with_fraction is None or text.strip(" \t\r\n+-") == ".":
+            raise ValueFailure(f"{shown(text)} is not a whole number")
+        text = with_fraction[1] + (with_fraction[2] or "0")
+    if len(text.strip().lstrip("+-").lstrip("0")) > 19:  # int() refuses thousands of digits with another error
+        raise ValueFailure(f"{shown(text)} is out of range of an integer of {bits} bits")
+    return ranged(int(text), bits)
+
+
+def ranged(number: int, bits: int) -> int:
+    """Returns the number. Raises `ValueFailure` if it needs more bits."""
+    limit = 1 << (bits - 1)
+    if not -limit <= number < limit:
+        raise ValueFailure(f"{number} is out of range of an integer of {bits} bits")
+    return number
+
+
+def double_of_text(text: str) -> float:
+    """Returns the number. Raises `ValueFailure`."""
+    if not _DECIMAL.fullmatch(text) and text.strip() not in ("NaN", "Infinity", "-Infinity"):
+        raise ValueFailure(f"{shown(text)} is not a number")
+    return float(text)
+
+
+def decimal_of_text(text: str, precision: int, scale: int) -> Decimal:
+    """Returns the number. Raises `ValueFailure` for other text, and if it has too many digits."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueFailure(f"{shown(text)} is not a number")
+    try:
+        found = rounded(Decimal(text.strip()), precision, scale)
+    except InvalidOperation:  # an exponent that Python does not take
+        found = None
+    if found is None:
+        raise ValueFailure(f"{shown(text)} has too many digits for DECIMAL({precision}, {scale})")
+    return found
+
+
+def boolean_of_text(text: str) -> bool:
+    """Returns the truth of true, t, yes, y, 1 and their opposites. Raises `ValueFailure`."""
+    found = _BOOLEANS.get(text.lower())
+    if found is None:
+        raise ValueFailure(f"{shown(text)} is not a boolean")
+    return found
+
+
+_BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True,
+                    "false": False, "f": False, "no": False, "n": False, "0": False}  # fmt: skip
+
+
+def date_of_text(text: str) -> int:
+    """Returns days since 1970 of `2020-01-31`; a time behind it is left out. Raises `ValueFailure`.
+
+    `2020-01` and `2020` are the first day of the month and of the year.
+    """
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        month = _MONTH.fullmatch(text.strip())
+        if month is None:
+            raise ValueFailure(f"{shown(text)} is not a date")
+        return _days(text, month[1], month[2] or "1", "1")
+    return _days(text, *found.groups()[:3])
+
+
+def time_of_text(text: str) -> int:
+    """Returns microseconds of the day of `23:59:59.123`. Raises `ValueFailure`."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        hour = text.strip()
+        if len(hour) <= 2 and hour.isdecimal() and hour.isascii():
+            return _microseconds(text, hour, "0", None, None)
+        raise ValueFailure(f"{shown(text)} is not a time of day")
+    return _microseconds(text, *found.groups())
+
+
+def timestamp_of_text(text: str) -> int:
+    """Returns microseconds since 1970 of `2020-01-31 23:59:59.123`, also with a T. Raises `ValueFailure`."""
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        hint = "; a zone makes it a TIMESTAMP_LTZ" if _ZONED.fullmatch(text.strip()) else ""
+        raise ValueFailure(f"{shown(text)} is not a timestamp{hint}")
+    parts = found.groups()
+    return _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
+
+
+def instant_of_text(text: str) -> int:
+    """Returns microseconds since 1970 in UTC of a timestamp with `Z` or an offset. Raises `ValueFailure`."""
+    found = _ZONED.fullmatch(text.strip())
+    if found is None or not found[8]:
+        raise ValueFailure(f"{shown(text)} is not a timestamp with a zone, as in 2020-01-31T23:59:59Z")
+    parts, zone = found.groups()[:-1], found[8]
+    local = _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
+    if zone == "Z":
+        return local
+    offset = int(zone[1:3]) * 60 + int(zone[-2:])
+    return local - (offset if zone[0] == "+" else -offset) * 60_000_000
+
+
+def _days(text: str, year: str, month: str, day: str) -> int:
+    try:
+        return date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise ValueFailure(f"{shown(text)} is not a date") from None
+
+
+def _microseconds(text: str, hour: str, minute: str, second: str | None, fraction: str | None) -> int:
+    seconds = int(second or 0)
+    if int(hour) > 23 or int(minute) > 59 or seconds > 59:
+        raise ValueFailure(f"{shown(text)} is not a time of day")
+    micros = int(((fraction or "") + "000000")[:6])
+    return ((int(hour) * 60 + int(minute)) * 60 + seconds) * 1_000_000 + micros
+
+
+# ---- values to text -------------------------------------------------------------------------------------------------
+
+
+def text_of_double(number: float) -> str:
+    """Returns the text that Java prints: 1.0, 1.0E10, 1.0E-5, NaN, Infinity."""
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0:
+        return "-0.0" if str(number)[0] == "-" else "0.0"
+    if 1e-3 <= abs(number) < 1e7:
+        text = repr(number)
+        return text if "e" not in text else format(Decimal(text), "f")
+    sign, digits, exponent = Decimal(repr(number)).as_tuple()
+    figures = "".join(map(str, digits)).rstrip("0") or "0"
+    power = int(exponent) + len(digits) - 1
+    return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+
+
+def text_of_boolean(truth: bool) -> str:
+    """Returns TRUE or FALSE."""
+    return "TRUE" if truth else "FALSE"
+
+
+def text_of_date(days: int) -> str:
+    """Returns `2020-01-31`. Raises `ValueFailure` outside the years 1 to 9999."""
+    return date_of(days).isoformat()
+
+
+def text_of_time(micros: int, precision: int = 0) -> str:
+    """Returns `23:59:59`, with as many digits of the fraction."""
+    seconds, fraction = divmod(micros, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}"[: len(text) + 1 + precision] if precision else text
+
+
+def text_of_timestamp(micros: int, precision: int = 3, separator: str = " ") -> str:
+    """Returns `2020-01-31 23:59:59.123`."""
+    days, rest = divmod(micros, DAY_US)
+    return f"{text_of_date(days)}{separator}{text_of_time(rest, precision)}"
+
+
+def date_of(days: int) -> date:
+    """Returns the date of days since 1970. Raises `ValueFailure` outside the years 1 to 9999."""
+    try:
+        return date.fromordinal(days + _EPOCH_DAY)
+    except (ValueError, OverflowError):
+        raise ValueFailure(f"{days} days from 1970 are not in the years 1 to 9999") from None
+
+
+def days_of(day: date) -> int:
+    """Returns days since 1970."""
+    return day.toordinal() - _EPOCH_DAY
+
+
+def text_of_months(months: int) -> str:
+    """Returns the interval as `+1-02`: years and months."""
+    return f"{'-' if months < 0 else '+'}{abs(months) // 12}-{abs(months) % 12:02}"
+
+
+def text_of_span(micros: int) -> str:
+    """Returns the interval as `+1 02:03:04.500`: days, hours, minutes, seconds."""
+    days, rest = divmod(abs(micros), DAY_US)
+    return f"{'-' if micros < 0 else '+'}{days} {text_of_time(rest, 3)}"
+
+
+def datetime_of(micros: int) -> datetime:
+    """Returns the timestamp without a zone. Raises `ValueFailure` outside the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise ValueFailure(f"{micros} microseconds from 1970 are not in the years 1 to 9999") from None
+
+
+def micros_of(moment: datetime) -> int:
+    """Returns microseconds since 1970 of a timestamp without a zone."""
+    since = moment - _EPOCH
+    return since.days * DAY_US + since.seconds * 1_000_000 + since.microseconds
+
+
+# ---- time zones -----------------------------------------------------------------------------------------------------
+# The session's zone is UTC: all that depends on it calls the next two functions.
+
+
+def local_of_instant(micros: int) -> int:
+    """Returns the TIMESTAMP in the session's zone of a TIMESTAMP_LTZ."""
+    return micros
+
+
+def instant_of_local(micros: int) -> int:
+    """Returns the TIMESTAMP_LTZ of a TIMESTAMP in the session's zone."""
+    return micros
+
+
+@lru_cache(maxsize=1000)
+def zone(name: str) -> tzinfo:
+    """Returns the time zone of a name of the tz database, an offset such as `+08:00`, or one of Java's short names.
+
+    Raises `ValueFailure` if it is unknown.
+    """
+    found = _OFFSET.fullmatch(name)
+    if found is not None:
+        minutes = int(found[2]) * 60 + int(found[3] or 0)
+        if minutes <= 18 * 60:
+            return timezone(timedelta(minutes=-minutes if found[1] == "-" else minutes))
+    try:
+        return zoneinfo.ZoneInfo(_JAVA_ZONES.get(name, name))
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueFailure(f"{shown(name)} is not a time zone, as Europe/Berlin or GMT+08:00 are") from None
+
+
+_OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_JAVA_ZONES: Final = {
+    "Z": "UTC", "GMT": "UTC", "EST": "Etc/GMT+5", "MST": "Etc/GMT+7", "HST": "Etc/GMT+10", "PST": "America/Los_Angeles",
+    "CST": "America/Chicago", "CTT": "Asia/Shanghai", "JST": "Asia/Tokyo", "IST": "Asia/Kolkata", "ECT": "Europe/Paris",
+    "AET": "Australia/Sydney", "PRC": "Asia/Shanghai", "VST": "Asia/Ho_Chi_Minh", "BST": "Asia/Dhaka",
+}  # fmt: skip
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def rounded(number: Decimal, precision: int, scale: int) -> Decimal | None:
+    """Returns the number with so many digits after the point, rounded half up; None if it has too many before it."""
+    try:
+        found = number.quantize(Decimal(1).scaleb(-scale), context=DECIMALS)
+    except InvalidOperation:
+        return None
+    digits = found.as_tuple()
+    return found if len(digits.digits) <= precision or not found else None
+
+
+def integer_of_double(number: float, bits: int) -> int:
+    """Returns the number without its fraction. Raises `ValueFailure` for NaN and out of range."""
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueFailure(f"{text_of_double(number)} is not a whole number")
+    return ranged(int(number), bits)
+
+
+def truncated(text: str, length: int) -> str:
+    """Returns the first characters."""
+    return text[:length]
+
+
+def scaled_time(micros: int, precision: int) -> int:
+    """Returns the time with so many digits of a second's fraction; the others are cut off."""
+    unit: int = 10 ** (6 - precision)
+    return micros - micros % unit
+
+
+def shown(text: str) -> str:
+    """Returns the text for a message, of a bounded length."""
+    return repr(text if len(text) <= 50 else f"{text[:47]}...")

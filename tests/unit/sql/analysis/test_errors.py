@@ -1,0 +1,144 @@
+"""Statements that are not valid: each is refused with its place and with what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.sql.errors import SqlError
+from rmqio.sql.script import Script
+
+TABLES = """
+CREATE TABLE orders (
+  id BIGINT NOT NULL, customer STRING, amount DECIMAL(10, 2), price DOUBLE, ts TIMESTAMP(3), day DATE, paid BOOLEAN,
+  tags ARRAY<STRING>, extra MAP<STRING, INT>, address ROW<city STRING, zip INT>, body BYTES,
+  topic STRING METADATA VIRTUAL, total AS amount * 2
+) WITH ('topic' = 'orders');
+CREATE TABLE customers (id BIGINT, name STRING) WITH ('topic' = 'customers');
+CREATE TABLE sink (id BIGINT NOT NULL, name STRING, topic STRING METADATA VIRTUAL) WITH ('topic' = 'sink');
+CREATE VIEW big AS SELECT id, customer FROM orders WHERE amount > 100;
+SET 'table.exec.state.ttl' = '1 h';
+"""
+
+# A query, the text under the carets, and part of the message.
+QUERIES = [
+    ("SELECT idd FROM orders", "idd", "there is no column idd: did you mean 'id'?"),
+    ("SELECT id FROM order_s", "order_s", "there is no table order_s: did you mean 'orders'?"),
+    ("SELECT o.id FROM orders", "o", "there is no column o"),
+    ("SELECT orders.idd FROM orders", "idd", "there is no column idd in orders: did you mean 'id'?"),
+    ("SELECT id FROM orders o JOIN customers c ON o.id = c.id", "id", "id is ambiguous: it can be o.id and c.id"),
+    ("SELECT o.* FROM orders", "o", "there is no table o"),
+    ("SELECT address.town FROM orders", "town", "the row has no field town"),
+    ("SELECT customer.x FROM orders", "x", "x is no field: what stands before it is STRING, not a ROW"),
+    ("SELECT UPPR(customer) FROM orders", "UPPR(customer)", "there is no function UPPR: did you mean 'UPPER'?"),
+    ("SELECT UPPER(id) FROM orders", "UPPER(id)", "UPPER does not take (BIGINT); it is UPPER(STRING)"),
+    ("SELECT UPPER() FROM orders", "UPPER()", "UPPER does not take (nothing)"),
+    ("SELECT customer + 1 FROM orders", "customer", "+ takes numbers, and this is STRING: use CAST"),
+    ("SELECT id || 'x' FROM orders", "id", "|| joins text, and this is BIGINT: use CAST"),
+    ("SELECT -customer FROM orders", "customer", "- takes a number"),
+    ("SELECT ts - ts FROM orders", "ts - ts", "use TIMESTAMPDIFF"),
+    ("SELECT ts + 1 FROM orders", "ts + 1", "there is no TIMESTAMP(3) + INT"),
+    ("SELECT id FROM orders WHERE customer = 1", "customer = 1", "STRING and INT do not compare: use CAST"),
+    ("SELECT id FROM orders WHERE id", "id", "a condition is BOOLEAN, and this is BIGINT"),
+    ("SELECT id FROM orders WHERE tags > tags", "tags > tags", "ARRAY<STRING> has no order"),
+    ("SELECT id FROM orders WHERE id IN (1, 'a')", "'a'", "BIGINT and STRING do not compare"),
+    ("SELECT id FROM orders WHERE id BETWEEN 1 AND 'x'", "id BETWEEN 1 AND 'x'", "do not compare"),
+    ("SELECT id FROM orders WHERE id LIKE '1%'", "id", "LIKE compares text, and this is BIGINT"),
+    ("SELECT id FROM orders WHERE NOT id", "id", "a condition is BOOLEAN"),
+    ("SELECT id FROM orders WHERE paid AND customer", "customer", "a condition is BOOLEAN, and this is STRING"),
+    ("SELECT id FROM orders WHERE SUM(id) > 1", "SUM(id)", "SUM is an aggregate function, which cannot stand in WHERE"),
+    ("SELECT CASE WHEN paid THEN 1 ELSE 'x' END FROM orders", "'x'", "CASE has values of INT and STRING"),
+    ("SELECT COALESCE(id, customer) FROM orders", "customer", "COALESCE has values of BIGINT and STRING"),
+    ("SELECT CAST(ts AS BIGINT) FROM orders", "CAST(ts AS BIGINT)", "there is no CAST of TIMESTAMP(3) to BIGINT"),
+    ("SELECT CAST(id AS NOSUCHTYPE) FROM orders", "NOSUCHTYPE", "NOSUCHTYPE is not a type"),
+    ("SELECT CAST(id AS BIGINTT) FROM orders", "BIGINTT", "BIGINTT is not a type: did you mean 'BIGINT'?"),
+    ("SELECT CAST('abc' AS INT) FROM orders", "CAST('abc' AS INT)", "always fails: 'abc' is not a whole number"),
+    ("SELECT CAST(id AS DECIMAL(50, 2)) FROM orders", "DECIMAL(50, 2)", "DECIMAL has 1 to 38 digits, not 50"),
+    ("SELECT CAST(id AS DECIMAL(4, 6)) FROM orders", "DECIMAL(4, 6)", "more digits after the point than digits"),
+    ("SELECT DATE '2024-02-30' FROM orders", "DATE '2024-02-30'", "'2024-02-30' is not a date"),
+    ("SELECT TIMESTAMP '2024-01-01 25:00:00' FROM orders", "TIMESTAMP '2024-01-01 25:00:00'", "is not a time of day"),
+    ("SELECT id FROM orders WHERE ts > 'yesterday'", "ts > 'yesterday'", "'yesterday' is not a timestamp"),
+    ("SELECT INTERVAL 'x' DAY FROM orders", "INTERVAL 'x' DAY", "'x' is not a whole number of days"),
+    ("SELECT INTERVAL '1:99' MINUTE TO HOUR FROM orders", "INTERVAL '1:99' MINUTE TO HOUR", "is not an interval"),
+    ("SELECT tags['x'] FROM orders", "'x'", "the position in an array is an integer"),
+    ("SELECT id[1] FROM orders", "id", "[...] takes an element of an ARRAY or a MAP"),
+    ("SELECT ARRAY[1, 'x'] FROM orders", "'x'", "ARRAY has values of INT and STRING"),
+    ("SELECT EXTRACT(YEAR FROM id) FROM orders", "EXTRACT(YEAR FROM id)", "YEAR is taken of a DATE or a TIMESTAMP"),
+    ("SELECT UPPER(DISTINCT customer) FROM orders", "UPPER(DISTINCT customer)", "belong to aggregate functions"),
+    ("SELECT (SELECT 1) FROM orders", "(SELECT 1)", "a query as a value is not supported: join with it"),
+    ("SELECT 12345678901234567890123456789012345678901 FROM orders", "12345678901234567890123456789012345678901", "38"),
+    ("SELECT * ", "*", "* needs FROM"),
+    ("SELECT o.id FROM orders o JOIN customers o ON o.id = o.id", "customers o", "called o"),
+    ("SELECT o.id FROM orders o CROSS JOIN customers c", "customers c", "a join without a condition"),
+    ("SELECT o.id FROM orders o JOIN customers c ON o.id > c.id", "o.id > c.id", "a join needs an equality"),
+    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.id = c.id", None, "needs a bound in time"),
+    ("SELECT id FROM orders ORDER BY id", "id", "need an input that ends"),
+    ("SELECT id FROM orders UNION SELECT id FROM customers", None, "UNION ALL keeps doubles"),
+    ("SELECT id FROM orders UNION ALL SELECT id, name FROM customers", "SELECT id, name FROM customers", "1 and 2"),
+    ("SELECT id FROM orders UNION ALL SELECT name FROM customers", "SELECT name FROM customers", "use CAST"),
+    ("WITH x (a, b) AS (SELECT id FROM orders) SELECT a FROM x", "x", "2 names for 1 columns"),
+]  # fmt: skip
+
+
+def refused(statement: str) -> SqlError:
+    with pytest.raises(SqlError) as caught:
+        Script().run(f"{TABLES}{statement}", "job.sql")
+    return caught.value
+
+
+@pytest.mark.parametrize(("query", "marked", "message"), QUERIES, ids=[each[0] for each in QUERIES])
+def test_queries(query: str, marked: str | None, message: str) -> None:
+    error = refused(f"EXPLAIN {query}")
+    assert message in error.message
+    assert error.line == TABLES.count("\n") + 1
+    if marked is not None:
+        shown, carets = error.shown.splitlines()
+        assert shown[carets.index("^") :].startswith(marked), error
+        assert carets.count("^") == len(marked), error
+
+
+STATEMENTS = [
+    ("INSERT INTO sink SELECT 1", "sink takes 2 values (id, name), and the query has 1"),
+    ("INSERT INTO sink SELECT 'a', 'b'", "id is BIGINT, and the query gives EXPR$0, STRING: use CAST"),
+    ("INSERT INTO sink (id, nam) SELECT 1, 'b'", "sink has no column nam: did you mean 'name'?"),
+    ("INSERT INTO sink (id, id) SELECT 1, 2", "the column id is there twice"),
+    ("INSERT INTO sink (id, topic) SELECT 1, 'x'", "the column topic is VIRTUAL: it gets no value"),
+    ("INSERT INTO sink (name) SELECT 'x'", "the column id is NOT NULL and gets no value"),
+    ("INSERT INTO big SELECT 1, 'x'", "big is a view: rows go into tables"),
+    ("INSERT INTO sinc SELECT 1, 'x'", "there is no table sinc: did you mean 'sink'?"),
+    ("INSERT OVERWRITE sink SELECT 1, 'x'", "a topic cannot be overwritten"),
+    ("SELECT id FROM orders", "a query of a script needs a table for its rows"),
+    ("CREATE TABLE sink (a INT) WITH ('topic' = 'x')", "there is a table sink already"),
+    ("CREATE TABLE big (a INT) WITH ('topic' = 'x')", "there is a view big already"),
+    ("CREATE TABLE t (a INT, a INT) WITH ('topic' = 'x')", "the column a is there twice"),
+    ("CREATE TABLE t (a INT, PRIMARY KEY (b)) WITH ('topic' = 'x')", "there is no column b"),
+    ("CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a)) WITH ('topic' = 'x')", "a table has one PRIMARY KEY"),
+    ("CREATE TABLE t (a INT, WATERMARK FOR b AS b) WITH ('topic' = 'x')", "there is no column b"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'topik' = 'y')", "'topik' is unknown: did you mean 'topic'?"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'topic' = 'y')", "the option 'topic' is given twice"),
+    ("CREATE TABLE t (a INT) WITH (topic = 'x', consumerGroup = 'a', groupName = 'b')", "the same as 'consumerGroup'"),
+    ("CREATE TABLE t (a INT) WITH ('connector' = 'kafka', 'topic' = 'x')", "connector is 'kafka'"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'format' = 'jsn')", "format is 'jsn': did you mean 'json'?"),
+    ("CREATE TABLE t (a INT)", "the table t needs the option 'topic'"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'on-error' = 'dead-letter')", "needs the option 'dead-letter-topic'"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'timeZone' = 'Asia/Shanghia')", "did you mean 'Asia/Shanghai'?"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'startTime' = 'now')", "a time is 2024-01-31 23:59:59"),
+    ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'scan.startup.mode' = 'lastest')", "did you mean 'latest'?"),
+    ("CREATE TABLE t (a STRING METADATA FROM 'offst') WITH ('topic' = 'x')", "did you mean 'offset'?"),
+    ("CREATE TABLE t (a BIGINT METADATA FROM 'offset') WITH ('topic' = 'x')", "read-only: declare the column VIRTUAL"),
+    ("CREATE VIEW v AS SELECT nothing FROM orders", "there is no column nothing"),
+    ("CREATE VIEW v AS SELECT * FROM v", "contains itself"),
+    ("DROP TABLE sinc", "there is no table sinc: did you mean 'sink'?"),
+    ("SET 'table.exec.state.tll' = '1 h'", "there is no setting 'table.exec.state.tll': did you mean"),
+    ("SET 'table.exec.state.ttl' = 'long'", "'long' is not a time; one is '1 h'"),
+    ("RESET; INSERT INTO sink SELECT o.id, c.name FROM orders o JOIN customers c ON o.id = c.id",
+     "this join keeps every row for ever"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "message"), STATEMENTS, ids=[each[0] for each in STATEMENTS])
+def test_statements(statement: str, message: str) -> None:
+    error = refused(statement)
+    assert message in error.message
+    assert error.line == TABLES.count("\n") + 1, "the place is known"

@@ -1,0 +1,71 @@
+"""Formats as fragments use them: tables of CREATE TABLE, messages in, messages out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rmqio.sql.catalog.tables import Table, table_of
+from rmqio.sql.compile.fragment import Fragment, FromTable, ToTable, compiled
+from rmqio.sql.formats import check
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.parser import parse
+
+COLUMNS = """
+    id BIGINT NOT NULL, name STRING, price DECIMAL(10, 2), ok BOOLEAN, day_of DATE, at_time TIMESTAMP(3), data BYTES,
+    ratio DOUBLE, part FLOAT, zone TIMESTAMP_LTZ(3)
+"""
+ROWS = [
+    b'{"id":1,"name":"a","price":1.50,"ok":true,"day_of":"2024-01-31","at_time":"2024-01-31 10:00:00.5","data":"YWI=",'
+    b'"ratio":0.5,"part":0.1,"zone":"2024-01-31 10:00:00Z"}',
+    '{"id":2,"name":"é, \\"中\\"","price":null,"ok":null,"day_of":null,"at_time":null,"data":null,"ratio":"NaN",'
+    '"part":null,"zone":null}'.encode(),
+]
+FORMATS = {
+    "json": "'format' = 'json'",
+    "csv": "'format' = 'csv', 'csv.null-literal' = 'n/a'",
+    "control": "'format' = 'csv', 'csv.field-delimiter' = '\\u0001', 'csv.disable-quote-character' = 'true', "
+    "'csv.null-literal' = '\\N'",
+    "pairs": "'format' = 'key-value', 'key-value.pair-delimiter' = '; '",
+    "avro": "'format' = 'avro'",
+}
+
+
+def table(options: str, columns: str = COLUMNS) -> Table:
+    """Returns the table of CREATE TABLE."""
+    text = f"CREATE TABLE t ({columns}) WITH ('topic' = 't', {options})"
+    (statement,) = parse(text)
+    assert isinstance(statement, nodes.CreateTable)
+    found = table_of(statement)
+    check(found)
+    return found
+
+
+def mapped(source: Table, target: Table, bodies: list[bytes]) -> Any:
+    """Returns what a fragment makes of the bodies."""
+    run = compiled(Fragment(FromTable(source, source.columns), (), ToTable(target, target.columns)))
+    return run([SimpleNamespace(body=body) for body in bodies])
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_rows_go_through_a_format_and_back(name: str) -> None:
+    plain, other = table(FORMATS["json"]), table(FORMATS[name])
+    there = mapped(plain, other, ROWS)
+    assert not there.failed
+    assert mapped(other, plain, there.values).values == ROWS
+
+
+def test_a_body_fails_alone_with_column_and_value() -> None:
+    found = mapped(table(FORMATS["csv"]), table(FORMATS["json"]), [b"x", b"z,a,1,true,,,,,,", b"1,a,1,true,,,,,,"])
+    assert found.positions == [2]
+    assert {at: str(error) for at, error in found.failed.items()} == {
+        0: "the body has only 1 fields, and the table 10 columns",
+        1: "column id: 'z' is not a whole number",
+    }
+
+
+def test_a_raw_body() -> None:
+    raw, plain = table("'format' = 'raw'", "line STRING"), table("'format' = 'json'", "line STRING")
+    assert mapped(raw, plain, ["é".encode()]).values == ['{"line":"é"}'.encode()]

@@ -1,0 +1,237 @@
+"""Jobs on the Direct runner and a cluster in memory: reads that are shared, bad rows, joins, and the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+import apache_beam as beam
+
+from rmqio import MessageQueue, Record, StartFrom, StopAt
+from rmqio.cli.main import main
+from rmqio.runners import options
+from rmqio.sql.errors import SqlError
+from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.script import Script
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.transforms.reading import clean_cluster
+
+SINK = "CREATE TABLE sink (a INT, b STRING) WITH ('topic' = 'sink');"
+
+
+@pytest.fixture
+def cluster() -> Iterator[InMemoryCluster]:
+    with clean_cluster() as made:
+        for topic in ("t", "u", "sink", "letters"):
+            made.create_topic(topic, 2)
+        yield made
+
+
+def put(cluster: InMemoryCluster, topic: str, *bodies: Any, **fields: Any) -> None:
+    for number, body in enumerate(bodies):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        cluster.append(topic, data, queue_id=number % 2, **fields)
+
+
+def job(cluster: InMemoryCluster, text: str) -> Any:
+    script = Script()
+    script.run(text)
+    pipeline = beam.Pipeline(options=options([]))
+    connection = Connection(
+        start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)
+    )
+    translation = Translation(pipeline, connection)
+    for sink in script.sinks:
+        translation.add(sink)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return result
+
+
+def stored(cluster: InMemoryCluster, topic: str) -> list[Record]:
+    queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
+    return [record for queue in queues for record in cluster.stored_queue(queue).slice(0, 1000)]
+
+
+def rows(cluster: InMemoryCluster, topic: str = "sink") -> list[tuple[Any, ...]]:
+    return sorted(tuple(json.loads(record.body).values()) for record in stored(cluster, topic))
+
+
+def table(name: str = "t", **more: str) -> str:
+    extra = "".join(f", '{key.replace('_', '-')}' = '{value}'" for key, value in more.items())
+    return f"CREATE TABLE {name} (a INT, b STRING) WITH ('topic' = '{name}'{extra});"
+
+
+def test_statements_of_one_topic_share_its_read(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": "y"})
+    result = job(
+        cluster,
+        f"{table()} {SINK} INSERT INTO sink SELECT a, b FROM t WHERE a = 1; INSERT INTO sink SELECT a * 10, b FROM t;"
+        "INSERT INTO sink SELECT a, 'none' FROM t WHERE FALSE;",
+    )
+    assert rows(cluster) == [(1, "x"), (10, "x"), (20, "y")]
+    (read,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("records_read"))["counters"]
+    assert read.committed == 2
+
+
+def test_unions_and_views(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": None})
+    put(cluster, "u", {"a": 3, "b": "z"})
+    job(
+        cluster,
+        f"{table()} {table('u')} {SINK} CREATE VIEW v (n, text) AS SELECT a + 1, b FROM t WHERE b IS NOT NULL;"
+        "INSERT INTO sink SELECT n, text FROM v UNION ALL SELECT a, UPPER(b) FROM u UNION ALL SELECT 0, b FROM u;",
+    )
+    assert rows(cluster) == [(0, "z"), (2, "x"), (3, "Z")]
+
+
+def test_a_bad_row_goes_to_the_dead_letters(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "1"}, b"{", {"a": "many"}, {"a": 2, "b": "two"}, {"a": 3, "b": "3"}, keys=["k"])
+    given = table(on_error="dead-letter", dead_letter_topic="letters")
+    job(cluster, f"{given} {SINK} INSERT INTO sink SELECT CAST(b AS INT), b FROM t WHERE a > 0;")
+    assert rows(cluster) == [(1, "1"), (3, "3")]
+    letters = stored(cluster, "letters")
+    assert (
+        sorted(each.body for each in letters) == [b"{", b'{"a": "many"}', b'{"a": 2, "b": "two"}'] or len(letters) == 2
+    )
+    reasons = " ".join(" ".join(each.properties.values()) for each in letters)
+    assert "the body is not JSON" in reasons
+    assert "column a: 'many' is not a whole number" in reasons
+    assert "'two' is not a whole number" in reasons
+    assert {each.keys for each in letters} == {("k",)}
+
+
+def test_a_bad_row_can_be_skipped(cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    put(cluster, "t", {"a": 1, "b": "1"}, {"a": 2, "b": "two"})
+    with caplog.at_level(logging.WARNING):
+        result = job(cluster, f"{table(on_error='skip')} {SINK} INSERT INTO sink SELECT CAST(b AS INT), b FROM t;")
+    assert rows(cluster) == [(1, "1")]
+    assert "'two' is not a whole number" in caplog.text
+    (failed,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("rows_failed"))["counters"]
+    assert failed.committed == 1
+
+
+def test_a_bad_row_fails_the_job_with_its_place(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "1"}, {"a": 2, "b": "two"})
+    with pytest.raises(Exception, match=r"t/broker-a/1, offset 0: 'two' is not a whole number"):
+        job(cluster, f"{table()} {SINK} INSERT INTO sink SELECT CAST(b AS INT), b FROM t;")
+
+
+def test_columns_that_nothing_needs_are_not_looked_at(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": "no number", "b": "1"})
+    job(cluster, f"{table()} {SINK} INSERT INTO sink SELECT CAST(b AS INT), b FROM t;")
+    assert rows(cluster) == [(1, "1")]
+
+
+def test_metadata_is_read_and_written(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1}, {"a": 2}, tags="red", keys=["k1", "k2"])
+    job(
+        cluster,
+        "CREATE TABLE t (a INT, `offset` BIGINT METADATA VIRTUAL, q INT METADATA FROM 'queue_id' VIRTUAL, tags STRING "
+        "METADATA, k STRING METADATA FROM 'keys') WITH ('topic' = 't');"
+        "CREATE TABLE sink (a INT, b STRING, tags STRING METADATA, keys STRING METADATA, topic STRING METADATA, "
+        "properties MAP<STRING, STRING> METADATA) WITH ('topic' = 'sink', 'keyColumns' = 'a');"
+        "INSERT INTO sink SELECT a, CAST(`offset` + q AS STRING), UPPER(tags), k, CASE WHEN a = 2 THEN 'u' END, "
+        "MAP['p', b] FROM (SELECT *, 'v' AS b FROM t);",
+    )
+    (one,) = stored(cluster, "sink")
+    (two,) = stored(cluster, "u")
+    assert json.loads(one.body) == {"a": 1, "b": "0"}
+    assert json.loads(two.body) == {"a": 2, "b": "1"}
+    assert (one.tags, one.keys, one.get_property("p")) == ("RED", ("k1", "k2", "1"), "v")
+
+
+def test_a_join_pairs_every_row_with_every_partner(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *({"a": n, "b": f"k{n % 3}"} for n in range(7)), {"a": 9, "b": None})
+    put(cluster, "u", *({"a": n, "b": f"k{n % 4}"} for n in range(6)), {"a": 9, "b": None})
+    job(
+        cluster,
+        f"{table()} {table('u')} {SINK} SET 'table.exec.state.ttl' = '1 d';"
+        "INSERT INTO sink SELECT t.a * 10 + u.a, t.b FROM t JOIN u ON UPPER(t.b) = UPPER(u.b) AND t.a <= u.a "
+        "WHERE u.a > 0;",
+    )
+    wanted = [
+        (t * 10 + u, f"k{t % 3}") for t in range(7) for u in range(1, 6) if t % 3 == u % 4 and t <= u and u % 4 < 3
+    ]
+    assert rows(cluster) == sorted(wanted)
+    assert wanted
+
+
+def test_groups_without_a_window_and_distinct_end_with_the_input(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *({"a": n % 3, "b": f"k{n % 2}"} for n in range(12)))
+    job(
+        cluster,
+        f"{table()} {SINK} INSERT INTO sink SELECT CAST(SUM(a) AS INT), b FROM t GROUP BY b HAVING COUNT(*) > 1;",
+    )
+    assert rows(cluster) == [(6, "k0"), (6, "k1")]
+    job(cluster, f"{table()} {SINK} INSERT INTO sink SELECT DISTINCT a, 'd' FROM t;")
+    assert rows(cluster)[:2] == [(0, "d"), (1, "d")]
+    assert len(rows(cluster)) == 5
+
+
+def test_an_endless_group_is_refused() -> None:
+    script = Script()
+    script.run(f"{table()} {SINK} INSERT INTO sink SELECT a, b FROM t GROUP BY a, b;")
+    translation = Translation(beam.Pipeline(), Connection(name_server="127.0.0.1:1"))
+    with pytest.raises(SqlError, match="add a window, or --stop latest"):
+        translation.add(script.sinks[0])
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.sql"
+    path.write_text(f"{table()}\n{SINK}\nINSERT INTO sink SELECT a, b FROM t WHERE a > 1;\n")
+    return path
+
+
+def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
+
+
+def test_explain_shows_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Insert into sink (topic sink, json)")
+    assert "where a > 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELEC 1", "job.sql:1:1: unexpected SELEC"),
+        ("", "there is nothing to do: no INSERT INTO"),
+        ("-- nothing\n", "there is nothing to do: no INSERT INTO"),
+    ],
+)
+def test_what_is_wrong_is_said_once(text: str, message: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(text)
+    assert main(["sql", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rmqio sql: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(tmp_path / "none.sql")]) == 2
+    (tmp_path / "bad.sql").write_bytes(b"SELECT '\xff'")
+    assert main(["sql", str(tmp_path / "bad.sql")]) == 2
+    error = capsys.readouterr().err
+    assert "cannot read" in error
+    assert "bad.sql is not UTF-8: byte 8 is not" in error
+
+
+def test_an_option_that_nobody_knows_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1", "--nonsense=1"]) == 2
+    assert "--nonsense" in capsys.readouterr().err
