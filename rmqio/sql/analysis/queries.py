@@ -9,12 +9,13 @@ from rmqio.sql import types
 from rmqio.sql.analysis import conversions
 from rmqio.sql.analysis.expressions import AGGREGATES, ExpressionBinder
 from rmqio.sql.analysis.grouping import Grouping
+from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window, window_fields
 from rmqio.sql.catalog.tables import Catalog, Table, View
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Expr, InputRef, Operation, all_of, conjuncts, inputs, shifted
-from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Join, Relation, Scan, Union, Windowed
+from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed
 from rmqio.sql.syntax import nodes
 
 
@@ -158,83 +159,7 @@ class QueryBinder:
         return _renamed(binder.query(view.query), view.columns, span)
 
     def _join(self, join: nodes.Join) -> tuple[Relation, Scope]:
-        left, left_scope = self._from_item(join.left)
-        right, right_scope = self._from_item(join.right)
-        if doubled := next((each for each in right_scope.tables if each in left_scope.tables), None):
-            _refuse(f"two tables of FROM are called {doubled}: give one of them an alias", join.right.span)
-        width = len(left.fields)
-        scope = left_scope.joined(
-            Scope(
-                tuple(replace(each, expression=shifted(each.expression, width)) for each in right_scope.columns),
-                right_scope.merged,
-            )
-        )
-        if join.kind == "CROSS":
-            _refuse("a join without a condition is not supported: its rows would wait for all others", join.right.span)
-        if join.kind != "INNER":
-            _refuse(f"{join.kind} JOIN of two topics needs a bound in time, and is not supported yet", join.span)
-        keys: list[tuple[int, int]] = []
-        conditions: list[Expr] = []
-        if join.using:
-            for name in join.using:
-                one, other = (
-                    _require(each.find(nodes.Column(name, span=name.span))) for each in (left_scope, right_scope)
-                )
-                conditions += conjuncts(_equal(one, shifted(other, width), name))
-            scope = replace(scope, merged=scope.merged | {each.text for each in join.using})
-        elif join.condition is not None:
-            conditions = conjuncts(ExpressionBinder(scope, "in ON").condition(join.condition))
-        residual = []
-        left_extra: list[Expr] = []
-        right_extra: list[Expr] = []
-        for each in conditions:
-            pair = _equal_sides(each, width)
-            if pair is None:
-                residual.append(each)
-                continue
-            keys.append((_column_of(pair[0], left, left_extra), _column_of(pair[1], right, right_extra)))
-        if not keys:
-            at = join.condition or join
-            _refuse("a join needs an equality between a column of each side", at.span)
-        if not self.ttl_ms:
-            _refuse(
-                "this join keeps every row for ever: say how long a row waits for its partners, with "
-                "SET 'table.exec.state.ttl' = '1 h' before it",
-                join.span,
-            )
-        return self._joined(join, left, right, keys, residual, (left_extra, right_extra)), scope
-
-    def _joined(
-        self,
-        join: nodes.Join,
-        left: Relation,
-        right: Relation,
-        keys: list[tuple[int, int]],
-        residual: list[Expr],
-        extra: tuple[list[Expr], list[Expr]],
-    ) -> Relation:
-        """The join, of inputs with the columns that keys need beside their own, which are left out after it."""
-        fields = left.fields + right.fields
-        width = len(left.fields)
-        wide_left, wide_right = _widened(left, extra[0]), _widened(right, extra[1])
-        moved = len(wide_left.fields) - width
-
-        def placed(each: Expr) -> Expr:
-            from rmqio.sql.expressions import transform
-
-            return transform(
-                each,
-                lambda e: replace(e, index=e.index + moved) if isinstance(e, InputRef) and e.index >= width else e,
-            )
-
-        condition = all_of([placed(each) for each in residual])
-        joined = Join(
-            wide_left.fields + wide_right.fields, wide_left, wide_right, join.kind, tuple(keys), condition, self.ttl_ms
-        )
-        if joined.fields == fields:
-            return joined
-        kept = [*range(width), *range(len(wide_left.fields), len(wide_left.fields) + len(right.fields))]
-        return Calc(fields, joined, None, tuple(InputRef(joined.fields[each].type, each) for each in kept))
+        return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms)
 
     # ---- others ----
 
@@ -358,42 +283,6 @@ def _name_of(item: nodes.Item, position: int) -> str:
 def _require(found: Expr | None) -> Expr:
     assert found is not None
     return found
-
-
-def _equal(left: Expr, right: Expr, node: nodes.Node) -> Expr:
-    one, other = conversions.compared(left, right, node)
-    return Operation(types.BOOLEAN.nullable(types.any_nullable((one.type, other.type))), "=", (one, other))
-
-
-def _equal_sides(condition: Expr, width: int) -> tuple[Expr, Expr] | None:
-    """The two sides of an equality of which each side reads one input, for the inputs themselves."""
-    if not isinstance(condition, Operation) or condition.name != "=":
-        return None
-    one, other = condition.arguments
-    left, right = inputs(one), inputs(other)
-    if not left or not right:
-        return None
-    if max(left) < width <= min(right):
-        return one, shifted(other, -width)
-    if max(right) < width <= min(left):
-        return other, shifted(one, -width)
-    return None
-
-
-def _column_of(key: Expr, relation: Relation, extra: list[Expr]) -> int:
-    """The position of the column that holds a key; a key that is computed becomes a column of its own."""
-    if isinstance(key, InputRef):
-        return key.index
-    extra.append(key)
-    return len(relation.fields) + len(extra) - 1
-
-
-def _widened(relation: Relation, extra: list[Expr]) -> Relation:
-    if not extra:
-        return relation
-    own = tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields))
-    fields = relation.fields + tuple(Field(f"KEY${i}", each.type) for i, each in enumerate(extra))
-    return Calc(fields, relation, None, (*own, *extra))
 
 
 def _distinct(calc: Calc) -> Relation:

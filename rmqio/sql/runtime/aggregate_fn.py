@@ -9,14 +9,14 @@ from typing import Any
 import apache_beam as beam
 import msgspec
 from apache_beam.coders import BytesCoder, Coder
-from apache_beam.transforms.window import IntervalWindow, TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.transforms.window import IntervalWindow
 
 from rmqio.sql.compile.aggregation import Merger
 from rmqio.sql.compile.fragment import Fragment, compiled
-from rmqio.sql.plan import Aggregate, Field, Window
-from rmqio.sql.rows import key_bytes, pack, type_hint
-from rmqio.sql.runtime.windows import start_of, times_of
+from rmqio.sql.plan import Aggregate, Field
+from rmqio.sql.rows import pack, type_hint
+from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.windows import start_of
 from rmqio.sql.types import SqlType
 
 _MILLISECOND_US = 1000
@@ -30,6 +30,8 @@ class AggregateSpec:
     fields: tuple[Field, ...]
     """The columns of the rows that are aggregated."""
     fragment: Fragment
+    side: int = 0
+    """If the rows go into a join, which input of it they are."""
 
     def merger(self) -> Merger:
         """Returns what merges accumulators."""
@@ -45,25 +47,6 @@ class AggregateSpec:
         of_calls: Any = merger.hint
         hint: Any = tuple[of_keys, of_calls]
         return msgspec.msgpack.Decoder(hint).decode
-
-
-def groups(values: list[Any], width: int, window: Window | None, earliest_us: int) -> Iterator[Any]:
-    """Yields (bytes of the keys, payload) for each group of a batch, at the times of its windows.
-
-    Args:
-      values: pairs ((*keys, bucket), accumulators).
-      width: the number of keys.
-      window: the windows; None: there is no bucket.
-      earliest_us: the batch's own time: no element may be older.
-    """
-    for group, accumulators in values:
-        keys = group[:width]
-        element = key_bytes(keys), pack((keys, accumulators))
-        if window is None:
-            yield element
-            continue
-        for micros in times_of(window, group[width], earliest_us):
-            yield TimestampedValue(element, Timestamp(micros=micros))
 
 
 class MergeFn(beam.CombineFn):
@@ -109,7 +92,12 @@ class FinishFn(beam.DoFn):
         self._unpack = self._spec.unpacker(self._merger)
         self._run = compiled(self._spec.fragment)
 
-    def process(self, element: tuple[bytes, bytes], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+    def process(
+        self,
+        element: tuple[bytes, bytes],
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Any]:
         keys, accumulators = self._unpack(element[1])
         times: tuple[int, ...] = ()
         if isinstance(window, IntervalWindow):
@@ -122,4 +110,4 @@ class FinishFn(beam.DoFn):
         for error in mapped.failed.values():
             raise error
         if mapped.values:
-            yield mapped.values
+            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros)

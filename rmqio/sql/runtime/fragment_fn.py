@@ -13,7 +13,7 @@ from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.fragment import Fragment, Mapped, ToGroups, ToKeys, compiled
-from rmqio.sql.runtime.aggregate_fn import groups
+from rmqio.sql.runtime.outputs import outputs
 from rmqio.transforms.read_failures import failure_of_record
 
 ERRORS: Final = "errors"
@@ -47,10 +47,8 @@ class FragmentFn(beam.DoFn):
         if not mapped.values:
             return
         target = self._fragment.target
-        if isinstance(target, ToKeys):
-            yield from _by_key(mapped.values, self._side)
-        elif isinstance(target, ToGroups):
-            yield from groups(mapped.values, len(target.keys), target.window, timestamp.micros)
+        if isinstance(target, (ToKeys, ToGroups)):
+            yield from outputs(target, mapped.values, self._side, timestamp.micros)
         else:
             yield element.with_values(mapped.values, mapped.positions, step=self._label)
 
@@ -66,12 +64,3 @@ class FragmentFn(beam.DoFn):
             position, error = next(iter(mapped.failed.items()))
             _LOGGER.warning("%d rows left out, the first at %s, offset %d: %s", len(mapped.failed),
                             batch[position].queue, batch[position].queue_offset, error)  # fmt: skip
-
-
-def _by_key(pairs: list[tuple[bytes, bytes]], side: int) -> Iterator[tuple[bytes, tuple[int, list[bytes]]]]:
-    """One element per key of the batch."""
-    rows: dict[bytes, list[bytes]] = {}
-    for key, row in pairs:
-        rows.setdefault(key, []).append(row)
-    for key, found in rows.items():
-        yield key, (side, found)

@@ -16,6 +16,7 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from rmqio.sql.compile.fragment import Fragment, compiled
 from rmqio.sql.plan import Field
 from rmqio.sql.rows import unpacker
+from rmqio.sql.runtime.outputs import outputs
 
 _EXPIRY: Final = struct.Struct(">q")
 """Milliseconds since 1970, before the bytes of each row that is kept."""
@@ -29,12 +30,14 @@ class JoinSpec:
       left, right: the columns of the inputs.
       ttl_ms: how long a row is kept, in milliseconds of processing time.
       fragment: what happens to a pair, which is one row of both.
+      side: if the rows go into another join, which input of it they are.
     """
 
     left: tuple[Field, ...]
     right: tuple[Field, ...]
     ttl_ms: int
     fragment: Fragment
+    side: int = 0
 
 
 class JoinFn(beam.DoFn):
@@ -58,16 +61,17 @@ class JoinFn(beam.DoFn):
         element: tuple[bytes, tuple[int, list[bytes]]],
         left: Any = beam.DoFn.StateParam(LEFT),
         right: Any = beam.DoFn.StateParam(RIGHT),
-    ) -> Iterator[list[Any]]:
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Any]:
         _, (side, rows) = element
         own, other = (right, left) if side else (left, right)
         partners = list(other.read())
         for row in rows:
             own.add(row)
         if partners:
-            yield from self._joined(side, rows, partners)
+            yield from self._joined(side, rows, partners, timestamp.micros)
 
-    def _joined(self, side: int, rows: list[bytes], partners: list[bytes]) -> Iterator[list[Any]]:
+    def _joined(self, side: int, rows: list[bytes], partners: list[bytes], time_us: int) -> Iterator[Any]:
         own, other = (self._unpack[1], self._unpack[0]) if side else self._unpack
         found = list(map(other, partners))
         pairs = [partner + row if side else row + partner for row in map(own, rows) for partner in found]
@@ -75,7 +79,7 @@ class JoinFn(beam.DoFn):
         for error in mapped.failed.values():
             raise error
         if mapped.values:
-            yield mapped.values
+            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, time_us)
 
 
 class ExpiringJoinFn(JoinFn):
@@ -91,8 +95,9 @@ class ExpiringJoinFn(JoinFn):
         element: tuple[bytes, tuple[int, list[bytes]]],
         left: Any = beam.DoFn.StateParam(JoinFn.LEFT),
         right: Any = beam.DoFn.StateParam(JoinFn.RIGHT),
+        timestamp: Any = beam.DoFn.TimestampParam,
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[Any]:
         _, (side, rows) = element
         own, other = (right, left) if side else (left, right)
         now_ms = time.time_ns() // 1_000_000
@@ -102,7 +107,7 @@ class ExpiringJoinFn(JoinFn):
             own.add(until + row)
         expiry.set((now_ms + self._spec.ttl_ms) / 1000)
         if partners:
-            yield from self._joined(side, rows, partners)
+            yield from self._joined(side, rows, partners, timestamp.micros)
 
     @on_timer(EXPIRY)
     def expire(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
 from rmqio.interfaces import ClientFactory
@@ -96,9 +97,9 @@ class Translation:
                 parts = [self._rows(each, steps, target, side) for each in relation.members]
                 return parts | self._label("Union") >> beam.Flatten()
             case Join():
-                return self._join(relation, steps, target)
+                return self._join(relation, steps, target, side)
             case Aggregate():
-                return self._aggregate(relation, steps, target)
+                return self._aggregate(relation, steps, target, side)
         raise SqlError("INSERT INTO ... VALUES is not supported yet")
 
     def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
@@ -146,23 +147,24 @@ class Translation:
         self._reads[table.name] = self.pipeline | f"Read {table.name}" >> read
         return self._reads[table.name]
 
-    def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target) -> Any:
+    def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         fields = aggregate.input.fields
         if aggregate.window is None and not all(map(self._ends, _scans(aggregate))):
             raise SqlError(
                 "GROUP BY without a window, and DISTINCT, give rows when the input ends: add a window, or --stop latest"
             )
         groups = self._rows(aggregate.input, (), ToGroups(aggregate.keys, aggregate.window, aggregate.calls, fields))
-        spec = AggregateSpec(aggregate, fields, Fragment(FromRows(aggregate.fields), steps, target))
+        spec = AggregateSpec(aggregate, fields, Fragment(FromRows(aggregate.fields), steps, target), side)
         label = self._label("Group")
         windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window))
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
-        return merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(_hint(target))
+        rows = merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(_hint(target))
+        return rows | f"{label}: all windows" >> beam.WindowInto(GlobalWindows())
 
     def _ends(self, table: Table) -> bool:
         return table.options.end_ms is not None or self.connection.stop is not None
 
-    def _join(self, join: Join, steps: tuple[Step, ...], target: Target) -> Any:
+    def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         left = self._rows(join.left, (), ToKeys(tuple(one for one, _ in join.keys)), 0)
         right = self._rows(join.right, (), ToKeys(tuple(other for _, other in join.keys)), 1)
         label = self._label("Join")
@@ -170,7 +172,7 @@ class Translation:
             columns = _all_columns(join)
             steps = (Step(join.residual, columns), *steps)
         fragment = Fragment(FromRows(join.fields), steps, target)
-        spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment)
+        spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side)
         join_fn = JoinFn(spec) if all(map(self._ends, _scans(join))) else ExpiringJoinFn(spec)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
         return both | label >> beam.ParDo(join_fn).with_output_types(_hint(target))

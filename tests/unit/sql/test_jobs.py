@@ -176,6 +176,84 @@ def test_groups_without_a_window_and_distinct_end_with_the_input(cluster: InMemo
     assert len(rows(cluster)) == 5
 
 
+TIMED = (
+    "CREATE TABLE t (a INT, b STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('topic' = 't');"
+    "SET 'table.exec.state.ttl' = '1 d';"
+)
+
+
+def timed(count: int) -> list[dict[str, Any]]:
+    return [{"a": n, "b": f"k{n % 2}", "ts": f"2024-01-01 00:{n // 6:02}:{n % 6 * 10:02}"} for n in range(count)]
+
+
+def test_a_join_can_be_grouped(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *({"a": n, "b": f"k{n % 3}"} for n in range(9)))
+    put(cluster, "u", {"a": 1, "b": "k1"}, {"a": 2, "b": "k2"}, {"a": 3, "b": "k2"})
+    job(
+        cluster,
+        f"{table()} {table('u')} {SINK} SET 'table.exec.state.ttl' = '1 d';"
+        "INSERT INTO sink SELECT CAST(SUM(t.a * u.a) AS INT), t.b FROM t JOIN u USING (b) GROUP BY t.b;",
+    )
+    assert rows(cluster) == [((1 + 4 + 7) * 1, "k1"), ((2 + 5 + 8) * 5, "k2")]
+
+
+def test_groups_can_be_joined(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *timed(18))
+    put(cluster, "u", {"a": 100, "b": "k1"})
+    job(
+        cluster,
+        f"{TIMED} {table('u')} {SINK} INSERT INTO sink SELECT CAST(w.n + u.a AS INT), CAST(w.window_start AS STRING) "
+        "FROM (SELECT b, window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+        "GROUP BY b, window_start, window_end) AS w JOIN u ON w.b = u.b;",
+    )
+    assert rows(cluster) == [(103, f"2024-01-01 00:0{n}:00.000") for n in range(3)]
+
+
+def test_three_topics_are_joined(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": "y"})
+    put(cluster, "u", {"a": 1, "b": "p"}, {"a": 2, "b": "q"})
+    put(cluster, "letters", {"a": 7, "b": "p"}, {"a": 8, "b": "q"})
+    job(
+        cluster,
+        f"{table()} {table('u')} {table('letters')} {SINK} SET 'table.exec.state.ttl' = '1 d';"
+        "INSERT INTO sink SELECT v.a, t.b || u.b FROM t JOIN u ON t.a = u.a JOIN letters AS v ON v.b = u.b;",
+    )
+    assert rows(cluster) == [(7, "xp"), (8, "yq")]
+
+
+def test_windows_of_windows(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *timed(36))
+    job(
+        cluster,
+        f"{TIMED} {SINK} CREATE VIEW minutes AS SELECT b, window_time AS wt, SUM(a) AS s FROM TABLE(TUMBLE(TABLE t, "
+        "DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY b, window_start, window_end, window_time;"
+        "INSERT INTO sink SELECT MAX(s), CAST(window_end AS STRING) FROM TABLE(TUMBLE(TABLE minutes, DESCRIPTOR(wt), "
+        "INTERVAL '3' MINUTE)) GROUP BY window_start, window_end;",
+    )
+    keys = [(minute, odd) for minute in range(6) for odd in (0, 1)]
+    sums = {key: sum(n for n in range(36) if (n // 6, n % 2) == key) for key in keys}
+    wanted = [max(total for (minute, _), total in sums.items() if minute // 3 == part) for part in (0, 1)]
+    assert rows(cluster) == [(wanted[0], "2024-01-01 00:03:00.000"), (wanted[1], "2024-01-01 00:06:00.000")]
+
+
+def test_windows_and_rows_can_be_united(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *timed(6))
+    job(
+        cluster,
+        f"{TIMED} {SINK} INSERT INTO sink SELECT CAST(COUNT(*) AS INT), 'window' FROM t GROUP BY TUMBLE(ts, "
+        "INTERVAL '1' MINUTE) UNION ALL SELECT a, b FROM t WHERE a = 5;",
+    )
+    assert rows(cluster) == [(5, "k1"), (6, "window")]
+
+
+def test_after_a_join_no_watermark_follows_the_times() -> None:
+    with pytest.raises(SqlError, match="no watermark follows ts"):
+        Script().run(
+            f"{TIMED} {table('u')} {SINK} INSERT INTO sink SELECT 1, t.b FROM t JOIN u ON t.b = u.b GROUP BY t.b, "
+            "TUMBLE(ts, INTERVAL '1' MINUTE);"
+        )
+
+
 def test_an_endless_group_is_refused() -> None:
     script = Script()
     script.run(f"{table()} {SINK} INSERT INTO sink SELECT a, b FROM t GROUP BY a, b;")

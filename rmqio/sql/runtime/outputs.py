@@ -1,0 +1,37 @@
+"""Elements of a fragment's results: what each target makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmqio.batches import Batch
+from rmqio.sql.compile.fragment import Target, ToGroups, ToKeys
+from rmqio.sql.runtime.aggregate_groups import groups
+
+
+def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Iterator[Any]:
+    """Yields the elements of results.
+
+    Args:
+      target: of the fragment. Messages and rows stay in one `Batch`, without places. Rows with keys and groups become
+        pairs.
+      values: the results; at least one.
+      side: for rows with keys, which input of the join they are.
+      time_us: the time of the element that they come from: none of them may be older.
+    """
+    if isinstance(target, ToKeys):
+        yield from _by_key(values, side)
+    elif isinstance(target, ToGroups):
+        yield from groups(values, len(target.keys), target.window, time_us)
+    else:
+        yield Batch(values)
+
+
+def _by_key(pairs: list[tuple[bytes, bytes]], side: int) -> Iterator[tuple[bytes, tuple[int, list[bytes]]]]:
+    """One element per key."""
+    rows: dict[bytes, list[bytes]] = {}
+    for key, row in pairs:
+        rows.setdefault(key, []).append(row)
+    for key, found in rows.items():
+        yield key, (side, found)
