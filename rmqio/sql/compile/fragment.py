@@ -100,15 +100,20 @@ class Mapped(NamedTuple):
     failed: dict[int, Exception]
 
 
-def compiled(fragment: Fragment) -> Callable[[Sequence[Any]], Mapped]:
-    """Returns the function of a fragment."""
+def compiled(fragment: Fragment) -> Callable[..., Mapped]:
+    """Returns the function of a fragment: from a batch to what it makes of it.
+
+    With the target `ToGroups` it takes a dict as a second argument, into which it adds instead of returning groups.
+    """
     out = Emitter()
     out.constants.update({"ValueFailure": ValueFailure, "Mapped": Mapped})
-    with out.block("def fragment(batch):"):
+    is_grouped = isinstance(fragment.target, ToGroups)
+    with out.block("def fragment(batch, groups=None):"):
         out.line("values, positions, failed = [], [], {}")
         out.line("add, place = values.append, positions.append")
-        if isinstance(fragment.target, ToGroups):
-            out.line("groups = {}")
+        if is_grouped:
+            out.line("is_own = groups is None")
+            out.line("if is_own: groups = {}")
         with out.block("for position, record in enumerate(batch):"):
             with out.block("try:"):
                 columns = _source(fragment, out)
@@ -117,8 +122,8 @@ def compiled(fragment: Fragment) -> Callable[[Sequence[Any]], Mapped]:
                 out.line("place(position)")
             with out.block("except ValueFailure as error:"):
                 out.line("failed[position] = error")
-        if isinstance(fragment.target, ToGroups):
-            out.line("values = list(groups.items())")
+        if is_grouped:
+            out.line("if is_own: values = list(groups.items())")
         out.line("return Mapped(values, positions, failed)")
     return out.function("fragment")  # type: ignore[no-any-return]
 

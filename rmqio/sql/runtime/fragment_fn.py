@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
@@ -17,6 +20,8 @@ from rmqio.sql.runtime.outputs import outputs
 from rmqio.transforms.read_failures import failure_of_record
 
 ERRORS: Final = "errors"
+_MOST_GROUPS: Final = 100_000
+"""Groups of a bundle in memory, a few hundred bytes each."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -40,17 +45,45 @@ class FragmentFn(beam.DoFn):
     def setup(self) -> None:
         self._run = compiled(self._fragment)
 
+    def start_bundle(self) -> None:
+        self._groups: dict[Any, Any] = {}
+        self._earliest_us: int | None = None
+
     def process(self, element: Batch[Record], timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        mapped = self._run(element)
+        target = self._fragment.target
+        if isinstance(target, ToGroups):
+            mapped = self._run(element, self._groups)
+            if self._earliest_us is None or timestamp.micros < self._earliest_us:
+                self._earliest_us = timestamp.micros
+            if len(self._groups) > _MOST_GROUPS:
+                yield from self._flushed(target)
+        else:
+            mapped = self._run(element)
         if mapped.failed:
             yield from self._failed(element, mapped)
         if not mapped.values:
             return
-        target = self._fragment.target
-        if isinstance(target, (ToKeys, ToGroups)):
+        if isinstance(target, ToKeys):
             yield from outputs(target, mapped.values, self._side, timestamp.micros)
         else:
             yield element.with_values(mapped.values, mapped.positions, step=self._label)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        target = self._fragment.target
+        if not isinstance(target, ToGroups) or not self._groups:
+            return
+        assert self._earliest_us is not None
+        for each in self._flushed(target):
+            stamped = isinstance(each, TimestampedValue)
+            value, at = (each.value, each.timestamp) if stamped else (each, Timestamp(micros=self._earliest_us))
+            yield WindowedValue(value, at, (GlobalWindow(),))
+
+    def _flushed(self, target: ToGroups) -> list[Any]:
+        """The groups of the bundle so far: a key comes once, and not once per batch."""
+        assert self._earliest_us is not None
+        found = list(outputs(target, list(self._groups.items()), self._side, self._earliest_us))
+        self._groups.clear()
+        return found
 
     def _failed(self, batch: Batch[Record], mapped: Mapped) -> Iterator[Any]:
         self._bad.inc(len(mapped.failed))

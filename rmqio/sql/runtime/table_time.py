@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rmqio.errors import SerdeError
@@ -26,16 +27,25 @@ class TableTime:
         return type(self), (self._table,)
 
     def __call__(self, record: Record) -> int:
+        stamps, errors = self.many((record,))
+        if errors:
+            raise errors[0]
+        return stamps[0]
+
+    def many(self, records: Sequence[Record]) -> tuple[list[int], dict[int, Exception]]:
+        """Returns the milliseconds of the records that have a time, in order, and errors by position."""
         if self._run is None:
             self._run = compiled(_fragment(self._table))
-        mapped = self._run((record,))
-        if mapped.failed:
-            raise SerdeError(str(mapped.failed[0])) from mapped.failed[0]
-        ((micros,),) = mapped.values
-        if micros is None:
-            column = self._table.watermark and self._table.watermark[0]
-            raise SerdeError(f"the column {column} is NULL: without it the row has no time")
-        return int(micros) // 1000
+        mapped = self._run(records)
+        errors: dict[int, Exception] = {at: SerdeError(str(error)) for at, error in mapped.failed.items()}
+        stamps = []
+        for (micros,), position in zip(mapped.values, mapped.positions, strict=True):
+            if micros is None:
+                column = self._table.watermark and self._table.watermark[0]
+                errors[position] = SerdeError(f"the column {column} is NULL: without it the row has no time")
+            else:
+                stamps.append(micros // 1000)
+        return stamps, errors
 
 
 def _fragment(table: Table) -> Fragment:

@@ -42,6 +42,8 @@ def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_fa
         return RecordBatch(records, [record.born_timestamp_ms for record in records], failures)
     if timestamp_of is store_time:
         return RecordBatch(records, [record.store_timestamp_ms for record in records], failures)
+    if (many := getattr(timestamp_of, "many", None)) is not None:
+        return _stamped_together(records, many, failures, keep_failures=keep_failures)
     stamped: list[Record] = []
     stamps: list[int] = []
     for record in records:
@@ -53,6 +55,19 @@ def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_fa
             if not keep_failures:
                 raise located(record, error) from error
             failures.append(failure_of_record(record, error))
+    return RecordBatch(stamped, stamps, failures)
+
+
+def _stamped_together(
+    records: list[Record], many: Any, failures: list[ReadFailure], *, keep_failures: bool
+) -> RecordBatch:
+    """`many` returns the stamps of the records that have one, in order, and errors by position."""
+    stamps, errors = many(records)
+    for position, error in errors.items():
+        if not keep_failures:
+            raise located(records[position], error) from error
+        failures.append(failure_of_record(records[position], error))
+    stamped = [each for position, each in enumerate(records) if position not in errors] if errors else records
     return RecordBatch(stamped, stamps, failures)
 
 
