@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
 import msgspec
 from apache_beam.coders import BytesCoder, Coder
 from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, compiled
 from rmqio.sql.plan import Aggregate, Field
 from rmqio.sql.rows import pack, type_hint
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.windows import start_of
 from rmqio.sql.types import SqlType
 
-_MILLISECOND_US = 1000
+_MILLISECOND_US: Final = 1000
+_ROWS: Final = 500
+"""Rows of a batch for the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +85,24 @@ class MergeFn(beam.CombineFn):
 
 
 class FinishFn(beam.DoFn):
-    """Makes rows of merged groups, and runs the fragment on them. The output is lists of messages."""
+    """Makes rows of merged groups, and runs the fragment on some hundred of them at a time.
+
+    Rows that become messages wait for others until the end of the bundle: a batch of one costs as much as one of many.
+    Rows that are shuffled again keep their own time, and do not wait.
+    """
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._spec = spec
+        self._waits = not isinstance(spec.fragment.target, (ToKeys, ToGroups))
 
     def setup(self) -> None:
         self._merger = self._spec.merger()
         self._unpack = self._spec.unpacker(self._merger)
         self._run = compiled(self._spec.fragment)
+
+    def start_bundle(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+        self._last: Any = None
 
     def process(
         self,
@@ -98,16 +110,33 @@ class FinishFn(beam.DoFn):
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
-        keys, accumulators = self._unpack(element[1])
+        self._rows.append(self._row(element[1], window))
+        self._last = window, timestamp
+        if not self._waits or len(self._rows) >= _ROWS:
+            yield from self._flushed()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._rows:
+            window, timestamp = self._last
+            for each in self._flushed():
+                yield WindowedValue(each, timestamp, (window,))
+
+    def _row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
+        keys, accumulators = self._unpack(payload)
         times: tuple[int, ...] = ()
         if isinstance(window, IntervalWindow):
             plan = self._spec.aggregate.window
             end = window.end.micros
             start = start_of(plan, end - 1) if plan and plan.kind == "CUMULATE" else window.start.micros
             times = start, end, end - _MILLISECOND_US
-        row = (*keys, *times, *self._merger.finish(accumulators))
-        mapped = self._run([row])
+        return (*keys, *times, *self._merger.finish(accumulators))
+
+    def _flushed(self) -> list[Any]:
+        mapped = self._run(self._rows)
+        self._rows = []
         for error in mapped.failed.values():
             raise error
-        if mapped.values:
-            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros)
+        if not mapped.values:
+            return []
+        _, timestamp = self._last
+        return list(outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros))
