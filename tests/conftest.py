@@ -79,6 +79,7 @@ _LONGEST: Final = (
     "runners/test_broker_away.py",
     "integration/test_old_broker.py",
     "runners/flink/test_runner.py",
+    "runners/test_sql.py",
     "runners/spark/test_session.py",
     "runners/test_exact_sink.py",
     "runners/spark/batch/test_beam_suite.py",
