@@ -57,9 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     except SqlError as error:
         print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE
-    if script.explained:
-        print(explain(script.explained))
-        return OK
+    if script.explained and not arguments.check:
+        print(explain(script.explained), flush=True)
+        if not script.sinks:
+            return OK
     if arguments.explain:
         print(explain(script.sinks))
         return OK
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text_of(file: str) -> str:
     if file == "-":
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")
     try:
         return Path(file).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,8 +88,7 @@ def _run_job(script: Script, arguments: argparse.Namespace) -> int:
     from rmqio.sql.runtime.translation import Connection, Translation
 
     options = runners.options(arguments.rest, runner=arguments.runner)
-    unknown = [each for each in arguments.rest if not each.startswith("-")][:0] + runners.unknown_flags(options)
-    if unknown:
+    if unknown := runners.unknown_flags(options):
         raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
     connection = Connection(
         name_server=arguments.name_server,

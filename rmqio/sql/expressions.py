@@ -137,6 +137,20 @@ class Conversion(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class NotNull(Expr):
+    """The operand, which must not be NULL: it is for a column that is NOT NULL."""
+
+    operand: Expr
+    column: str
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return replace(self, operand=children[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Membership(Expr):
     """`operand IN (constants)`: NULL if the operand is NULL, or if it is not found and NULL is one of them."""
 

@@ -10,9 +10,25 @@ import msgspec
 
 from rmqio.sql.plan import Field
 from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.values import DECIMALS
 
 pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """A row to bytes."""
+
+
+def pack_group(keys: tuple[Any, ...], accumulators: Sequence[Any]) -> bytes:
+    """Returns the bytes of a group. Sums of more than 64 bits are text there."""
+    try:
+        return pack((keys, accumulators))
+    except OverflowError:
+        return pack((keys, [_fitting(each) for each in accumulators]))
+
+
+def _fitting(accumulator: Any) -> Any:
+    if isinstance(accumulator, (list, tuple)):
+        return [_fitting(each) for each in accumulator]
+    is_long = isinstance(accumulator, int) and not -(1 << 63) <= accumulator < 1 << 64
+    return str(accumulator) if is_long else accumulator
 
 
 def unpacker(fields: Sequence[Field]) -> Callable[[bytes], tuple[Any, ...]]:
@@ -61,5 +77,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value + 0.0 if value == value else "NaN"  # -0.0 is 0.0
     if isinstance(value, Decimal):
-        return format(value.normalize() + 0, "f")
+        return format(DECIMALS.plus(value.normalize(DECIMALS)), "f")
     return value

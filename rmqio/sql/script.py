@@ -11,6 +11,7 @@ from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal, Source
 from rmqio.sql.optimizer import optimize
 from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse
@@ -37,7 +38,10 @@ class Script:
         source = Source(text, file)
         for statement in parse(text, file):
             try:
-                self._run(statement)
+                with deep_trees():
+                    self._run(statement)
+            except RecursionError:
+                raise source.error("the statement is nested too deeply", statement.span) from None
             except Refusal as refusal:
                 raise source.error(refusal.message, refusal.span or statement.span) from None
 
@@ -45,10 +49,12 @@ class Script:
         match statement:
             case nodes.CreateTable():
                 self.catalog.create_table(statement)
-                check_table(self.catalog.tables[statement.name.text])
+                if statement.name.text in self.catalog.tables:  # not so if a view has the name, IF NOT EXISTS
+                    check_table(self.catalog.tables[statement.name.text])
             case nodes.CreateView():
                 self.catalog.create_view(statement)
-                self._binder().query(statement.query)  # refused here, not where the view is used
+                # Refused here, not where the view is used.
+                self._binder().named(statement.name)
             case nodes.Drop():
                 self.catalog.drop(statement)
             case nodes.SetOption():

@@ -48,7 +48,7 @@ class Settings:
 
 
 def _duration_ms(option: Option) -> int:
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", option.value.lower())
+    found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", option.value.lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
         raise Refusal(f"{option.value!r} is not a time; one is '1 h'", option.value_span)
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]

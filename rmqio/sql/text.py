@@ -16,6 +16,7 @@ from rmqio.sql.expressions import (
     Logical,
     Membership,
     Not,
+    NotNull,
     Operation,
 )
 from rmqio.sql.types import SqlType
@@ -51,6 +52,8 @@ def text_of(expression: Expr, names: Sequence[str]) -> str:
         case Conversion():
             cast = "TRY_CAST" if expression.is_try else "CAST"
             return f"{cast}({of(expression.operand)} AS {expression.type.text})"
+        case NotNull():
+            return of(expression.operand)
         case Membership():
             return f"{inner(expression.operand)} IN ({', '.join(map(of, expression.values))})"
         case Conditional():

@@ -225,7 +225,7 @@ def windows_of(found: list[dict[str, Any]]) -> dict[tuple[str, str, str, str], t
     for customer in {row["customer"] for row in found}:
         session: list[dict[str, Any]] = []
         for row in sorted((row for row in found if row["customer"] == customer), key=_time):
-            if session and _time(row) - _time(session[-1]) >= 3 * second:
+            if session and _time(row) - _time(session[-1]) > 3 * second:
                 members["session", customer, _time(session[0]), _time(session[-1]) + 3 * second] = session
                 session = []
             session = [*session, row]

@@ -49,6 +49,8 @@ def _literal(node: nodes.Literal) -> Constant:
 def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
     if "e" in text.lower():
         return types.DOUBLE, float(text)
+    if len(text) > 1000:
+        raise Refusal("this number has more than 1000 digits", node.span)
     if "." not in text:
         number = int(text)
         for kind in (types.INTEGER, types.BIGINT):
@@ -78,7 +80,7 @@ def converted(expression: Expr, wanted: SqlType, node: nodes.Node) -> Expr:
             return _of_text(expression.value, wanted, node)
     if not fits(given, wanted):
         raise Refusal(f"this is {given.text}, and {wanted.text} is needed: use CAST", node.span)
-    return _conversion(expression, wanted.nullable(given.is_nullable))
+    return _conversion(expression, wanted.nullable(given.is_nullable or can_overflow(given, wanted)))
 
 
 def _conversion(expression: Expr, wanted: SqlType) -> Expr:
@@ -116,10 +118,22 @@ def same_but_null(left: SqlType, right: SqlType) -> bool:
     return left.nullable() == right.nullable() or (left.kind == right.kind == "VARCHAR" and not right.precision)
 
 
+def can_overflow(given: SqlType, wanted: SqlType) -> bool:
+    """Returns whether a number can have too many digits for a DECIMAL, which makes it NULL."""
+    if wanted.kind != "DECIMAL":
+        return False
+    if given.kind not in (*types.INTEGERS, "DECIMAL"):
+        return True
+    exact = types.as_decimal(given)
+    return exact.precision - exact.scale > wanted.precision - wanted.scale
+
+
 def fits(given: SqlType, wanted: SqlType) -> bool:
     """Returns whether every value of a type is one of the wanted type: what needs no CAST."""
-    if given.kind == "NULL" or given.kind == wanted.kind:
+    if given.kind == "NULL":
         return True
+    if given.kind == wanted.kind:
+        return given.kind not in ("ARRAY", "MAP", "ROW", "MULTISET") or _same_elements(given, wanted)
     if given.kind in types.INTEGERS and wanted.kind in types.INTEGERS:
         return types.BITS[given.kind] <= types.BITS[wanted.kind]
     if given.kind in types.NUMERIC:
@@ -127,6 +141,12 @@ def fits(given: SqlType, wanted: SqlType) -> bool:
             given.kind in types.APPROXIMATE and wanted.kind == "DECIMAL"
         )
     return (given.kind, wanted.kind) in {("DATE", "TIMESTAMP"), ("TIMESTAMP", "TIMESTAMP_LTZ")}
+
+
+def _same_elements(given: SqlType, wanted: SqlType) -> bool:
+    return len(given.elements) == len(wanted.elements) and all(
+        fits(each, other) for each, other in zip(given.elements, wanted.elements, strict=True)
+    )
 
 
 def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> list[Expr]:
@@ -178,7 +198,7 @@ def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> E
     given = operand.type
     if given.kind == "NULL":
         return Constant(wanted.nullable(), None)
-    if given.kind not in _CASTS.get(wanted.kind, ()) and given.kind != wanted.kind:
+    if not _can_be_cast(given, wanted):
         raise Refusal(f"there is no CAST of {given.text} to {wanted.text}{_instead(given, wanted)}", node.span)
     if same_but_null(given, wanted) and given.kind not in ("ARRAY", "MAP", "ROW"):
         return operand
@@ -190,6 +210,12 @@ def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> E
         except ValueFailure as error:
             raise Refusal(f"this CAST always fails: {error}", node.span) from None
     return Conversion(wanted, operand, is_try)
+
+
+def _can_be_cast(given: SqlType, wanted: SqlType) -> bool:
+    if given.kind != wanted.kind:
+        return given.kind in ("NULL", *_CASTS.get(wanted.kind, ()))
+    return len(given.elements) == len(wanted.elements) and all(map(_can_be_cast, given.elements, wanted.elements))
 
 
 def _instead(given: SqlType, wanted: SqlType) -> str:

@@ -293,7 +293,9 @@ def _subquery(node: nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> E
 @_bind.register
 def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     name = node.name.text.upper()
-    if name in AGGREGATES or node.over is not None:
+    if node.over is not None:
+        raise Refusal("OVER is not supported yet", node.over.span)
+    if name in AGGREGATES:
         if binder.aggregate is None:
             place = binder.place or "here"
             raise Refusal(f"{name} is an aggregate function, which cannot stand {place}", node.span)
@@ -361,14 +363,10 @@ def _exactly(node: nodes.Call, count: int) -> None:
 def _extremum(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     name = node.name.text.upper()
     items = same_type(_some(node, binder), list(node.arguments), name)
-    operator = ">=" if name == "GREATEST" else "<="
-    found = items[0]
-    for each in items[1:]:
-        condition = comparison(operator, found, each, node)
-        found = Conditional(found.type.nullable(condition.type.is_nullable), (
-            Is(types.BOOLEAN.nullable(False), condition, None), Constant(found.type.nullable(), None),
-            condition, found, each))  # fmt: skip
-    return found
+    kind = items[0].type.nullable(types.any_nullable(each.type for each in items))
+    if kind.kind not in (*types.ORDERED, "NULL"):
+        raise Refusal(f"{kind.text} has no order: {name} cannot compare it", node.span)
+    return Operation(kind, f"{name} OF ALL", tuple(items))
 
 
 def _modulo(node: nodes.Call, binder: ExpressionBinder) -> Expr:

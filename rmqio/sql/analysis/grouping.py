@@ -10,7 +10,7 @@ from rmqio.sql.analysis import windows
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.expressions import Expr, InputRef, inputs
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Window, Windowed
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
@@ -53,7 +53,16 @@ class Grouping:
         if isinstance(bound, InputRef) and bound.index in self._window_columns():
             self.window_refs[bound.index] = bound.index - self._window_columns()[0]
             return
+        require_key(bound.type, "a key of GROUP BY", node.span)
+        self._refuse_window(bound, node.span)
         self.keys.append(bound)
+
+    def _refuse_window(self, bound: Expr, span: Span) -> None:
+        if set(self._window_columns()) & inputs(bound):
+            _refuse(
+                "columns of the window stand by themselves in GROUP BY, else in SELECT and HAVING only",
+                span,
+            )
 
     def _window_columns(self) -> range:
         if isinstance(self.source, Windowed):
@@ -63,7 +72,11 @@ class Grouping:
 
     def close_groups(self, span: Span) -> None:
         """Takes the window of FROM if GROUP BY names its start and its end. Raises `Refusal` if it names one only."""
+        if self.condition is not None:
+            self._refuse_window(self.condition, span)
         if not self.window_refs:
+            if isinstance(self.source, Windowed):
+                _refuse("GROUP BY over a window names window_start and window_end", span)
             return
         assert isinstance(self.source, Windowed)
         if not {0, 1} <= set(self.window_refs.values()):
@@ -120,6 +133,9 @@ class Grouping:
             _refuse(f"{name} takes one argument, not {len(node.arguments)}", node.span)
         else:
             argument = replace(self.inner, place="in another one").bind(node.arguments[0])
+            self._refuse_window(argument, node.span)
+            if node.quantifier == "DISTINCT":
+                require_key(argument.type, f"{name}(DISTINCT ...)", node.span)
         kind = result_type(name, argument.type if argument is not None else None, node)
         is_distinct = node.quantifier == "DISTINCT" and name not in ("MIN", "MAX")
         call = (AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
@@ -173,6 +189,14 @@ class _NotGrouped(Scope):
             name = node.name.text
             _refuse(f"{name} is neither in GROUP BY nor in an aggregate function", node.span)
         return found
+
+
+def require_key(kind: SqlType, what: str, span: Span) -> None:
+    """Raises `Refusal` if values of the type cannot be told apart as keys."""
+    if kind.kind in ("ARRAY", "MAP", "MULTISET"):
+        _refuse(f"{what} cannot be {kind.text}", span)
+    for each in kind.elements:
+        require_key(each, what, span)
 
 
 def result_type(name: str, given: SqlType | None, node: nodes.Call) -> SqlType:

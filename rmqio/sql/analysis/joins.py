@@ -11,7 +11,7 @@ from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, Operation, all_of, conjuncts, inputs, shifted, transform
-from rmqio.sql.plan import Calc, Field, Join, Relation
+from rmqio.sql.plan import Calc, Field, Join, Relation, Windowed
 from rmqio.sql.syntax import nodes
 
 Side = tuple[Relation, Scope]
@@ -30,6 +30,8 @@ def joined(join: nodes.Join, left: Side, right: Side, ttl_ms: int) -> Side:
         _refuse("a join without a condition is not supported: its rows would wait for all others", join.right.span)
     if join.kind != "INNER":
         _refuse(f"{join.kind} JOIN of two topics needs a bound in time, and is not supported yet", join.span)
+    if isinstance(left_rows, Windowed) or isinstance(right_rows, Windowed):
+        _refuse("a join of rows of windows is not supported yet: group them first", join.span)
     width = len(left_rows.fields)
     scope = left_scope.joined(
         Scope(

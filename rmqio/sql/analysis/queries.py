@@ -8,7 +8,7 @@ from typing import NoReturn
 from rmqio.sql import types
 from rmqio.sql.analysis import conversions
 from rmqio.sql.analysis.expressions import AGGREGATES, ExpressionBinder
-from rmqio.sql.analysis.grouping import Grouping
+from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window, window_fields
@@ -26,20 +26,23 @@ class QueryBinder:
     Attributes:
       catalog: tables and views.
       ttl_ms: how long an unbounded join keeps a row; 0: it was not said.
-      common: the queries of WITH, by name.
+      common: the relations of WITH, by name.
       within: views that are being planned, so that none contains itself.
     """
 
     catalog: Catalog
     ttl_ms: int = 0
-    common: dict[str, nodes.CommonTable] = field(default_factory=dict)
+    common: dict[str, Relation] = field(default_factory=dict)
     within: tuple[str, ...] = ()
 
     def query(self, query: nodes.Query) -> Relation:
         """Returns the relation of a query. Raises `Refusal` if it is not valid."""
         binder = self
         for each in query.tables:
-            binder = replace(binder, common={**binder.common, each.name.text: each})
+            if each.name.text in [other.name.text for other in query.tables if other is not each]:
+                _refuse(f"WITH has two queries {each.name}", each.name.span)
+            found = _renamed(binder.query(each.query), each.columns, each.name.span)
+            binder = replace(binder, common={**binder.common, each.name.text: found})
         if query.order_by or query.limit is not None or query.offset:
             _refuse(
                 "ORDER BY and LIMIT need an input that ends, and are not supported yet",
@@ -65,12 +68,16 @@ class QueryBinder:
     def _select(self, select: nodes.Select) -> Relation:
         if select.emit and any(each.kind != "on_close" for each in select.emit):
             _refuse("EMIT before the end of a window is not supported yet", select.emit[0].span)
+        select = _with_conditions(select)
         source, scope = self._from(select)
         binder = ExpressionBinder(scope)
         where = replace(binder, place="in WHERE")
         condition = None if select.where is None else where.condition(select.where)
         if select.group_by or select.having is not None or _has_aggregates(select):
             return self._grouped(select, source, binder, condition)
+        if isinstance(source, Windowed):
+            at = select.source or select
+            _refuse("rows of a window need GROUP BY window_start, window_end: others are not supported yet", at.span)
         projections: list[Expr] = []
         fields: list[Field] = []
         for item in select.items:
@@ -85,7 +92,7 @@ class QueryBinder:
                 projections.append(found)
                 fields.append(field_named(_name_of(item, len(fields)), found, source))
         calc = Calc(tuple(fields), source, condition, tuple(projections))
-        return _distinct(calc) if select.is_distinct else calc
+        return _distinct(calc, select.span) if select.is_distinct else calc
 
     def _grouped(
         self, select: nodes.Select, source: Relation, binder: ExpressionBinder, condition: Expr | None
@@ -106,7 +113,7 @@ class QueryBinder:
         aggregate = grouping.relation()
         fields = [field_named(each.name, one, aggregate) for each, one in zip(fields, projections, strict=True)]
         calc = Calc(tuple(fields), aggregate, having, tuple(projections))
-        return _distinct(calc) if select.is_distinct else calc
+        return _distinct(calc, select.span) if select.is_distinct else calc
 
     def _from(self, select: nodes.Select) -> tuple[Relation, Scope]:
         if select.source is None:
@@ -118,7 +125,7 @@ class QueryBinder:
             case nodes.TableRef():
                 if item.as_of is not None:
                     _refuse("FOR SYSTEM_TIME AS OF is not supported yet", item.as_of.span)
-                relation = self._named(item.name)
+                relation = self.named(item.name)
                 return _aliased(relation, item.alias or item.name, item.columns)
             case nodes.Derived():
                 if item.is_lateral:
@@ -136,17 +143,15 @@ class QueryBinder:
             data = data.value
         if not isinstance(data, nodes.TableArgument):
             _refuse(f"{item.call.name} takes TABLE and the name of a table first", item.call.span)
-        relation = self.query(data.table) if isinstance(data.table, nodes.Query) else self._named(data.table)
+        relation = self.query(data.table) if isinstance(data.table, nodes.Query) else self.named(data.table)
         window = table_window(item.call, relation)
         alias = item.alias or (data.table if isinstance(data.table, nodes.Name) else None)
         return _aliased(Windowed(relation.fields + window_fields(), relation, window), alias, item.columns)
 
-    def _named(self, name: nodes.Name) -> Relation:
+    def named(self, name: nodes.Name) -> Relation:
+        """Returns the rows of a table, a view or a query of WITH. Raises `Refusal` if there is none."""
         if name.text in self.common:
-            table = self.common[name.text]
-            common = {key: each for key, each in self.common.items() if key != name.text}
-            found = replace(self, common=common).query(table.query)
-            return _renamed(found, table.columns, name.span)
+            return self.common[name.text]
         relation = self.catalog.relation(name)
         if isinstance(relation, Table):
             return scan_of(relation)
@@ -207,21 +212,22 @@ def _refuse(message: str, span: Span) -> NoReturn:
 
 def scan_of(table: Table) -> Relation:
     """Returns the rows of a table, with its computed columns."""
-    read = tuple(each for each in table.columns if each.expression is None)
+    if table.options.connector != "rocketmq":
+        raise Refusal(f"the table {table.name} cannot be read: its connector is {table.options.connector!r}", None)
+    # Metadata that is only written, such as a delay, is no column of what is read.
+    read = tuple(
+        each for each in table.columns if each.expression is None and (each.metadata is None or each.metadata.read)
+    )
     time = table.watermark[0] if table.watermark else None
     fields = tuple(Field(each.name, each.type, each.name == time) for each in read)
-    unread = next((each for each in read if each.metadata and not each.metadata.read), None)
-    if unread is not None:
-        raise Refusal(f"the metadata column {unread.name} of {table.name} can be written only", None)
     scan = Scan(fields, table, read)
-    if len(read) == len(table.columns):
+    columns = tuple(each for each in table.columns if each in read or each.expression is not None)
+    if len(read) == len(columns):
         return scan
     by_name = {each.name: InputRef(each.type, i) for i, each in enumerate(fields)}
     binder = ExpressionBinder(Scope.of(fields, table.name), "in a computed column")
-    projections = [
-        by_name[each.name] if each.expression is None else binder.bind(each.expression) for each in table.columns
-    ]
-    named = tuple(Field(c.name, e.type, c.name == time) for c, e in zip(table.columns, projections, strict=True))
+    projections = [by_name[each.name] if each.expression is None else binder.bind(each.expression) for each in columns]
+    named = tuple(Field(c.name, e.type, c.name == time) for c, e in zip(columns, projections, strict=True))
     return Calc(named, scan, None, tuple(projections))
 
 
@@ -259,15 +265,9 @@ def _starred(item: nodes.Star, scope: Scope) -> list[ScopeColumn]:
     """The columns of * or t.*; those of USING are there once."""
     if item.qualifier is not None:
         return scope.of_table(item.qualifier)
-    seen: set[str] = set()
-    found = []
-    for each in scope.columns:
-        if each.name in scope.merged:
-            if each.name in seen:
-                continue
-            seen.add(each.name)
-        found.append(each)
-    return found
+    merged = {each.name: each for each in reversed(scope.columns) if each.name in scope.merged}
+    first = [merged.pop(each.name) for each in scope.columns if each.name in merged]
+    return [*first, *(each for each in scope.columns if each.name not in scope.merged)]
 
 
 def _name_of(item: nodes.Item, position: int) -> str:
@@ -280,15 +280,12 @@ def _name_of(item: nodes.Item, position: int) -> str:
     return f"EXPR${position}"
 
 
-def _require(found: Expr | None) -> Expr:
-    assert found is not None
-    return found
-
-
-def _distinct(calc: Calc) -> Relation:
-    """One of each row: a GROUP BY of all columns."""
-    keys = tuple(range(len(calc.fields)))
-    return Aggregate(calc.fields, calc, keys, None, ())
+def _distinct(calc: Calc, span: Span) -> Relation:
+    """One of each row: a GROUP BY of all columns. Its rows come at the end: no watermark follows their times."""
+    for each in calc.fields:
+        require_key(each.type, each.name, span)
+    fields = tuple(each._replace(is_time=False) for each in calc.fields)
+    return Aggregate(fields, calc, tuple(range(len(fields))), None, ())
 
 
 def _has_aggregates(select: nodes.Select) -> bool:
@@ -303,3 +300,14 @@ def _calls_aggregate(node: object) -> bool:
     if isinstance(node, tuple):
         return any(map(_calls_aggregate, node))
     return isinstance(node, nodes.Node) and any(map(_calls_aggregate, vars(node).values()))
+
+
+def _with_conditions(select: nodes.Select) -> nodes.Select:
+    """`FROM a, b WHERE a.x = b.x` is an inner join on the condition."""
+    source = select.source
+    if not isinstance(source, nodes.Join) or isinstance(source.left, nodes.Join):
+        return select
+    if source.kind != "CROSS" or select.where is None:
+        return select
+    joined = replace(source, kind="INNER", condition=select.where)
+    return replace(select, source=joined, where=None)

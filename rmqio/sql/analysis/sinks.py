@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rmqio.sql.analysis.conversions import fits, same_but_null
+from rmqio.sql.analysis.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef
+from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.plan import Calc, Field, Relation, Sink
 from rmqio.sql.syntax import nodes
 
@@ -62,6 +62,13 @@ def _fitted(given: Expr, column: Column, field: Field, query: nodes.Query) -> Ex
         raise Refusal(
             f"{column.name} is {wanted.text}, and the query gives {field.name}, {given.type.text}: use CAST", query.span
         )
-    if same_but_null(given.type, wanted):
-        return given
-    return Conversion(wanted.nullable(given.type.is_nullable), given)
+    can_be_null = given.type.is_nullable
+    found = given
+    if not same_but_null(given.type, wanted):
+        can_be_null = can_be_null or can_overflow(given.type, wanted)
+        found = Conversion(wanted.nullable(can_be_null), given)
+    if wanted.is_nullable or not can_be_null or column.metadata is not None:
+        return found
+    if given.type.kind == "NULL":
+        raise Refusal(f"{column.name} is NOT NULL, and the query gives NULL", query.span)
+    return NotNull(wanted, found, column.name)

@@ -39,6 +39,8 @@ def watermark_delay_ms(table: Table) -> int:
     if isinstance(bound, Operation) and bound.name == "TIME -":
         time, interval = bound.arguments
         if isinstance(time, InputRef) and relation.fields[time.index].name == name and isinstance(interval, Constant):
+            if interval.value < 0:
+                raise Refusal("the watermark would be ahead of its rows: the interval must not be negative", node.span)
             return int(interval.value) // 1000
     raise Refusal(f"a watermark is {name}, or {name} - INTERVAL '5' SECOND", node.span)
 

@@ -16,7 +16,7 @@ _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
     "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(time), step, size [, offset])",
-    "SESSION": "SESSION(TABLE t [PARTITION BY key], DESCRIPTOR(time), gap)",
+    "SESSION": "SESSION(TABLE t, DESCRIPTOR(time), gap)",
 }
 _NAMED: Final = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
@@ -41,6 +41,8 @@ def window_fields() -> tuple[Field, ...]:
 def table_window(call: nodes.Call, relation: Relation) -> Window:
     """Returns the window of a function of FROM, whose table is the relation. Raises `Refusal`."""
     name = call.name.text.upper()
+    if name == "SESSION":
+        _refuse("SESSION stands in GROUP BY: GROUP BY key, SESSION(time, gap)", call.span)
     arguments = _by_name(call, name)
     described = arguments.get("TIMECOL")
     if (
@@ -99,13 +101,13 @@ def _interval(arguments: dict[str, nodes.Expression], key: str, call: nodes.Call
     from rmqio.sql.analysis.scope import Scope
 
     node = arguments[key]
-    return _microseconds(ExpressionBinder(Scope(())).bind(node), node)
+    return _microseconds(ExpressionBinder(Scope(())).bind(node), node, can_be_any=key == "OFFSET")
 
 
-def _microseconds(bound: Expr, node: nodes.Node) -> int:
+def _microseconds(bound: Expr, node: nodes.Node, *, can_be_any: bool = False) -> int:
     if not isinstance(bound, Constant) or bound.type.kind != "INTERVAL_DAY":
         _refuse("this must be an INTERVAL of days, hours, minutes or seconds", node.span)
-    if bound.value <= 0:
+    if bound.value <= 0 and not can_be_any:
         _refuse("the interval must be longer than nothing", node.span)
     return int(bound.value)
 

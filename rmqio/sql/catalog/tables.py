@@ -179,4 +179,18 @@ def _column(item: nodes.PhysicalColumn | nodes.MetadataColumn | nodes.ComputedCo
                       item.span)  # fmt: skip
     if not metadata.written and not item.is_virtual:
         raise Refusal(f"the metadata {metadata.key!r} is read-only: declare the column VIRTUAL", item.span)
+    if not _is_like(found, metadata.type):
+        raise Refusal(
+            f"the metadata {metadata.key!r} is {metadata.type.text}, not {found.text}: declare it so, and CAST it",
+            item.type.span,
+        )
     return Column(item.name.text, found.nullable(metadata.type.is_nullable), metadata, item.is_virtual)
+
+
+def _is_like(given: types.SqlType, wanted: types.SqlType) -> bool:
+    if given.kind in types.TIMESTAMPS and wanted.kind in types.TIMESTAMPS:
+        return given.kind == wanted.kind or wanted.kind == "TIMESTAMP_LTZ"
+    if given.kind in ("INTEGER", "BIGINT") and wanted.kind in ("INTEGER", "BIGINT"):
+        return types.BITS[given.kind] >= types.BITS[wanted.kind]
+    elements = zip(given.elements, wanted.elements, strict=False)
+    return given.kind == wanted.kind and all(_is_like(each, other) for each, other in elements)

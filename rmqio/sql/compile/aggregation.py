@@ -6,12 +6,16 @@ is meant; the least value or None; for DISTINCT the set of values.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from rmqio.sql import types, values
+from rmqio.sql.compile.casts import single
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.plan import AggregateCall
 from rmqio.sql.rows import type_hint
@@ -64,7 +68,10 @@ def _same(value: Any) -> Any:
 
 
 def _plus(one: Any, other: Any) -> Any:
-    return one + other
+    """The sum, of decimals with all their digits. Integers of more than 64 bits come as text."""
+    if isinstance(one, Decimal):
+        return values.DECIMALS.add(one, other)
+    return int(one) + int(other)
 
 
 def _or_none(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -81,7 +88,7 @@ def _sum(kind: SqlType, argument: SqlType) -> Accumulator:
             "[]", "{acc}.append({value})", list[float], merged_floats, lambda acc: _float(kind, acc) if acc else None
         )
     add = "if {acc} is None: {acc} = {value}\nelse: {acc} += {value}"
-    hint = type_hint(argument) | None
+    hint = type_hint(argument) | None if argument.kind == "DECIMAL" else int | str | None
     return Accumulator("None", add, hint, _or_none(_plus), lambda acc: None if acc is None else _ranged(kind, acc))
 
 
@@ -93,14 +100,19 @@ def _average(kind: SqlType, argument: SqlType) -> Accumulator:
             return [one[0] + other[0], merged_floats(one[1], other[1])]
 
         return Accumulator(
-            "[0, []]", add, tuple[int, list[float]], merge, lambda acc: math.fsum(acc[1]) / acc[0] if acc[0] else None
+            "[0, []]",
+            add,
+            tuple[int, list[float]],
+            merge,
+            lambda acc: _as_float(kind, exact_sum(acc[1]) / acc[0]) if acc[0] else None,
         )
     add = "{acc}[0] += 1\n{acc}[1] += {value}"
+    zero = "[0, zero]" if argument.kind == "DECIMAL" else "[0, 0]"
     return Accumulator(
-        "[0, 0]",
+        zero,
         add,
-        tuple[int, type_hint(argument)],  # type: ignore[misc]
-        lambda one, other: [one[0] + other[0], one[1] + other[1]],
+        tuple[int, Decimal] if argument.kind == "DECIMAL" else tuple[int, int | str],
+        lambda one, other: [one[0] + other[0], _plus(one[1], other[1])],
         lambda acc: _quotient(kind, acc[1], acc[0]) if acc[0] else None,
     )
 
@@ -121,9 +133,9 @@ def _distinct(call: AggregateCall, argument: SqlType) -> Accumulator:
         if not found:
             return None
         if argument.kind in types.APPROXIMATE:
-            total: Any = math.fsum(found)
-            return total if inner is not None else total / len(found)
-        total = sum(found)
+            total: Any = exact_sum(list(found))
+            return _as_float(call.type, total if inner is not None else total / len(found))
+        total = functools.reduce(_plus, found)
         return _ranged(call.type, total) if inner is not None else _quotient(call.type, total, len(found))
 
     return Accumulator("set()", add, hint, merge, finish)
@@ -134,12 +146,14 @@ def merged_floats(one: list[float], other: list[float]) -> list[float]:
     partials: list[float] = []
     for value in (*one, *other):
         if value - value != 0:  # NaN, or infinite: nothing else matters
-            return [sum((*one, *other))]
+            return [sum(each for each in (*one, *other) if each - each != 0)]
         kept = 0
         for each in partials:
             if abs(value) < abs(each):
                 value, each = each, value
             high = value + each
+            if high - high != 0:  # too large for one float, though others may make the sum smaller
+                return [*one, *other]
             low = each - (high - value)
             if low:
                 partials[kept] = low
@@ -149,15 +163,31 @@ def merged_floats(one: list[float], other: list[float]) -> list[float]:
     return partials
 
 
-def _float(kind: SqlType, partials: list[float]) -> float:
-    total = math.fsum(partials) if all(each - each == 0 for each in partials) else sum(partials)
-    from rmqio.sql.compile.casts import single
+def exact_sum(partials: Sequence[float]) -> float:
+    """Returns the sum, rounded once; infinite if it is too large."""
+    if odd := [each for each in partials if each - each != 0]:
+        return sum(odd)
+    try:
+        return math.fsum(partials)
+    except OverflowError:
+        total = sum(map(Fraction, partials))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
-    return single(total) if kind.kind == "FLOAT" else total
+
+def _float(kind: SqlType, partials: list[float]) -> float:
+    return _as_float(kind, exact_sum(partials))
+
+
+def _as_float(kind: SqlType, number: float) -> float:
+    return single(number) if kind.kind == "FLOAT" else number
 
 
 def _ranged(kind: SqlType, total: Any) -> Any:
     if kind.kind in BITS:
+        total = int(total)
         limit = 1 << (BITS[kind.kind] - 1)
         if not -limit <= total < limit:
             raise ValueFailure(f"the sum {total} is out of range of {kind.text}: CAST the argument to a wider type")
@@ -167,6 +197,7 @@ def _ranged(kind: SqlType, total: Any) -> Any:
 
 def _quotient(kind: SqlType, total: Any, count: int) -> Any:
     if kind.kind in BITS:
+        total = int(total)
         quotient = abs(total) // count
         return quotient if total >= 0 else -quotient
     return values.rounded(values.DECIMALS.divide(total, count), kind.precision, kind.scale)
@@ -185,6 +216,7 @@ def emit_groups(
 
     `bucket`: the start of the row's piece of time, or empty.
     """
+    out.constants["zero"] = Decimal(0)
     group = f"({', '.join([*keys, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
     out.line(f"group = {group}")
     out.line("found = groups.get(group)")

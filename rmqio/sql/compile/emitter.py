@@ -44,12 +44,10 @@ class Emitter:
 
     def constant(self, value: Any, prefix: str = "k") -> str:
         """Returns a name of the function's globals for a value."""
-        key: tuple[str, Any] = (prefix, (type(value), value))
-        try:
-            if found := self._names.get(key):
-                return found
-        except TypeError:  # not hashable
-            key = (prefix, id(value))
+        # 1.0 and 1.00, 0.0 and -0.0 are equal for Python only.
+        key: tuple[str, Any] = (prefix, id(value) if callable(value) else (type(value), repr(value)))
+        if found := self._names.get(key):
+            return found
         name = self.name(prefix)
         self.constants[name] = value
         self._names[key] = name

@@ -24,6 +24,7 @@ from rmqio.sql.expressions import (
     Logical,
     Membership,
     Not,
+    NotNull,
     Operation,
 )
 from rmqio.sql.functions import registry
@@ -35,6 +36,16 @@ from rmqio.sql.values import ValueFailure
 def out_of_range(number: int, kind: str) -> None:
     """Raises `ValueFailure`: what integers do where Flink's would wrap."""
     raise ValueFailure(f"{number} is out of range of {kind}")
+
+
+def is_null(column: str) -> None:
+    """Raises `ValueFailure`: the column of the sink is NOT NULL."""
+    raise ValueFailure(f"the column {column} is NOT NULL, and would be NULL")
+
+
+def out_of_years() -> None:
+    """Raises `ValueFailure`: dates are those of the years 1 to 9999."""
+    raise ValueFailure("the result is not in the years 1 to 9999")
 
 
 def value(expression: Expr, out: Emitter) -> str:
@@ -95,7 +106,7 @@ def _nulls(expression: Operation, arguments: list[str]) -> list[str]:
     if function is not None and not function.is_strict:
         return []
     pairs = zip(expression.arguments, arguments, strict=True)
-    return list(dict.fromkeys(name for each, name in pairs if each.type.is_nullable))
+    return list(dict.fromkeys(name for each, name in pairs if each.type.is_nullable and name.isidentifier()))
 
 
 def _code(expression: Operation, arguments: list[str], out: Emitter) -> str:
@@ -128,6 +139,8 @@ def _check(expression: Operation, name: str) -> str:
         return "bits"
     if kind == "DECIMAL" and expression.name.startswith("DECIMAL "):
         return "digits"
+    if kind in ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ") and expression.name in ("TIME +", "TIME -", "TIMESTAMPADD"):
+        return "years"
     if kind == "FLOAT" and expression.name.startswith("DOUBLE "):
         return "single"
     return ""
@@ -139,6 +152,12 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
         limit = 1 << (BITS[kind.kind] - 1)
         out.constants["out_of_range"] = out_of_range
         out.line(f"if not {-limit} <= {name} < {limit}: out_of_range({name}, {kind.text!r})")
+    elif check == "years":
+        first, last = (
+            (-719_162, 2_932_896) if kind.kind == "DATE" else (-62_135_596_800_000_000, 253_402_300_799_999_999)
+        )
+        out.constants["out_of_years"] = out_of_years
+        out.line(f"if not {first} <= {name} <= {last}: out_of_years()")
     elif check == "digits":
         rounded = out.constant(values.rounded, "f")
         out.line(f"{name} = {rounded}({name}, {kind.precision}, {kind.scale})")
@@ -154,6 +173,14 @@ def _is_pure(expression: Expr) -> bool:
         if function is not None and not function.is_pure:
             return False
     return all(map(_is_pure, expression.children()))
+
+
+@_value.register
+def _not_null(expression: NotNull, out: Emitter) -> str:
+    operand = value(expression.operand, out)
+    out.constants["is_null"] = is_null
+    out.line(f"if {operand} is None: is_null({expression.column!r})")
+    return operand
 
 
 @_value.register
@@ -228,7 +255,8 @@ def _not(expression: Not, out: Emitter) -> str:
 def _test(expression: Is, out: Emitter) -> str:
     operand = value(expression.operand, out)
     name = out.name()
-    out.line(f"{name} = {operand} is {expression.value}")
+    is_constant = not operand.isidentifier()  # a literal other than NULL, TRUE and FALSE
+    out.line(f"{name} = {'False' if is_constant else f'{operand} is {expression.value}'}")
     return out.remember(expression, name)
 
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import localcontext
 from typing import Any, NamedTuple
 
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.aggregation import accumulator, emit_groups
+from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.plan import AggregateCall, Field, Window
+from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, pack
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import DECIMALS, ValueFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,9 @@ def compiled(fragment: Fragment) -> Callable[..., Mapped]:
     With the target `ToGroups` it takes a dict as a second argument, into which it adds instead of returning groups.
     """
     out = Emitter()
-    out.constants.update({"ValueFailure": ValueFailure, "Mapped": Mapped})
+    out.constants.update(
+        {"ValueFailure": ValueFailure, "Mapped": Mapped, "localcontext": localcontext, "DECIMALS": DECIMALS}
+    )
     is_grouped = isinstance(fragment.target, ToGroups)
     with out.block("def fragment(batch, groups=None):"):
         out.line("values, positions, failed = [], [], {}")
@@ -114,14 +119,17 @@ def compiled(fragment: Fragment) -> Callable[..., Mapped]:
         if is_grouped:
             out.line("is_own = groups is None")
             out.line("if is_own: groups = {}")
-        with out.block("for position, record in enumerate(batch):"):
-            with out.block("try:"):
-                columns = _source(fragment, out)
-                columns = _steps(fragment.steps, columns, out)
-                _target(fragment.target, columns, out)
-                out.line("place(position)")
-            with out.block("except ValueFailure as error:"):
-                out.line("failed[position] = error")
+        with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
+            with out.block("for position, record in enumerate(batch):"):
+                with out.block("try:"), deep_trees():
+                    columns = _source(fragment, out)
+                    columns = _steps(fragment.steps, columns, out)
+                    _target(fragment.target, columns, out)
+                    out.line("place(position)")
+                with out.block("except ValueFailure as error:"):
+                    out.line("failed[position] = error")
+                with out.block("except (UnicodeError, ArithmeticError) as error:"):
+                    out.line("failed[position] = ValueFailure(str(error))")
         if is_grouped:
             out.line("if is_own: values = list(groups.items())")
         out.line("return Mapped(values, positions, failed)")
@@ -185,12 +193,21 @@ def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter) -> list[st
     for number, step in enumerate(steps):
         if step.condition is not None:
             skip_unless(step.condition, out)
-        columns = [value(each, out) for each in step.projections]
+        columns = [_named(value(each, out), out) for each in step.projections]
         if number + 1 < len(steps):
             out.forget_inputs()
             for position, (name, each) in enumerate(zip(columns, step.projections, strict=True)):
                 out.remember(InputRef(each.type, position), name)
     return columns
+
+
+def _named(code: str, out: Emitter) -> str:
+    """A literal gets a name: it is tested for NULL like everything else."""
+    if code.isidentifier():
+        return code
+    name = out.name()
+    out.line(f"{name} = {code}")
+    return name
 
 
 def _target(target: Target, columns: list[str], out: Emitter) -> None:
@@ -221,7 +238,12 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
         for each, name in zip(target.columns, columns, strict=True)
         if each.metadata is not None
     }
-    keys = [name for each, name in zip(target.columns, columns, strict=True) if each.name in table.options.keys]
+    by_name = {each.name: (name, each.type) for each, name in zip(target.columns, columns, strict=True)}
+    keys = []
+    for each in table.options.keys:
+        if each in by_name:
+            name, kind = by_name[each]
+            keys.append(f"(None if {name} is None else {out.constant(text_of(kind), 'x')}({name}))")
     if not metadata and not keys:
         out.line(f"add({source})")
         return

@@ -113,6 +113,8 @@ define("DATE + MONTHS", "any any", add_months_to_date, returns=_same)
 
 # ---- text -----------------------------------------------------------------------------------------------------------
 
+define("GREATEST OF ALL", "any ...", inline="max(*)", returns=_same)
+define("LEAST OF ALL", "any ...", inline="min(*)", returns=_same)
 define("||", "s s -> s", inline="{0} + {1}")
 
 

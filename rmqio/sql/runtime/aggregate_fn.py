@@ -15,12 +15,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.sql.compile.aggregation import Merger
 from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, compiled
 from rmqio.sql.plan import Aggregate, Field
-from rmqio.sql.rows import pack, type_hint
+from rmqio.sql.rows import pack_group, type_hint
 from rmqio.sql.runtime.outputs import outputs
-from rmqio.sql.runtime.windows import start_of
+from rmqio.sql.runtime.windows import SESSION_GAP_US, start_of
 from rmqio.sql.types import SqlType
 
 _MILLISECOND_US: Final = 1000
+_ROUNDED_US: Final = _MILLISECOND_US - 1
+"""By how much `window_time` is before the last microsecond of its window, which is the time of Beam's element."""
 _ROWS: Final = 500
 """Rows of a batch for the write."""
 
@@ -75,7 +77,7 @@ class MergeFn(beam.CombineFn):
         keys, merged = self._unpack(found[0])
         for each in found[1:]:
             merged = self._merger.merge(merged, self._unpack(each)[1])
-        return pack((keys, merged))
+        return pack_group(keys, merged)
 
     def extract_output(self, accumulator: bytes) -> bytes:
         return accumulator
@@ -127,7 +129,11 @@ class FinishFn(beam.DoFn):
         if isinstance(window, IntervalWindow):
             plan = self._spec.aggregate.window
             end = window.end.micros
-            start = start_of(plan, end - 1) if plan and plan.kind == "CUMULATE" else window.start.micros
+            start = window.start.micros
+            if plan is not None and plan.kind == "CUMULATE":
+                start = start_of(plan, end - 1)
+            elif plan is not None and plan.kind == "SESSION":
+                end -= SESSION_GAP_US
             times = start, end, end - _MILLISECOND_US
         return (*keys, *times, *self._merger.finish(accumulators))
 
@@ -139,4 +145,4 @@ class FinishFn(beam.DoFn):
         if not mapped.values:
             return []
         _, timestamp = self._last
-        return list(outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros))
+        return list(outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros - _ROUNDED_US))

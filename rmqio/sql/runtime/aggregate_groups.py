@@ -9,7 +9,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.plan import Window
-from rmqio.sql.rows import key_bytes, pack
+from rmqio.sql.rows import key_bytes, pack_group
 from rmqio.sql.runtime.windows import times_of
 
 
@@ -24,7 +24,7 @@ def groups(values: list[Any], width: int, window: Window | None, earliest_us: in
     """
     for group, accumulators in values:
         keys = group[:width]
-        element = key_bytes(keys), pack((keys, accumulators))
+        element = key_bytes(keys), pack_group(keys, accumulators)
         if window is None:
             yield element
             continue

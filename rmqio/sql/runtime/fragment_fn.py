@@ -72,10 +72,10 @@ class FragmentFn(beam.DoFn):
         target = self._fragment.target
         if not isinstance(target, ToGroups) or not self._groups:
             return
-        assert self._earliest_us is not None
+        earliest_us = self._earliest_us
         for each in self._flushed(target):
             stamped = isinstance(each, TimestampedValue)
-            value, at = (each.value, each.timestamp) if stamped else (each, Timestamp(micros=self._earliest_us))
+            value, at = (each.value, each.timestamp) if stamped else (each, Timestamp(micros=earliest_us))
             yield WindowedValue(value, at, (GlobalWindow(),))
 
     def _flushed(self, target: ToGroups) -> list[Any]:
@@ -83,6 +83,7 @@ class FragmentFn(beam.DoFn):
         assert self._earliest_us is not None
         found = list(outputs(target, list(self._groups.items()), self._side, self._earliest_us))
         self._groups.clear()
+        self._earliest_us = None
         return found
 
     def _failed(self, batch: Batch[Record], mapped: Mapped) -> Iterator[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from rmqio.errors import LocalError
 from rmqio.model import Message
+from rmqio.sql.values import ValueFailure
 
 
 def message(
@@ -17,17 +18,25 @@ def message(
     properties: Mapping[str, str] | None = None,
     delay_level: int | None = None,
     deliver_at_ms: int | None = None,
-    key_columns: tuple[Any, ...] = (),
+    key_columns: tuple[str | None, ...] = (),
 ) -> Message:
-    """Returns the message of a row. Keys are texts without spaces; NULLs are left out."""
-    found = (keys or "").split() + [str(each) for each in key_columns if each is not None]
-    return Message(
-        body,
-        topic=topic,
-        tags=tags,
-        keys=tuple(found),
-        properties={} if properties is None else {k: v for k, v in properties.items() if v is not None},
-        sharding_key=sharding_key,
-        delay_level=delay_level,
-        deliver_at_ms=None if deliver_at_ms is None else deliver_at_ms // 1000,
-    )
+    """Returns the message of a row; keys that are NULL are left out. Raises `ValueFailure` for what is not allowed."""
+    found = (keys or "").split()
+    for each in key_columns:
+        if each is not None and (not each or each.split() != [each]):
+            raise ValueFailure(f"{each!r:.60} is no key of a message: a key has no white space, and is not empty")
+        if each is not None:
+            found.append(each)
+    try:
+        return Message(
+            body,
+            topic=topic,
+            tags=tags or None,
+            keys=tuple(found),
+            properties={} if properties is None else {k: v for k, v in properties.items() if v is not None},
+            sharding_key=sharding_key or None,
+            delay_level=delay_level,
+            deliver_at_ms=None if deliver_at_ms is None else deliver_at_ms // 1000,
+        )
+    except LocalError as error:
+        raise ValueFailure(str(error)) from error

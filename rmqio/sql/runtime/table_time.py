@@ -16,15 +16,23 @@ from rmqio.sql.plan import Calc, Field, Relation, Scan
 
 
 class TableTime:
-    """Returns the Unix milliseconds of a record: its column of WATERMARK FOR. Raises `SerdeError` if it has none."""
+    """Returns the Unix milliseconds of a record: its column of WATERMARK FOR.
 
-    def __init__(self, table: Table) -> None:
+    Args:
+      table: the table; it has a watermark.
+      is_lenient: a record without a time gets that of another one, which moves no watermark: the fragment says what
+        becomes of it. Otherwise it raises `SerdeError`.
+    """
+
+    def __init__(self, table: Table, *, is_lenient: bool) -> None:
         assert table.watermark is not None
         self._table = table
+        self._column = table.watermark[0]
+        self._is_lenient = is_lenient
         self._run: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._table,)
+        return _table_time, (self._table, self._is_lenient)
 
     def __call__(self, record: Record) -> int:
         stamps, errors = self.many((record,))
@@ -37,15 +45,21 @@ class TableTime:
         if self._run is None:
             self._run = compiled(_fragment(self._table))
         mapped = self._run(records)
+        times = zip(mapped.values, mapped.positions, strict=True)
+        found = {at: micros // 1000 for (micros,), at in times if micros is not None}
+        if len(found) == len(records):
+            return list(found.values()), {}
+        if self._is_lenient:
+            earliest = min(found.values(), default=0)
+            return [found.get(at, earliest) for at in range(len(records))], {}
         errors: dict[int, Exception] = {at: SerdeError(str(error)) for at, error in mapped.failed.items()}
-        stamps = []
-        for (micros,), position in zip(mapped.values, mapped.positions, strict=True):
-            if micros is None:
-                column = self._table.watermark and self._table.watermark[0]
-                errors[position] = SerdeError(f"the column {column} is NULL: without it the row has no time")
-            else:
-                stamps.append(micros // 1000)
-        return stamps, errors
+        for at in set(range(len(records))) - found.keys() - errors.keys():
+            errors[at] = SerdeError(f"the column {self._column} is NULL: without it the row has no time")
+        return list(found.values()), dict(sorted(errors.items()))
+
+
+def _table_time(table: Table, is_lenient: bool) -> TableTime:
+    return TableTime(table, is_lenient=is_lenient)
 
 
 def _fragment(table: Table) -> Fragment:

@@ -18,8 +18,9 @@ from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToTable
 from rmqio.sql.errors import SqlError
-from rmqio.sql.plan import Aggregate, Calc, Join, Relation, Scan, Sink, Union
+from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
+from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
 from rmqio.sql.runtime.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
 from rmqio.sql.runtime.table_time import TableTime
@@ -63,7 +64,7 @@ class Translation:
 
     pipeline: beam.Pipeline
     connection: Connection
-    _reads: dict[str, Any] = field(default_factory=dict)
+    _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
 
     def add(self, sink: Sink) -> None:
@@ -100,7 +101,15 @@ class Translation:
                 return self._join(relation, steps, target, side)
             case Aggregate():
                 return self._aggregate(relation, steps, target, side)
-        raise SqlError("INSERT INTO ... VALUES is not supported yet")
+            case Constants():
+                return self._constants(relation, steps, target, side)
+        raise AssertionError(relation)
+
+    def _constants(self, constants: Constants, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        label = self._label("Rows of the statement")
+        fragments = [Fragment(FromRows(()), (Step(None, row), *steps), target) for row in constants.rows]
+        once = self.pipeline | f"{label}: once" >> beam.Create([b""])
+        return once | label >> beam.ParDo(ConstantsFn(fragments, side)).with_output_types(_hint(target))
 
     def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         table = scan.table
@@ -119,11 +128,9 @@ class Translation:
         return rows
 
     def _read(self, table: Table) -> Any:
-        if table.name in self._reads:
-            return self._reads[table.name]
+        if id(table) in self._reads:  # a name can be dropped and created again
+            return self._reads[id(table)][1]
         options = table.options
-        if options.connector != "rocketmq":
-            raise SqlError(f"the table {table.name} cannot be read: its connector is {options.connector!r}")
         stop = StopAt.timestamp(options.end_ms) if options.end_ms is not None else self.connection.stop
         start = options.start or self.connection.start
         if start is None:
@@ -131,7 +138,10 @@ class Translation:
         time: dict[str, Any] = {}
         if table.watermark is not None:
             delay_ms = watermark_delay_ms(table)
-            time = {"timestamp": TableTime(table), "options": ReadOptions(max_out_of_orderness_ms=delay_ms)}
+            time = {
+                "timestamp": TableTime(table, is_lenient=options.on_error != "fail"),
+                "options": ReadOptions(max_out_of_orderness_ms=delay_ms),
+            }
         read = ReadFromRocketMQ(
             options.topic,
             consumer_group=options.group,
@@ -139,13 +149,14 @@ class Translation:
             stop=stop,
             tags=options.tag,
             sql_filter=options.sql,
-            dead_letter_topic=options.dead_letter_topic,
+            dead_letter_topic=options.dead_letter_topic if options.on_error == "dead-letter" else None,
             batches=True,
             **time,
             **self.connection.of(table),
         )
-        self._reads[table.name] = self.pipeline | f"Read {table.name}" >> read
-        return self._reads[table.name]
+        records = self.pipeline | self._label(f"Read {table.name}") >> read
+        self._reads[id(table)] = table, records
+        return records
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         fields = aggregate.input.fields

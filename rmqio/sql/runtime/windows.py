@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions, SlidingWindows, WindowFn
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from rmqio.sql.plan import Window
+
+SESSION_GAP_US: Final = 1000
+"""Rows exactly the gap apart are in one session for Flink, and in two for Beam, whose windows are of milliseconds."""
 
 
 def window_fn(window: Window | None) -> WindowFn:
@@ -19,7 +24,7 @@ def window_fn(window: Window | None) -> WindowFn:
         case "HOP":
             return SlidingWindows(size, Duration(micros=window.slide_us), offset)
         case "SESSION":
-            return Sessions(size)
+            return Sessions(Duration(micros=window.size_us + SESSION_GAP_US))
     return FixedWindows(Duration(micros=window.slide_us), offset)
 
 

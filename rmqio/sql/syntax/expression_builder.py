@@ -353,8 +353,8 @@ def unit_named(text: str, span: Span) -> str:
 
 def _numbers(tokens: list[Token]) -> tuple[int, ...]:
     for each in tokens:
-        if not each.isdecimal():
-            raise Refusal(f"{each} is not a whole number", span_of(each))
+        if not each.isdecimal() or len(each) > 10:
+            raise Refusal(f"{each:.20} is not a whole number of at most ten digits", span_of(each))
     return tuple(map(int, tokens))
 
 

@@ -12,6 +12,7 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedT
 from lark.exceptions import VisitError
 
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
+from rmqio.sql.recursion import deep_trees
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.builder import REFUSED, Builder
 
@@ -31,7 +32,10 @@ def parse(text: str, file: str = "") -> list[nodes.Statement]:
     """Returns the statements of a script. Raises `SqlError` at the first place that is not valid."""
     source = Source(text, file)
     try:
-        return cast("list[nodes.Statement]", Builder().transform(_parser().parse(text)))
+        with deep_trees():
+            return cast("list[nodes.Statement]", Builder().transform(_parser().parse(text)))
+    except RecursionError:
+        raise source.error("the statement is nested too deeply", Span(0, 1)) from None
     except VisitError as error:  # from a method of the builder
         if isinstance(error.orig_exc, Refusal):
             raise source.error(error.orig_exc.message, error.orig_exc.span) from None

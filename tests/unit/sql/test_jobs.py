@@ -254,6 +254,132 @@ def test_after_a_join_no_watermark_follows_the_times() -> None:
         )
 
 
+def test_values_are_inserted(cluster: InMemoryCluster) -> None:
+    job(cluster, f"{SINK} INSERT INTO sink VALUES (1, 'x'), (2, NULL); INSERT INTO sink SELECT 3, UPPER('y');")
+    assert sorted(json.loads(each.body)["a"] for each in stored(cluster, "sink")) == [1, 2, 3]
+
+
+def test_a_name_that_was_dropped_is_another_table(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"})
+    put(cluster, "u", {"a": 2, "b": "y"})
+    again = "DROP TABLE t; CREATE TABLE t (a INT, b STRING) WITH ('topic' = 'u');"
+    insert = "INSERT INTO sink SELECT a, b FROM t;"
+    job(cluster, f"{table()} {SINK} {insert} {again} {insert}")
+    assert rows(cluster) == [(1, "x"), (2, "y")]
+
+
+def test_a_column_that_is_not_null_gets_no_null(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"b": "y"})
+    sink = "CREATE TABLE sink (a INT NOT NULL, b STRING) WITH ('topic' = 'sink');"
+    job(cluster, f"{table(on_error='skip')} {sink} INSERT INTO sink SELECT a, b FROM t;")
+    assert rows(cluster) == [(1, "x")]
+
+
+def test_long_decimals_keep_their_digits(cluster: InMemoryCluster) -> None:
+    ones = "1" * 37
+    put(cluster, "t", {"d": int(ones + "1"), "b": "x"}, {"d": int(ones + "2"), "b": "y"})
+    job(
+        cluster,
+        "CREATE TABLE t (d DECIMAL(38, 0), b STRING) WITH ('topic' = 't');"
+        "CREATE TABLE sink (n BIGINT, total STRING) WITH ('topic' = 'sink');"
+        "INSERT INTO sink SELECT COUNT(*), CAST(-d AS STRING) FROM t GROUP BY -d;"
+        "INSERT INTO sink SELECT 9, CAST(MAX(d) AS STRING) FROM t;",
+    )
+    assert rows(cluster) == [(1, f"-{ones}1"), (1, f"-{ones}2"), (9, f"{ones}2")]
+
+
+def test_sums_of_more_than_64_bits_on_the_way(cluster: InMemoryCluster) -> None:
+    largest = (1 << 63) - 1
+    put(cluster, "t", {"n": largest}, {"n": largest}, {"n": 1 - largest}, {"n": 1 - largest})
+    job(
+        cluster,
+        "CREATE TABLE t (n BIGINT) WITH ('topic' = 't');"
+        "CREATE TABLE sink (s BIGINT, a BIGINT) WITH ('topic' = 'sink');"
+        "INSERT INTO sink SELECT SUM(n), AVG(n) FROM t;",
+    )
+    assert rows(cluster) == [(2, 0)]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
+def test_a_row_without_a_time_obeys_the_table(on_error: str, cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *timed(6), {"a": 7, "b": "k0", "ts": "soon"}, {"a": 8, "b": "k0", "ts": None})
+    letters = "" if on_error == "skip" else ", 'dead-letter-topic' = 'letters'"
+    given = TIMED.replace("'topic' = 't'", f"'topic' = 't', 'on-error' = '{on_error}'{letters}")
+    job(
+        cluster,
+        f"{given} {SINK} INSERT INTO sink SELECT CAST(COUNT(*) AS INT), b FROM t "
+        "GROUP BY b, TUMBLE(ts, INTERVAL '1' MINUTE);",
+    )
+    assert rows(cluster) == [(3, "k0"), (3, "k1")]
+    assert len(stored(cluster, "letters")) == (2 if on_error == "dead-letter" else 0)
+
+
+def test_rows_exactly_the_gap_apart_are_one_session(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *timed(3))  # ten seconds apart
+    for gap in (10, 9):
+        job(
+            cluster,
+            f"{TIMED} {SINK} INSERT INTO sink SELECT CAST(COUNT(*) AS INT), "
+            f"CAST(SESSION_END(ts, INTERVAL '{gap}' SECOND) AS STRING) FROM t "
+            f"GROUP BY SESSION(ts, INTERVAL '{gap}' SECOND);",
+        )
+    assert rows(cluster) == [
+        (1, "2024-01-01 00:00:09.000"),
+        (1, "2024-01-01 00:00:19.000"),
+        (1, "2024-01-01 00:00:29.000"),
+        (3, "2024-01-01 00:00:30.000"),
+    ]
+
+
+def test_a_query_of_with_sees_what_stands_before_it(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"})
+    put(cluster, "u", {"a": 2, "b": "y"})
+    job(
+        cluster,
+        f"{table()} {table('u')} {SINK} INSERT INTO sink WITH x AS (SELECT a, b FROM u), "
+        "u AS (SELECT a * 10 AS a, b FROM t) SELECT a, b FROM x UNION ALL SELECT a, b FROM u;",
+    )
+    assert rows(cluster) == [(2, "y"), (10, "x")]
+
+
+def test_tables_with_commas_are_joined_by_where(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": "y"})
+    put(cluster, "u", {"a": 1, "b": "p"}, {"a": 2, "b": "q"})
+    job(
+        cluster,
+        f"{table()} {table('u')} {SINK} SET 'table.exec.state.ttl' = '1 d';"
+        "INSERT INTO sink SELECT t.a, u.b FROM t, u WHERE t.a = u.a AND t.b <> 'x';",
+    )
+    assert rows(cluster) == [(2, "q")]
+
+
+def test_columns_of_using_come_first(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"z": "z", "a": 1})
+    put(cluster, "u", {"a": 1, "b": "b"})
+    job(
+        cluster,
+        f"CREATE TABLE t (z STRING, a INT) WITH ('topic' = 't'); {table('u')} "
+        "CREATE TABLE sink (a INT, z STRING, b STRING) WITH ('topic' = 'sink'); SET 'table.exec.state.ttl' = '1 d';"
+        "INSERT INTO sink SELECT * FROM t JOIN u USING (a);",
+    )
+    assert rows(cluster) == [(1, "z", "b")]
+
+
+def test_keys_are_text_as_sql_writes_it(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": "two words"})
+    sink = "CREATE TABLE sink (d DATE, b STRING) WITH ('topic' = 'sink', 'keyColumns' = 'b, d');"
+    job(cluster, f"{table(on_error='skip')} {sink} INSERT INTO sink SELECT DATE '2024-01-31', b FROM t;")
+    assert [each.keys for each in stored(cluster, "sink")] == [("x", "2024-01-31")]
+
+
+def test_explain_in_a_file_does_not_keep_it_from_running(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"{file.read_text()} EXPLAIN SELECT a FROM t;")
+    assert main(["sql", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1", "--nonsense=1"]) == 2  # so it goes on to the run
+    assert "Select" in capsys.readouterr().out
+
+
 def test_an_endless_group_is_refused() -> None:
     script = Script()
     script.run(f"{table()} {SINK} INSERT INTO sink SELECT a, b FROM t GROUP BY a, b;")

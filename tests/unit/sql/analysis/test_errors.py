@@ -77,6 +77,18 @@ QUERIES = [
     ("SELECT id FROM orders UNION SELECT id FROM customers", None, "UNION ALL keeps doubles"),
     ("SELECT id FROM orders UNION ALL SELECT id, name FROM customers", "SELECT id, name FROM customers", "1 and 2"),
     ("SELECT id FROM orders UNION ALL SELECT name FROM customers", "SELECT name FROM customers", "use CAST"),
+    ("SELECT id FROM orders WHERE SUM(id) OVER () > 1", "OVER ()", "OVER is not supported yet"),
+    ("SELECT tags, COUNT(*) FROM orders GROUP BY tags", "tags", "a key of GROUP BY cannot be ARRAY<STRING>"),
+    ("SELECT COUNT(DISTINCT tags) FROM orders", "COUNT(DISTINCT tags)", "cannot be ARRAY<STRING>"),
+    ("SELECT DISTINCT tags FROM orders", None, "tags cannot be ARRAY<STRING>"),
+    ("SELECT CAST(ROW(1, 2) AS ROW<a INT>) FROM orders", "CAST(ROW(1, 2) AS ROW<a INT>)", "there is no CAST of ROW"),
+    ("SELECT id, SUM(price) FROM orders", "id", "id is neither in GROUP BY nor in an aggregate function"),
+    ("SELECT SUM(price), * FROM orders", "*", "* cannot stand beside GROUP BY and aggregates"),
+    ("SELECT SUM(MAX(price)) FROM orders", "MAX(price)", "which cannot stand in another one"),
+    ("SELECT COUNT(*) FROM orders GROUP BY TUMBLE(day, INTERVAL '1' DAY)", "day", "a TIMESTAMP, and day is DATE"),
+    ("SELECT COUNT(*) FROM orders GROUP BY TUMBLE(ts, INTERVAL '1' DAY)", "ts", "no watermark follows ts"),
+    ("WITH x AS (SELECT 1), x AS (SELECT 2) SELECT * FROM x", "x", "WITH has two queries x"),
+    ("WITH x AS (SELECT nothing FROM orders) SELECT id FROM orders", "nothing", "there is no column nothing"),
     ("WITH x (a, b) AS (SELECT id FROM orders) SELECT a FROM x", "x", "2 names for 1 columns"),
 ]  # fmt: skip
 
@@ -129,6 +141,13 @@ STATEMENTS = [
     ("CREATE TABLE t (a BIGINT METADATA FROM 'offset') WITH ('topic' = 'x')", "read-only: declare the column VIRTUAL"),
     ("CREATE VIEW v AS SELECT nothing FROM orders", "there is no column nothing"),
     ("CREATE VIEW v AS SELECT * FROM v", "contains itself"),
+    ("INSERT INTO sink SELECT NULL, 'x'", "id is NOT NULL, and the query gives NULL"),
+    ("CREATE TABLE t (o STRING METADATA FROM 'offset' VIRTUAL) WITH ('topic' = 'x')", "'offset' is BIGINT, not STRING"),
+    ("CREATE VIEW v (q, w) AS SELECT id FROM orders", "there are 2 names for 1 columns"),
+    ("CREATE TABLE IF NOT EXISTS big (a INT) WITH ('topic' = 'x'); SELECT nothing", "a query of a script"),
+    ("CREATE TABLE p (a INT) WITH ('connector' = 'print'); EXPLAIN SELECT a FROM p", "the table p cannot be read"),
+    ("CREATE TABLE t (a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '-5' SECOND) WITH ('topic' = 'x')",
+     "must not be negative"),
     ("DROP TABLE sinc", "there is no table sinc: did you mean 'sink'?"),
     ("SET 'table.exec.state.tll' = '1 h'", "there is no setting 'table.exec.state.tll': did you mean"),
     ("SET 'table.exec.state.ttl' = 'long'", "'long' is not a time; one is '1 h'"),
@@ -142,3 +161,54 @@ def test_statements(statement: str, message: str) -> None:
     error = refused(statement)
     assert message in error.message
     assert error.line == TABLES.count("\n") + 1, "the place is known"
+
+
+WINDOW = "FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (f"SELECT * {WINDOW}", "rows of a window need GROUP BY window_start, window_end"),
+        (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a", "GROUP BY over a window names window_start and window_end"),
+        (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a, window_start", "takes window_start and window_end, both"),
+        (
+            f"SELECT COUNT(*) {WINDOW} WHERE window_start > ts GROUP BY window_start, window_end",
+            "columns of the window",
+        ),
+        (f"SELECT MAX(window_end) {WINDOW} GROUP BY window_start, window_end", "columns of the window"),
+        (
+            "SELECT COUNT(*) FROM TABLE(SESSION(TABLE w, DESCRIPTOR(ts), INTERVAL '1' DAY))",
+            "SESSION stands in GROUP BY",
+        ),
+        ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE w, ts, INTERVAL '1' DAY))", "stands as DESCRIPTOR(column)"),
+        (
+            "SELECT COUNT(*) FROM TABLE(HOP(TABLE w, DESCRIPTOR(ts), INTERVAL '2' DAY, INTERVAL '3' DAY))",
+            "a multiple of",
+        ),
+        ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts)))", "SIZE is missing"),
+        ("SELECT COUNT(*) FROM TABLE(TUMBLE(DATA => TABLE w, SIZ => INTERVAL '1' DAY))", "did you mean 'SIZE'?"),
+        (
+            f"SELECT TUMBLE_START(ts, INTERVAL '1' DAY) {WINDOW} GROUP BY window_start, window_end",
+            "needs the same TUMBLE",
+        ),
+    ],
+)
+def test_windows(query: str, message: str) -> None:
+    table = "CREATE TABLE w (a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('topic' = 'w');"
+    assert message in refused(f"{table} EXPLAIN {query}").message
+
+
+@pytest.mark.parametrize("count", [100, 3000])
+def test_long_chains_and_deep_nests_are_parsed(count: int) -> None:
+    script = Script()
+    chain = " OR ".join(f"id = {n}" for n in range(count))
+    script.run(f"{TABLES} EXPLAIN SELECT id FROM orders WHERE {chain};")
+    script.run(f"EXPLAIN SELECT {' + '.join(['id'] * min(count, 500))} FROM orders;")
+    assert len(script.explained) == 2
+
+
+def test_the_greatest_of_many() -> None:
+    script = Script()
+    script.run(f"{TABLES} EXPLAIN SELECT GREATEST({', '.join(['id'] * 50)}), LEAST(id) FROM orders;")
+    assert script.explained
