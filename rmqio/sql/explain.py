@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.sql.analysis.upserts import updates_of
 from rmqio.sql.expressions import InputRef, conjuncts
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union
 from rmqio.sql.text import duration, text_of
@@ -59,7 +60,9 @@ def _described(relation: Relation, shared: set[str]) -> list[str]:
 def _sink(sink: Sink) -> list[str]:
     options = sink.table.options
     place = f"topic {options.topic}, {options.format}" if options.connector == "rocketmq" else options.connector
-    return [f"Insert into {sink.table.name} ({place}), append-only", *_columns("writes", sink.fields)]
+    updates = updates_of(sink).aggregate is not None
+    kind = f"upsert by {', '.join(sink.table.primary_key)}" if updates else "append-only"
+    return [f"Insert into {sink.table.name} ({place}), {kind}", *_columns("writes", sink.fields)]
 
 
 def _scan(scan: Scan, shared: set[str]) -> list[str]:
@@ -135,8 +138,10 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
     names = _computed(aggregate.input)
     keys = ", ".join(names[each] for each in aggregate.keys)
     window = aggregate.window
-    when = "when the input ends" if window is None else "final at the watermark"
-    lines = [f"Group by {keys or 'nothing'}, append-only, {when}"]
+    when = "append-only, final at the watermark"
+    if window is None:
+        when = "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
+    lines = [f"Group by {keys or 'nothing'}, {when}"]
     if window is not None:
         size = f"{window.kind.lower()} window of {duration(window.size_us // 1000)}"
         slide = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""

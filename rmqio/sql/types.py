@@ -19,7 +19,7 @@ MAX_FRACTION: Final = 6
 """Digits of a second's fraction: microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SqlType:
     """A type. `precision`: digits of a DECIMAL, of a second's fraction, or characters of text (0: any number)."""
 
@@ -32,6 +32,9 @@ class SqlType:
 
     def __str__(self) -> str:
         return self.text + ("" if self.is_nullable or self.kind == "NULL" else " NOT NULL")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     @property
     def text(self) -> str:

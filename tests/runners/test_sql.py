@@ -122,6 +122,14 @@ def rows_of(lab: Lab, topic: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
 
 
+UPDATES = """
+CREATE TABLE orders (customer STRING, amount BIGINT) WITH ('topic' = '{readings}', 'consumerGroup' = '{group}');
+CREATE TABLE spent (customer STRING NOT NULL, n BIGINT, total BIGINT, PRIMARY KEY (customer) NOT ENFORCED)
+WITH ('topic' = '{alarms}');
+INSERT INTO spent SELECT COALESCE(customer, '?'), COUNT(*), SUM(amount) FROM orders GROUP BY COALESCE(customer, '?');
+"""
+
+
 def devices(start: int, count: int) -> list[dict[str, Any]]:
     return [{"设备编号": f"d{n}", "位置": f"room {n}"} for n in range(start, start + count)]
 
@@ -286,4 +294,30 @@ def test_a_stream_joins_what_comes_later(runner: str, topics: Topics, lab: Lab, 
         both = alarms(devices(0, 10), [*first, *second])
         job.wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(both), "all alarms")
         assert rows_of(lab, topics.alarms) == both
+        assert job.interrupt() == 130
+
+
+@pytest.mark.parametrize("runner", ENDLESS)
+def test_a_group_of_a_stream_is_updated_by_its_key(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
+    """The last message of each key is its newest row, in a stream and when it goes on."""
+
+    def newest() -> dict[str, tuple[int, int]]:
+        found = {}
+        for record in read_topic(lab.client, topics.alarms):  # queue by queue, and a key is in one
+            row = json.loads(record.body)
+            assert record.keys == (row["customer"],)
+            found[row["customer"]] = row["n"], row["total"]
+        return found
+
+    def wanted(count: int) -> dict[str, tuple[int, int]]:
+        members = {f"c{key}": range(key, count, 5) for key in range(5)}
+        return {key: (len(numbers), sum(numbers)) for key, numbers in members.items()}
+
+    rows: list[dict[str, Any]] = [{"customer": f"c{n % 5}", "amount": n} for n in range(200)]
+    rows_before, rows_after = rows[:100], rows[100:]
+    send(lab, topics.readings, rows_before)
+    with started(Job([sys.executable, "-m", "rmqio", *command(UPDATES, topics, runner, tmp_path)], tmp_path)) as job:
+        job.wait_until(lambda: newest() == wanted(100), "totals of the first orders")
+        send(lab, topics.readings, rows_after)
+        job.wait_until(lambda: newest() == wanted(200), "totals of all orders")
         assert job.interrupt() == 130

@@ -244,12 +244,19 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
         if each in by_name:
             name, kind = by_name[each]
             keys.append(f"(None if {name} is None else {out.constant(text_of(kind), 'x')}({name}))")
-    if not metadata and not keys:
+    primary = []
+    for each in table.primary_key:
+        if each in by_name:
+            name, kind = by_name[each]
+            primary.append(f"{out.constant(text_of(kind), 'x')}({name})")
+    if not metadata and not keys and not primary:
         out.line(f"add({source})")
         return
     from rmqio.sql.runtime.messages import message
 
     fixed = {key: code for key, (code, _) in metadata.items()}
+    if primary:
+        fixed["primary_key"] = f"({', '.join(primary)},)"
     if keys:
         fixed["key_columns"] = f"({', '.join(keys)},)"
     out.constants["message"] = message

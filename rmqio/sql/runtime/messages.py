@@ -19,9 +19,17 @@ def message(
     delay_level: int | None = None,
     deliver_at_ms: int | None = None,
     key_columns: tuple[str | None, ...] = (),
+    primary_key: tuple[str, ...] = (),
 ) -> Message:
-    """Returns the message of a row; keys that are NULL are left out. Raises `ValueFailure` for what is not allowed."""
+    """Returns the message of a row. Keys that are NULL are left out. The primary key is its first key, and orders it.
+
+    Raises `ValueFailure` for what no message can have.
+    """
     found = (keys or "").split()
+    if primary_key:
+        row = "_".join(map(_escaped, primary_key))
+        found.insert(0, row)
+        sharding_key = sharding_key or row
     for each in key_columns:
         if each is not None and (not each or each.split() != [each]):
             raise ValueFailure(f"{each!r:.60} is no key of a message: a key has no white space, and is not empty")
@@ -40,3 +48,10 @@ def message(
         )
     except LocalError as error:
         raise ValueFailure(str(error)) from error
+
+
+def _escaped(text: str) -> str:
+    """A key of a message has no white space, and is not empty: such text is percent-encoded."""
+    if text and text.split() == [text]:
+        return text
+    return "".join(f"%{ord(each):02X}" if each.isspace() else each for each in text) or "%00"

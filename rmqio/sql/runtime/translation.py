@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
+from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
@@ -15,6 +16,7 @@ from rmqio.model import Message
 from rmqio.options import ReadOptions
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
+from rmqio.sql.analysis.upserts import Updates, updates_of
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToTable
 from rmqio.sql.errors import SqlError
@@ -28,6 +30,9 @@ from rmqio.sql.runtime.windows import window_fn
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters, WriteToRocketMQ
 from rmqio.transforms.batch_coder import BatchConstraint
+
+_UPDATES_S: Final = 1
+"""How often a group that changes is written again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,12 @@ class Translation:
     connection: Connection
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
+    _updates: Updates = field(default_factory=lambda: Updates(None))
 
     def add(self, sink: Sink) -> None:
         """Adds what an INSERT INTO does."""
         target = ToTable(sink.table, sink.columns)
+        self._updates = updates_of(sink)
         rows = self._rows(sink.input, (), target)
         label = self._label(f"Write {sink.table.name}")
         if sink.table.options.connector == "blackhole":
@@ -160,14 +167,19 @@ class Translation:
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         fields = aggregate.input.fields
+        repeats: dict[str, Any] = {}
         if aggregate.window is None and not all(map(self._ends, _scans(aggregate))):
-            raise SqlError(
-                "GROUP BY without a window, and DISTINCT, give rows when the input ends: add a window, or --stop latest"
-            )
+            if aggregate != self._updates.aggregate:
+                what = "GROUP BY without a window" if aggregate.calls else "DISTINCT"
+                raise SqlError(f"{what}: {self._updates.refused or 'it stands below another one'}")
+            repeats = {
+                "trigger": Repeatedly(AfterProcessingTime(_UPDATES_S)),
+                "accumulation_mode": AccumulationMode.ACCUMULATING,
+            }
         groups = self._rows(aggregate.input, (), ToGroups(aggregate.keys, aggregate.window, aggregate.calls, fields))
         spec = AggregateSpec(aggregate, fields, Fragment(FromRows(aggregate.fields), steps, target), side)
         label = self._label("Group")
-        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window))
+        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
         rows = merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(_hint(target))
         return rows | f"{label}: all windows" >> beam.WindowInto(GlobalWindows())

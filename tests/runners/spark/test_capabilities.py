@@ -151,12 +151,17 @@ def modes_of(reason: str) -> list[Mode]:
 
 
 def any_shows(tests: Iterable[str], mode: Mode) -> bool:
-    return any(problem(f"tests/runners/{test}", mode=mode) is None for test in tests)
+    return any(problem(path_of(test), mode=mode) is None for test in tests)
+
+
+def path_of(test: str) -> str:
+    """Returns the path of a test that the page names: from tests/runners on, or whole."""
+    return test if test.startswith("tests/") else f"tests/runners/{test}"
 
 
 def shows_nothing(test: str, *, may_fail: bool) -> str | None:
     """Returns why a named test shows nothing; None: it runs on Spark, or shows a part that needs no Spark."""
-    path = f"tests/runners/{test}"
+    path = path_of(test)
     if may_fail or needs_no_spark(test):
         return problem(path, may_fail=may_fail)
     found = [problem(path, mode=mode) for mode in (Mode.SPARK, Mode.SPARK_STREAMING)]

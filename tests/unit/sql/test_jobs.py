@@ -382,10 +382,43 @@ def test_explain_in_a_file_does_not_keep_it_from_running(file: Path, capsys: pyt
 
 def test_an_endless_group_is_refused() -> None:
     script = Script()
-    script.run(f"{table()} {SINK} INSERT INTO sink SELECT a, b FROM t GROUP BY a, b;")
+    script.run(f"{table()} {SINK} INSERT INTO sink SELECT CAST(COUNT(*) AS INT), b FROM t GROUP BY b;")
     translation = Translation(beam.Pipeline(), Connection(name_server="127.0.0.1:1"))
-    with pytest.raises(SqlError, match="add a window, or --stop latest"):
+    with pytest.raises(SqlError, match="sink has no PRIMARY KEY"):
         translation.add(script.sinks[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "query", "reason"),
+    [
+        ("b", "SELECT a, b FROM (SELECT b, CAST(SUM(a) AS INT) AS a FROM t GROUP BY b) AS g", ""),
+        ("b", "SELECT MAX(a), UPPER(b) FROM t GROUP BY UPPER(b)", ""),
+        ("a", "SELECT CAST(COUNT(*) AS INT), b FROM t GROUP BY b", r"PRIMARY KEY of sink \(a\) is not what the rows"),
+        ("b", "SELECT a, MAX(b) FROM t GROUP BY a", r"PRIMARY KEY of sink \(b\) is not what the rows"),
+        ("b", "SELECT MAX(a), b FROM t GROUP BY b HAVING COUNT(*) > 1", "HAVING would have to delete rows"),
+        ("b", "SELECT DISTINCT a, b FROM t", "DISTINCT of rows without end"),
+        ("b", "SELECT MAX(n), b FROM (SELECT MAX(a) AS n, b FROM t GROUP BY b) AS g GROUP BY b", "below another one"),
+        ("b", "SELECT MAX(a), b FROM t GROUP BY b UNION ALL SELECT a, b FROM t", "cannot be joined, united or grouped"),
+    ],
+)
+def test_rows_that_change_need_their_key(key: str, query: str, reason: str) -> None:
+    script = Script()
+    sink = f"CREATE TABLE sink (a INT, b STRING, PRIMARY KEY ({key}) NOT ENFORCED) WITH ('topic' = 'sink');"
+    script.run(f"{table()} {sink} INSERT INTO sink {query};")
+    translation = Translation(beam.Pipeline(), Connection(client_factory=InMemoryClientFactory("none")))
+    if not reason:
+        translation.add(script.sinks[0])
+        return
+    with pytest.raises(SqlError, match=reason):
+        translation.add(script.sinks[0])
+
+
+def test_a_primary_key_is_the_key_of_messages_and_orders_them(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "one two"}, {"a": 2, "b": "three"})
+    sink = "CREATE TABLE sink (a INT, b STRING, PRIMARY KEY (b, a) NOT ENFORCED) WITH ('topic' = 'sink');"
+    job(cluster, f"{table()} {sink} INSERT INTO sink SELECT MAX(a), b FROM t GROUP BY b;")
+    found = {each.keys: each.sharding_key for each in stored(cluster, "sink")}
+    assert found == {("one%20two_1",): "one%20two_1", ("three_2",): "three_2"}
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------
