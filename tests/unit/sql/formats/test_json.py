@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from rmqio.sql import types
@@ -145,7 +146,7 @@ def test_a_column_stays_checked_while_others_are_not() -> None:
         decoder.exact(b'{"a": 1, "b": 2}')
     assert fast_row(decoder, b'{"a": 1, "b": 2.25}') == ("1", Decimal("2.3"))
     for body in (b'{"a": null, "b": 1}', b'{"a": 1, "b": null}', b'{"a": 1}', b'{"b": 1}'):
-        with pytest.raises(ValueError):
+        with pytest.raises((ValueError, msgspec.ValidationError)):  # msgspec 0.19 has errors of its own kind
             fast_row(decoder, body)
 
 
