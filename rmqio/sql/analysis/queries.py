@@ -293,13 +293,16 @@ def _has_aggregates(select: nodes.Select) -> bool:
 
 
 def _calls_aggregate(node: object) -> bool:
-    if isinstance(node, nodes.Call) and node.name.text.upper() in AGGREGATES and node.over is None:
-        return True
-    if isinstance(node, nodes.Query):
-        return False
-    if isinstance(node, tuple):
-        return any(map(_calls_aggregate, node))
-    return isinstance(node, nodes.Node) and any(map(_calls_aggregate, vars(node).values()))
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, nodes.Call) and each.name.text.upper() in AGGREGATES and each.over is None:
+            return True
+        if isinstance(each, tuple):
+            pending += each
+        elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
+            pending += vars(each).values()
+    return False
 
 
 def _with_conditions(select: nodes.Select) -> nodes.Select:

@@ -26,6 +26,7 @@ from rmqio.sql.expressions import (
     Not,
     NotNull,
     Operation,
+    walk,
 )
 from rmqio.sql.functions import registry
 from rmqio.sql.functions.times import now_us
@@ -168,11 +169,12 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
 
 
 def _is_pure(expression: Expr) -> bool:
-    if isinstance(expression, Operation):
-        function = registry.load().get(expression.name)
-        if function is not None and not function.is_pure:
-            return False
-    return all(map(_is_pure, expression.children()))
+    functions = registry.load()
+    return all(
+        functions[each.name].is_pure
+        for each in walk(expression)
+        if isinstance(each, Operation) and each.name in functions
+    )
 
 
 @_value.register

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lark import Token, Transformer, v_args
+from lark import Token, v_args
 from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive
 
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.syntax import nodes
@@ -32,8 +33,8 @@ def words(tokens: list[Any]) -> str:
 
 
 @v_args(meta=True)
-class ExpressionBuilder(Transformer[Token, Any]):
-    """Expressions, types and names."""
+class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
+    """Expressions, types and names. A tree can be deep: it is walked without recursion."""
 
     # ---- names ----
 

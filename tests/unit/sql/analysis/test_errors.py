@@ -204,7 +204,7 @@ def test_long_chains_and_deep_nests_are_parsed(count: int) -> None:
     script = Script()
     chain = " OR ".join(f"id = {n}" for n in range(count))
     script.run(f"{TABLES} EXPLAIN SELECT id FROM orders WHERE {chain};")
-    script.run(f"EXPLAIN SELECT {' + '.join(['id'] * min(count, 500))} FROM orders;")
+    script.run(f"EXPLAIN SELECT {' + '.join(['id'] * min(count, 1000))} FROM orders;")
     assert len(script.explained) == 2
 
 
