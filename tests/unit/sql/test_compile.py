@@ -78,7 +78,8 @@ def reference(expression: Expr, row: tuple[Any, ...]) -> bool | None:
     raise AssertionError(expression)
 
 
-@given(st.recursive(leaves(), larger, max_leaves=25))
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@given(st.recursive(leaves(), larger, max_leaves=15))
 def test_three_valued_logic(expression: Expr) -> None:
     rows = [(a, b, c) for a in TRUTH for b in TRUTH for c in TRUTH]
     assert run(expression, rows) == [reference(expression, row) for row in rows]
