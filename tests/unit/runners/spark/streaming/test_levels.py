@@ -7,8 +7,11 @@ import subprocess
 import sys
 from typing import Any, cast
 
-import apache_beam as beam
 import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+import apache_beam as beam
 from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton
 from apache_beam.transforms import environments, trigger, window
