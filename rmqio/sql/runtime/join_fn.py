@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import BooleanCoder, BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from rmqio.sql.compile.fragment import Fragment, compiled
 from rmqio.sql.plan import Field
@@ -85,10 +85,12 @@ class JoinFn(beam.DoFn):
 class ExpiringJoinFn(JoinFn):
     """Joins the rows of a key, of inputs without end: a row is kept for the time to live after it came.
 
-    State is by key. A timer of processing time removes the rows that are over their time.
+    State is by key. A timer of processing time removes the rows that are over their time. It is set once until it
+    fires: if each row put it off, a key that always gets rows would keep all of them.
     """
 
     EXPIRY = TimerSpec("expiry", TimeDomain.REAL_TIME)
+    IS_SET = ReadModifyWriteStateSpec("is_set", BooleanCoder())
 
     def process(
         self,
@@ -97,6 +99,7 @@ class ExpiringJoinFn(JoinFn):
         right: Any = beam.DoFn.StateParam(JoinFn.RIGHT),
         timestamp: Any = beam.DoFn.TimestampParam,
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+        is_set: Any = beam.DoFn.StateParam(IS_SET),
     ) -> Iterator[Any]:
         _, (side, rows) = element
         own, other = (right, left) if side else (left, right)
@@ -105,7 +108,9 @@ class ExpiringJoinFn(JoinFn):
         until = _EXPIRY.pack(now_ms + self._spec.ttl_ms)
         for row in rows:
             own.add(until + row)
-        expiry.set((now_ms + self._spec.ttl_ms) / 1000)
+        if not is_set.read():
+            expiry.set((now_ms + self._spec.ttl_ms) / 1000)
+            is_set.write(True)
         if partners:
             yield from self._joined(side, rows, partners, timestamp.micros)
 
@@ -115,6 +120,7 @@ class ExpiringJoinFn(JoinFn):
         left: Any = beam.DoFn.StateParam(JoinFn.LEFT),
         right: Any = beam.DoFn.StateParam(JoinFn.RIGHT),
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
+        is_set: Any = beam.DoFn.StateParam(IS_SET),
     ) -> None:
         """Removes the rows that are over their time."""
         now_ms = time.time_ns() // 1_000_000
@@ -128,3 +134,5 @@ class ExpiringJoinFn(JoinFn):
                 next_ms = min(next_ms or expiry_ms, expiry_ms)
         if next_ms:
             expiry.set(next_ms / 1000)
+        else:
+            is_set.clear()
