@@ -26,7 +26,7 @@ PAGES: Final = [
 
 
 def test_there_are_pages() -> None:
-    assert ROOT / "docs/sql.md" in PAGES
+    assert ROOT / "docs/sql/index.md" in PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -45,7 +45,7 @@ def test_blocks_are_valid_and_plans_are_as_shown(page: Path) -> None:
 
 
 def test_the_error_that_the_page_shows_is_the_one_there_is() -> None:
-    blocks = _BLOCK.findall((ROOT / "docs/sql.md").read_text())
+    blocks = _BLOCK.findall((ROOT / "docs/sql/index.md").read_text())
     job = next(text for kind, text in blocks if kind == "sql")
     shown = next(text for kind, text in blocks if kind == "text" and text.startswith("alarms.sql"))
     at = job.rfind("r.reading")

@@ -13,7 +13,7 @@ from rmqio.sql.analysis.expressions import _SPECIAL
 from rmqio.sql.analysis.grouping import SUPPORTED
 from rmqio.sql.functions import registry
 
-PAGE = (Path(__file__).parents[4] / "docs/sql-functions.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/sql/functions.md").read_text()
 OPERATORS = {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "BIGINT"}
 
 
