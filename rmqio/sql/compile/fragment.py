@@ -125,7 +125,8 @@ def compiled(fragment: Fragment) -> Callable[..., Mapped]:
                     columns = _source(fragment, out)
                     columns = _steps(fragment.steps, columns, out)
                     _target(fragment.target, columns, out)
-                    out.line("place(position)")
+                    if not is_grouped:  # groups come from several rows
+                        out.line("place(position)")
                 with out.block("except ValueFailure as error:"):
                     out.line("failed[position] = error")
                 with out.block("except (UnicodeError, ArithmeticError) as error:"):
@@ -276,6 +277,8 @@ def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
             f"{bucket} = {time}"
             if window.kind == "SESSION"
             else f"{bucket} = {time} - ({time} - {window.offset_us}) % {window.slide_us}"
+            if window.offset_us
+            else f"{bucket} = {time} - {time} % {window.slide_us}"
         )
     calls = [
         (

@@ -23,8 +23,11 @@ from typing import Any, Final
 
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, Fields, RowFailure, filled, reason_of, required, utf8
+from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, filled, reason_of, required, utf8
 from rmqio.sql.formats.options import FormatOptions
+from rmqio.sql.formats.texts import SURE_DIGITS
+from rmqio.sql.plan import Field
+from rmqio.sql.types import BITS
 from rmqio.sql.values import ValueFailure
 
 _MARK: Final = "\ufeff"
@@ -79,28 +82,14 @@ class CsvDecoder:
         self._fields, self._options, self._count = fields, options, len(names)
         self._places = [names.index(each.name) for each in fields]
         self._readers = [texts.nullable_reader(each.type, options.null) for each in fields]
-        self.columns = [f"{{}}[{place}]" for place in self._places]
-        self.converters = [required(each.type, read) for each, read in zip(fields, self._readers, strict=True)]
-        self._delimiter = options.delimiter
-        self._unusual = [each for each in (options.escape, "#" if options.has_comments else "") if each]
-        self._quote = options.quote
-        self._read = _reader_of_lines(options)
-
-    def fast(self, body: bytes) -> Sequence[str]:
+        self.columns = []
+        self.converters: list[Convert | None] = []
+        for each, place, read in zip(fields, self._places, self._readers, strict=True):
+            digits = _digits(each, place, options)
+            self.columns.append(digits or f"{{}}[{place}]")
+            self.converters.append(None if digits else required(each.type, read))
+        self.fast = _usual(options, self._count)
         """Decodes a usual body. Raises anything for another one."""
-        text = body.decode().removesuffix("\n").removesuffix("\r")
-        for each in self._unusual:
-            if each in text:
-                raise ValueError
-        if self._quote and self._quote in text:
-            found = self._read(text)
-        elif "\n" in text or "\r" in text:
-            raise ValueError
-        else:
-            found = text.split(self._delimiter)
-        if len(found) != self._count or text[:1] == _MARK:
-            raise ValueError
-        return found
 
     def exact(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`."""
@@ -131,6 +120,42 @@ class CsvDecoder:
         if next(lines, None) is not None:
             raise RowFailure("the body has several lines; a message is one row")
         return found
+
+
+def _usual(options: CsvOptions, count: int) -> Callable[[bytes], Sequence[str]]:
+    """Returns the decoder of usual bodies: the fields of one line."""
+    delimiter, quote = options.delimiter, options.quote
+    unusual = [each for each in (options.escape, "#" if options.has_comments else "") if each]
+    read = _reader_of_lines(options)
+
+    def fast(body: bytes) -> Sequence[str]:
+        text = body.decode()
+        if "\n" in text or "\r" in text:
+            text = text.removesuffix("\n").removesuffix("\r")
+            if not (quote and quote in text) and ("\n" in text or "\r" in text):
+                raise ValueError
+        if unusual and any(each in text for each in unusual):
+            raise ValueError
+        found = read(text) if quote and quote in text else text.split(delimiter)
+        if len(found) != count or (not text.isascii() and text[:1] == _MARK):
+            raise ValueError
+        return found
+
+    return fast
+
+
+def _digits(field: Field, place: int, options: CsvOptions) -> str:
+    """Python for an integer in its usual form, without a call; for another field nothing.
+
+    Text in another form raises `TypeError`, and the body is decoded by `exact`.
+    """
+    bits = BITS.get(field.type.kind)
+    if bits is None or options.null is not None:
+        return ""
+    text = f"t{place}"
+    is_usual = f"({text} := {{0}}[{place}]).lstrip('-').isdigit() and {text}.isascii()"
+    otherwise = f"None if not {text} else {{0}}[None]" if field.type.is_nullable else "{0}[None]"
+    return f"(int({text}) if {is_usual} and len({text}) <= {SURE_DIGITS[bits]} else {otherwise})"
 
 
 def _reader_of_lines(options: CsvOptions) -> Callable[[str], list[str]]:

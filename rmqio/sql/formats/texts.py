@@ -17,7 +17,7 @@ from rmqio.sql.formats.base import Convert, whole
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DAY_US, ValueFailure
 
-_SURE_DIGITS: Final = {8: 2, 16: 4, 32: 9, 64: 18}
+SURE_DIGITS: Final = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit into an integer of so many bits."""
 _EPOCH: Final = datetime(1970, 1, 1)
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
@@ -166,7 +166,7 @@ def time_writer(kind: SqlType, separator: str = " ") -> Callable[[Any], str]:
 
 def integer_of_text(text: str, bits: int) -> int:
     """Returns the number. Raises `ValueFailure` for other text: a fraction is none."""
-    if len(text) <= _SURE_DIGITS[bits] and text.isdigit() and text.isascii():
+    if len(text) <= SURE_DIGITS[bits] and text.isdigit() and text.isascii():
         return int(text)
     if not _INTEGER.fullmatch(text):
         raise ValueFailure(f"{values.shown(text)} is not a whole number")

@@ -18,8 +18,8 @@ from rmqio.sql.values import DAY_US, ValueFailure, shown
 
 _STANDARD: Final = "yyyy-MM-dd HH:mm:ss"
 _SQL: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: +(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?", re.ASCII)
-_FIRST: Final = -62_135_596_800_000_000
-_LAST: Final = 253_402_300_799_999_999
+FIRST_INSTANT: Final = -62_135_596_800_000_000
+LAST_INSTANT: Final = 253_402_300_799_999_999
 _NO_TIME: Final = -(1 << 63)
 """The result of UNIX_TIMESTAMP for text that is no time."""
 
@@ -99,7 +99,7 @@ def instant_of_number(number: int | float | Decimal, precision: int = 3) -> int 
             micros = int(number) * (1_000_000 if precision == 0 else 1000)
     except (ValueError, OverflowError):  # NaN, infinite
         return None
-    return micros if _FIRST <= micros <= _LAST else None
+    return micros if FIRST_INSTANT <= micros <= LAST_INSTANT else None
 
 
 def instant_of_text(text: str, pattern: str = _STANDARD, zone: str | None = None) -> int | None:

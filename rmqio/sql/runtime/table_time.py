@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,10 +46,11 @@ class TableTime:
         if self._run is None:
             self._run = compiled(_fragment(self._table))
         mapped = self._run(records)
+        if len(mapped.values) == len(records):
+            with contextlib.suppress(TypeError):  # one of them is NULL
+                return [micros // 1000 for (micros,) in mapped.values], {}
         times = zip(mapped.values, mapped.positions, strict=True)
         found = {at: micros // 1000 for (micros,), at in times if micros is not None}
-        if len(found) == len(records):
-            return list(found.values()), {}
         if self._is_lenient:
             earliest = min(found.values(), default=0)
             return [found.get(at, earliest) for at in range(len(records))], {}
