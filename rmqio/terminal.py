@@ -1,7 +1,8 @@
-"""The width of a terminal, and of text on it."""
+"""The width of a terminal, and of text on it; text that cannot control it."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import unicodedata
 from collections.abc import Sequence
@@ -13,6 +14,12 @@ GAP: Final = 2
 """Spaces between the columns of a table."""
 _SHORTEST: Final = 16
 _DOTS: Final = "..."
+# Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
+# them; newlines and tabs stay.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 def line_width() -> int:
@@ -23,6 +30,16 @@ def line_width() -> int:
 def display_width(text: str) -> int:
     """Return the columns that text takes: Chinese characters take two."""
     return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def safe(text: str) -> str:
+    """Escape characters that would control a terminal, or that nobody would see."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def safe_line(text: str) -> str:
+    """Like `safe`, on one line."""
+    return safe(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def cut(text: str, columns: int) -> str:
@@ -77,3 +94,10 @@ def with_short_names(rows: Sequence[Sequence[str]], names: Sequence[int], most: 
 
 def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from rmqio.argument_parser import nearest
-from rmqio.cli.output import safe, size
+from rmqio.cli.output import size
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
+from rmqio.terminal import safe
 
 BodyStyle = Literal["auto", "text", "json", "hex", "none"]
 STYLES: Final = ("auto", "text", "json", "hex", "none")

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-from rmqio.terminal import GAP, display_width, line_width, with_short_names
-
-# Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
-# them; newlines and tabs stay.
-_UNSAFE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
+from rmqio.terminal import GAP, display_width, line_width, safe, with_short_names
 
 
 def allow_any_text(stream: TextIO) -> None:
@@ -24,23 +16,6 @@ def allow_any_text(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-
-
-def safe(text: str) -> str:
-    """Escape characters that would control a terminal, or that nobody would see."""
-    return _UNSAFE.sub(_escape, text)
-
-
-def safe_line(text: str) -> str:
-    """Like `safe`, on one line."""
-    return safe(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def one_line(text: str) -> str:

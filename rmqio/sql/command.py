@@ -11,9 +11,11 @@ from rmqio import security
 from rmqio.argument_parser import Parser
 from rmqio.command_line import TIME_HELP, start_parser, stop_parser
 from rmqio.errors import LocalError
+from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain import explain
 from rmqio.sql.script import Script
+from rmqio.sql.shell import command as shell
 
 OK: Final = 0
 WRONG_USAGE: Final = 2
@@ -28,8 +30,16 @@ def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
     add = parser.add_argument
-    add("file", metavar="FILE", help="statements, in UTF-8; -: standard input")
+    add("file", nargs="?", metavar="FILE", help="statements, in UTF-8; -: standard input; none: a shell on a terminal")
     add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+    add(
+        "--catalog",
+        action="append",
+        default=[],
+        metavar="WHERE",
+        help="a file of CREATE statements, or a schema registry's URL; repeatable; default: none, in the shell the"
+        " user's file",
+    )
     add("--explain", action="store_true", help="only show the plan of the job")
     add("--check", action="store_true", help="only say whether the statements are valid")
     add(
@@ -51,6 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
     script = Script()
     try:
+        if shell.is_wanted(arguments):
+            return shell.run(arguments)
+        arguments.file = arguments.file or "-"
+        load_catalogs(script, arguments.catalog)
         script.run(_text_of(arguments.file), "" if arguments.file == "-" else arguments.file)
         if not script.sinks and not script.explained:
             raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
-from rmqio.sql.errors import Refusal, Source
+from rmqio.sql.errors import Refusal
 from rmqio.sql.optimizer import optimize
 from rmqio.sql.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes
-from rmqio.sql.syntax.parser import parse
+from rmqio.sql.texts import Texts
 
 
 @dataclass(slots=True)
@@ -26,24 +28,35 @@ class Script:
       settings: what SET has set.
       sinks: the plan of each INSERT INTO, optimized, in order.
       explained: the plans for EXPLAIN, in order.
+      texts: what was run.
     """
 
     catalog: Catalog = field(default_factory=Catalog)
     settings: Settings = field(default_factory=Settings)
     sinks: list[Sink] = field(default_factory=list)
     explained: list[Relation] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
 
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
-        source = Source(text, file)
-        for statement in parse(text, file):
-            try:
-                with deep_trees():
-                    self._run(statement)
-            except RecursionError:
-                raise source.error("the statement is nested too deeply", statement.span) from None
-            except Refusal as refusal:
-                raise source.error(refusal.message, refusal.span or statement.span) from None
+        for statement in self.texts.parse(text, file):
+            self.run_statement(statement)
+
+    def run_statement(self, statement: nodes.Statement) -> None:
+        """Adds a statement of one of the texts. Raises `SqlError` if it is not valid."""
+        with self.placing(statement):
+            self._run(statement)
+
+    @contextlib.contextmanager
+    def placing(self, statement: nodes.Statement) -> Iterator[None]:
+        """Raises a `SqlError` for a `Refusal` in the block: it shows the place, or the whole statement."""
+        try:
+            with deep_trees():
+                yield
+        except RecursionError:
+            raise self.texts.error("the statement is nested too deeply", statement.span) from None
+        except Refusal as refusal:
+            raise self.texts.error(refusal.message, refusal.span or statement.span) from None
 
     def _run(self, statement: nodes.Statement) -> None:
         match statement:

@@ -115,7 +115,11 @@ def broken_rule(imported: Import) -> str | None:
     if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql"):
         return "nothing but the command line imports sql: it stands on the others"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
-        return "sql sees topics through the transforms"
+        if is_in(module, "rmqio.sql.shell") and imported.is_of("rmqio.client.factory") and imported.is_lazy:
+            return None
+        return "sql sees topics through the transforms, and its shell through a client's factory"
+    if imported.top == "prompt_toolkit" and not is_in(module, "rmqio.sql.shell.terminal"):
+        return "prompt_toolkit only in the shell's terminal"
     if imported.top == "apache_beam" and is_in(module, "rmqio.sql") and not is_in(module, *SQL_WITH_BEAM):
         return "of sql, only its runtime, its transform and its command know Beam"
     if imported.top == "lark" and not is_in(module, "rmqio.sql.syntax"):

@@ -18,6 +18,7 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
     "rmqio.runners.spark.worker.same_versions": "the driver's task, in its workers, after the check of versions",
     "rmqio.runners.state_errors": "a DoFn of the stage that has failed, to name its line",
+    "rmqio.sql.shell.worker": "the plan of a statement, from the shell that has started the process for it",
 }
 
 
@@ -41,6 +42,6 @@ def test_the_rule_finds_what_it_looks_for() -> None:
         assert not unpickles(source)
 
 
-def test_only_the_spark_runner_unpickles_and_only_what_its_own_run_wrote() -> None:
+def test_nothing_is_unpickled_but_what_its_own_run_wrote() -> None:
     found = {module for module, path in sources() if unpickles(path.read_text())}
     assert found == set(_READ_BACK_WHAT_THIS_RUN_WROTE)

@@ -13,6 +13,7 @@ from rmqio.serde.registry.base import (
 )
 from rmqio.serde.registry.folder import FolderRegistry
 from rmqio.serde.registry.memory import MemoryRegistry
+from rmqio.serde.registry.open_schema import OpenSchemaRegistry, SchemaRecord
 from rmqio.serde.registry.rest import RestRegistry
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "MemoryRegistry",
     "FolderRegistry",
     "RestRegistry",
+    "OpenSchemaRegistry",
+    "SchemaRecord",
     "BasicAuth",
     "TokenAuth",
     "fingerprint",

@@ -93,6 +93,7 @@ class Http:
     timeout_s: float
     retries: int
     timing: Timing
+    api: str = "Confluent's API"
     connections: Connections = field(default_factory=Connections, init=False, repr=False, compare=False)
 
     @property
@@ -112,7 +113,7 @@ class Http:
 
     def nonsense(self, what: str, cause: Exception | None = None) -> NoReturn:
         raise SchemaRegistryError(
-            f"{self.where} answers something else than Confluent's API ({what}): is url= the API's, path included?"
+            f"{self.where} answers something else than {self.api} ({what}): is url= the API's, path included?"
         ) from cause
 
     def call(self, method: str, path: str, body: bytes | None = None) -> Any:

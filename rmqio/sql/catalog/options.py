@@ -17,7 +17,7 @@ from rmqio.sql.syntax.nodes import Option
 from rmqio.start import StartFrom
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole")
-FORMATS: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent")
+FORMATS: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema")
 ON_ERROR: Final = ("fail", "dead-letter", "skip")
 STARTS: Final = ("earliest", "latest", "group", "timestamp")
 
@@ -57,11 +57,13 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "json_null_keys": ("json.map-null-key.mode",),
     "json_null_key": ("json.map-null-key.literal",),
     "json_plain": ("json.encode.decimal-as-plain-number",),
-    "avro_schema": ("avro.schema", "avro-confluent.schema"),
-    "avro_file": ("avro.schema-file", "avro-confluent.schema-file"),
+    "avro_schema": ("avro.schema", "avro-confluent.schema", "avro-openschema.schema"),
+    "avro_file": ("avro.schema-file", "avro-confluent.schema-file", "avro-openschema.schema-file"),
     "avro_encoding": ("avro.encoding",),
-    "registry_url": ("avro-confluent.url", "avro-confluent.schema-registry.url", "schema-registry.url"),
-    "registry_subject": ("avro-confluent.subject", "avro-confluent.schema-registry.subject", "schema-registry.subject"),
+    "registry_url": ("avro-confluent.url", "avro-confluent.schema-registry.url", "schema-registry.url",
+                     "avro-openschema.url"),
+    "registry_subject": ("avro-confluent.subject", "avro-confluent.schema-registry.subject", "schema-registry.subject",
+                         "avro-openschema.subject"),
     "skip_errors": ("json.ignore-parse-errors", "csv.ignore-parse-errors"),
     "is_json": ("isJsonData",),
     "ignored": (
@@ -108,6 +110,11 @@ class TableOptions:
     keys: tuple[str, ...] = ()
     of_format: dict[str, Option] = field(default_factory=dict, hash=False)
     given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+
+def option_keys() -> list[str]:
+    """Returns the keys of all options, each in its first spelling."""
+    return [spellings[0] for name, spellings in _NAMES.items() if name != "ignored"]
 
 
 def table_options(options: Sequence[Option], table: str) -> TableOptions:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rmqio.sql import types
 from rmqio.sql.catalog.metadata import METADATA, Metadata, metadata_named
@@ -56,13 +58,27 @@ class View:
     query: nodes.Query
 
 
+class FurtherTables(Protocol):
+    """Tables that no statement has created, such as those of a schema registry."""
+
+    def names(self) -> Sequence[str]:
+        """Returns the names of all of them."""
+
+    def table(self, name: str) -> Table | None:
+        """Returns the table, always the same object; None: there is none. Raises `Refusal` if it cannot be used."""
+
+    def text(self, name: str) -> str:
+        """Returns the CREATE TABLE of a table that was returned."""
+
+
 @dataclass(slots=True)
 class Catalog:
-    """Tables, views and functions that earlier statements have created."""
+    """Tables, views and functions that earlier statements have created, and tables from elsewhere."""
 
     tables: dict[str, Table] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
+    further: FurtherTables | None = None
 
     def create_table(self, statement: nodes.CreateTable) -> None:
         """Adds a table. Raises `Refusal` if it is not valid."""
@@ -92,10 +108,19 @@ class Catalog:
     def relation(self, name: nodes.Name) -> Table | View:
         """Returns the table or view. Raises `Refusal` if there is none."""
         found = self.tables.get(name.text) or self.views.get(name.text)
+        if found is None and self.further is not None:
+            found = self._further(name)
         if found is None:
-            known = [*self.tables, *self.views]
+            known = [*self.tables, *self.views, *(self.further.names() if self.further is not None else ())]
             raise Refusal(f"there is no table {name}{nearest(name.text, known) or _known(known)}", name.span)
         return found
+
+    def _further(self, name: nodes.Name) -> Table | None:
+        assert self.further is not None
+        try:
+            return self.further.table(name.text)
+        except Refusal as refusal:
+            raise Refusal(f"{name} cannot be used: {refusal.message}", name.span) from None
 
     def table(self, name: nodes.Name) -> Table:
         """Returns the table. Raises `Refusal` if there is none."""

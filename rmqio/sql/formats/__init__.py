@@ -32,7 +32,7 @@ def check(table: Table) -> None:
         case "key-value":
             texts.require_scalars(table)
             key_value.require_names(fields, key_value.KeyValueOptions.of(options))
-        case "avro" | "avro-confluent":
+        case "avro" | "avro-confluent" | "avro-openschema":
             _check_avro(table, fields, options)
 
 
@@ -55,6 +55,10 @@ def decoder_of(table: Table, fields: Fields) -> Decoder:
             from rmqio.sql.formats import avro
 
             return avro.RegistryDecoder(avro.registry_of(options), fields)
+        case "avro-openschema":
+            from rmqio.sql.formats import open_schema
+
+            return open_schema.OpenSchemaDecoder(table, fields, options)
     return JsonDecoder(fields, JsonOptions.of(options))
 
 
@@ -78,6 +82,10 @@ def encoder_of(table: Table, fields: Fields) -> Encoder:
 
             registry, subject = avro.registry_of(options), _subject(table, options)
             return avro.AvroEncoder(avro.given_schema(table, options), fields, registry, subject)
+        case "avro-openschema":
+            from rmqio.sql.formats import open_schema
+
+            return open_schema.OpenSchemaEncoder(table, fields, options)
     return JsonEncoder(fields, JsonOptions.of(options))
 
 
@@ -116,7 +124,12 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
                 return
             raise
         return
-    avro.registry_of(options)
+    if table.options.format == "avro-openschema":
+        from rmqio.sql.formats import open_schema
+
+        open_schema.registry_of(options)
+    else:
+        avro.registry_of(options)
     avro.parsed(avro.given_schema(table, options))
 
 

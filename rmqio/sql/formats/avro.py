@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.sql.catalog.tables import Table
@@ -132,10 +132,17 @@ class AvroDecoder:
         return self._plan.row(body, 0, self._fields)
 
 
+class SchemasById(Protocol):
+    """What a decoder needs of a registry."""
+
+    def by_id(self, schema_id: int, /) -> str:
+        """The schema with an id. Raises `UnknownSchema`."""
+
+
 class RegistryDecoder:
     """See `formats.base.Decoder`. Schemas come from a registry by the id in the body, each once."""
 
-    def __init__(self, registry: SchemaRegistry, fields: Fields) -> None:
+    def __init__(self, registry: SchemasById, fields: Fields) -> None:
         self._registry, self._fields = registry, fields
         self._plans: dict[int, Plan | RowFailure] = {}  # schemas that do not fit, too
         self.columns = [f"{{}}[{position}]" for position in range(len(fields))]
@@ -143,16 +150,20 @@ class RegistryDecoder:
 
     def fast(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`, or the registry's error."""
-        from rmqio.serde.avro.framing import ID_END, BadFraming, id_of
-
-        try:
-            number = id_of(body)
-        except BadFraming as error:
-            raise RowFailure(f"the body is not Avro of a registry: {error}") from None
+        number, end = self._head(body)
         plan = self._plans.get(number) or self._new_plan(number)
         if isinstance(plan, RowFailure):
             raise plan
-        return plan.row(body, ID_END, self._fields)
+        return plan.row(body, end, self._fields)
+
+    def _head(self, body: bytes) -> tuple[int, int]:
+        """Returns the id of the schema, and where the value begins. Raises `RowFailure`."""
+        from rmqio.serde.avro.framing import ID_END, BadFraming, id_of
+
+        try:
+            return id_of(body), ID_END
+        except BadFraming as error:
+            raise RowFailure(f"the body is not Avro of a registry: {error}") from None
 
     exact = fast
 

@@ -18,7 +18,7 @@ NAMES: Final = frozenset({
     "avro_file", "avro_encoding", "registry_url", "registry_subject",
 })  # fmt: skip
 """The options, by their names in `catalog.options`, that formats read."""
-_PREFIXES: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent")
+_PREFIXES: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
 
@@ -31,7 +31,7 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
     kept = {name: option for name, option in found.items() if name in NAMES}
     for option in kept.values():
         prefix = option.key.lower().removeprefix("value.").partition(".")[0]
-        if prefix in _PREFIXES and prefix != format_name and not (prefix == "avro" and format_name == "avro-confluent"):
+        if prefix in _PREFIXES and prefix != format_name and not (prefix == "avro" and format_name.startswith("avro-")):
             raise Refusal(f"the option {option.key!r} is of the format {prefix}, not of {format_name}", option.span)
     if "avro_file" in kept:
         option = kept.pop("avro_file")

@@ -18,7 +18,7 @@ from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.analysis.upserts import Updates, updates_of
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToTable
+from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToRows, ToTable
 from rmqio.sql.errors import SqlError
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
@@ -45,6 +45,7 @@ class Connection:
       start: for tables that do not say where they begin.
       stop: where reads end that have no `endTime`; None: never.
       client_factory: replaces the clients in tests.
+      commits: whether offsets of the tables' groups are committed.
     """
 
     name_server: str | None = None
@@ -52,6 +53,7 @@ class Connection:
     start: StartFrom | None = None
     stop: StopAt | None = None
     client_factory: ClientFactory | None = None
+    commits: bool = True
 
     def of(self, table: Table) -> dict[str, Any]:
         """Returns the arguments of a transform that name the cluster."""
@@ -88,6 +90,10 @@ class Translation:
             sink.table.options.topic, batches=True, with_sent=False, **self.connection.of(sink.table)
         )
         _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
+
+    def rows(self, relation: Relation) -> Any:
+        """Returns the rows of a query: batches of tuples."""
+        return self._rows(relation, (), ToRows())
 
     def _label(self, text: str) -> str:
         self._labels[text] = self._labels.get(text, 0) + 1
@@ -142,12 +148,13 @@ class Translation:
         start = options.start or self.connection.start
         if start is None:
             start = StartFrom.group_offsets("latest") if options.group else StartFrom.latest()
-        time: dict[str, Any] = {}
+        commits = self.connection.commits
+        time: dict[str, Any] = {} if commits else {"options": ReadOptions(commit_offsets=False)}
         if table.watermark is not None:
             delay_ms = watermark_delay_ms(table)
             time = {
                 "timestamp": TableTime(table, is_lenient=options.on_error != "fail"),
-                "options": ReadOptions(max_out_of_orderness_ms=delay_ms),
+                "options": ReadOptions(max_out_of_orderness_ms=delay_ms, commit_offsets=commits),
             }
         read = ReadFromRocketMQ(
             options.topic,

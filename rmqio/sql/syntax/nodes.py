@@ -506,7 +506,7 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class Show(Statement):
-    """`kind`: TABLES, VIEWS, FUNCTIONS or CREATE TABLE."""
+    """`kind`: TABLES, VIEWS, FUNCTIONS, CREATE TABLE or CREATE VIEW."""
 
     kind: str
     name: Name | None = None

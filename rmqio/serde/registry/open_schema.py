@@ -1,0 +1,152 @@
+"""A client of RocketMQ's own schema registry, which has the REST API of OpenSchema.
+
+https://github.com/apache/rocketmq-schema-registry
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from rmqio.errors import LocalError
+from rmqio.serde.registry.auth import BasicAuth, TokenAuth, with_credentials_apart
+from rmqio.serde.registry.base import ProcessLocal, RegistryUnavailable, SchemaRegistryError, UnknownSchema, parsed_json
+from rmqio.serde.registry.http import Http, Timing, cropped
+
+T = TypeVar("T")
+_PATH: Final = "/schema-registry/v1"
+_API: Final = "the API of RocketMQ's schema registry"
+_CODE: Final = re.compile(r"HTTP/1\.[01] (404|500)[0-9]{2}\b")
+"""The registry sends its own codes, such as 40402, where HTTP has a status of three digits."""
+_TENANT: Final = "/cluster/default/tenant/default"
+
+
+class SchemaRecord(NamedTuple):
+    """A version of a subject's schema."""
+
+    subject: str
+    version: int
+    """Counted from 1."""
+    record_id: int
+    """What a message begins with: 64 bits, of which the last 14 are the version."""
+    schema: str
+    """The Avro schema as JSON text."""
+
+
+class _State(ProcessLocal):
+    """The cache. Each value is set in one step, so that the dicts need no lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: dict[tuple[str, int], SchemaRecord] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSchemaRegistry:
+    """RocketMQ's schema registry. A subject is a topic, and has one schema in versions.
+
+    Records never change, and are requested once per process. Requests are retried as `RestRegistry` does.
+
+    Args:
+      url: of the API: http://host:8080/schema-registry/v1, or with /cluster/C/tenant/T behind it; default for both:
+        `default`. `user:password@` in it is used as `auth`.
+      auth: `BasicAuth` or `TokenAuth`, for a proxy in front of it.
+      ca_file: trusted certificates in PEM; None: those of `requests`.
+      timeout_s: timeout of a connection attempt, and between two pieces of an answer.
+      retries: how often a failed request is retried.
+
+    Only Avro schemas are supported.
+    """
+
+    url: str = field(kw_only=False)
+    auth: BasicAuth | TokenAuth | None = None
+    ca_file: str | None = None
+    timeout_s: float = 10.0
+    retries: int = 3
+    timing: Timing = field(default=Timing(), repr=False, compare=False)
+    _http: Http = field(init=False, repr=False, compare=False)
+    _state: _State = field(default_factory=_State, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        url, credentials = with_credentials_apart(self.url)
+        if credentials is not None and self.auth is not None:
+            raise LocalError("credentials are given both in url= and in auth=: leave them out of the URL")
+        head, api, tenant = url.partition(_PATH)
+        if not api:
+            raise LocalError(f"url= of RocketMQ's schema registry ends with {_PATH}: http://host:8080{_PATH}")
+        parts = tenant.strip("/").split("/")
+        if tenant.strip("/") and (len(parts) != 4 or parts[::2] != ["cluster", "tenant"] or not all(parts)):
+            raise LocalError(f"url= of RocketMQ's schema registry ends with {_PATH}/cluster/C/tenant/T, not {tenant}")
+        object.__setattr__(self, "url", head + api + (tenant.rstrip("/") or _TENANT))
+        object.__setattr__(self, "auth", self.auth or credentials)
+        http = Http(self.url, self.auth, self.ca_file, None, self.timeout_s, self.retries, self.timing, _API)
+        object.__setattr__(self, "_http", http)
+
+    def close(self) -> None:
+        """Close connections. A later call reconnects."""
+        self._http.close()
+
+    def subjects(self) -> list[str]:
+        """The names of all subjects, sorted, requested each time."""
+        answer = self._call("GET", "/subjects")
+        if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
+            self._http.nonsense("GET /subjects: a list of names is expected")
+        return sorted(answer)
+
+    def newest(self, subject: str) -> SchemaRecord:
+        """The newest version of a subject's schema, requested each time. Raises `UnknownSchema`."""
+        return self._record(subject, self._call("GET", f"/subject/{_escaped(subject)}/schema"))
+
+    def by_record_id(self, subject: str, record_id: int) -> SchemaRecord:
+        """The version that a message begins with. Raises `UnknownSchema`."""
+        if (known := self._state.records.get((subject, record_id))) is not None:
+            return known
+        found = self._record(subject, self._call("GET", f"/subject/{_escaped(subject)}/recordId/{record_id}/schema"))
+        if found.record_id != record_id:
+            raise UnknownSchema(f"{self._http.where}: {subject!r} has no record {record_id}")
+        return found
+
+    def by_schema(self, subject: str, schema: str) -> SchemaRecord:
+        """The version of a subject that has this schema. Raises `UnknownSchema` if none has it."""
+        found = self._call("POST", f"/subject/{_escaped(subject)}/schema/schema", schema.encode())
+        return self._record(subject, found)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        try:
+            return self._http.call(method, path, body)
+        except RegistryUnavailable as error:
+            if (code := _CODE.search(str(error))) is None:
+                raise
+            if code[1] == "404":
+                raise UnknownSchema(f"{self._http.where}: {method} {path}: there is no such schema") from error
+            raise SchemaRegistryError(f"{self._http.where} refuses {method} {path}, and does not say why") from error
+
+    def _record(self, subject: str, answer: Any) -> SchemaRecord:
+        kind = self._field(answer, "type", str)
+        if kind != "AVRO":
+            raise SchemaRegistryError(
+                f"{self._http.where}: the schema of {subject!r} is of type {cropped(kind)}; only AVRO is supported"
+            )
+        version, record_id = self._field(answer, "version", int), self._field(answer, "recordId", int)
+        found = SchemaRecord(subject, version, record_id, self._field(answer, "idl", str))
+        try:
+            parsed_json(found.schema)
+        except LocalError as error:
+            raise SchemaRegistryError(f"{self._http.where}: {subject!r} version {version}: {error}") from error
+        self._state.records[subject, record_id] = found
+        return found
+
+    def _field(self, answer: Any, name: str, kind: type[T]) -> T:
+        value = answer.get(name) if isinstance(answer, dict) else None
+        if type(value) is not kind:
+            self._http.nonsense(f"an object with {name!r} of type {kind.__name__} is expected")
+        return value
+
+
+def _escaped(subject: str) -> str:
+    # A path of dots would be resolved, and would refer to something else.
+    if not subject or not subject.strip("."):
+        raise LocalError(f"{subject!r} cannot be a subject")
+    return quote(subject, safe="", errors="replace")

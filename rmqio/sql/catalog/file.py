@@ -1,0 +1,118 @@
+"""A catalog in a file: CREATE TABLE, CREATE VIEW and CREATE FUNCTION, as they were typed.
+
+The shell adds statements to it, and removes what is dropped; the rest of the file stays as it is. A change replaces the
+file as a whole, and shells that change it at the same time wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rmqio.sql.errors import SqlError
+from rmqio.sql.script import Script
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.parser import parse
+from rmqio.sql.syntax.pieces import pieces
+
+Created = nodes.CreateTable | nodes.CreateView | nodes.CreateFunction
+KINDS: Final = {nodes.CreateTable: "TABLE", nodes.CreateView: "VIEW", nodes.CreateFunction: "FUNCTION"}
+_HEAD: Final = "-- Tables, views and functions of `rmqio sql`. The shell adds to this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFile:
+    """A file of statements; if it is not there, the first change creates it."""
+
+    path: Path
+
+    def load(self, script: Script) -> list[Created]:
+        """Adds what the file creates to a script, and returns its statements.
+
+        The query of a view is checked where the view is used, since it can depend on SET. Raises `SqlError`.
+        """
+        found: list[Created] = []
+        for statement in script.texts.parse(self._text(), str(self.path)):
+            if not isinstance(statement, Created):
+                raise script.texts.error(
+                    "a catalog has CREATE TABLE, CREATE VIEW and CREATE FUNCTION only", statement.span
+                )
+            if isinstance(statement, nodes.CreateView):
+                with script.placing(statement):
+                    script.catalog.create_view(statement)
+            else:
+                script.run_statement(statement)
+            found.append(statement)
+        return found
+
+    def add(self, kind: str, name: str, text: str) -> None:
+        """Adds a statement, given without comments behind it.
+
+        Raises `SqlError` if the file has the name already, or cannot be written.
+        """
+        with self._changing() as before:
+            if any(_is(each, kind, name) for each in parse(before, str(self.path))):
+                raise SqlError(f"{self.path} has a {kind.lower()} {name} already, which another program has added")
+            parts = pieces(before)
+            is_open = bool(parts) and not parts[-1].is_ended and not parts[-1].is_empty
+            gap = "\n;\n\n" if is_open else "\n\n"
+            self._replace(f"{(before or _HEAD).rstrip()}{gap}{text.strip()};\n")
+
+    def remove(self, kind: str, name: str) -> None:
+        """Removes a statement, if the file has it. Raises `SqlError` if the file cannot be written."""
+        with self._changing() as before:
+            for each in parse(before, str(self.path)):
+                if _is(each, kind, name):
+                    end = next(piece.end for piece in pieces(before) if piece.end >= each.span.end)
+                    head, tail = before[: each.span.start].rstrip(), before[end:].lstrip()
+                    self._replace(f"{head}\n\n{tail}".strip() + "\n")
+                    return
+
+    def _text(self) -> str:
+        try:
+            return self.path.read_text("utf-8-sig")
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError as error:
+            raise SqlError(f"the catalog {self.path} is not UTF-8: byte {error.start} is not") from error
+        except OSError as error:
+            raise SqlError(f"cannot read the catalog {self.path}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[str]:
+        """Yields the file's text while no other program changes it."""
+        import fcntl
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path.with_name(f".{self.path.name}.lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield self._text()
+        except OSError as error:
+            raise SqlError(f"cannot write the catalog {self.path}: {error.strerror}") from error
+
+    def _replace(self, text: str) -> None:
+        """The file has the old text or the new one, also if the machine fails."""
+        target = self.path.resolve()  # a link stays one
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # only for its owner
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(OSError):  # the file is new
+                os.chmod(name, target.stat().st_mode & 0o777)
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def _is(statement: nodes.Statement, kind: str, name: str) -> bool:
+    return isinstance(statement, Created) and KINDS[type(statement)] == kind and statement.name.text == name

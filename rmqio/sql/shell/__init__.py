@@ -1,0 +1,1 @@
+"""The shell: statements on a terminal, one after the other."""

@@ -1,0 +1,102 @@
+"""Runs a statement that needs a runner in a process of its own: Ctrl-C ends the statement, and not the shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+from rmqio.sql.errors import SqlError
+from rmqio.sql.plan import Field
+from rmqio.sql.rows import unpacker
+from rmqio.sql.shell.work import Work
+
+_CHUNK: Final = 1 << 16
+_POLL_S: Final = 0.1
+_PATIENCE_S: Final = 10.0
+"""How long an interrupted job may take to end."""
+
+
+def rows_of(work: Work, fields: Sequence[Field]) -> Generator[list[tuple[Any, ...]], None, None]:
+    """Yields the rows of a SELECT as they come; also an empty list when none has come for a while.
+
+    Raises `SqlError` if it fails; the process has then said why. Closing the generator ends the process.
+    """
+    unpack = unpacker(fields)
+    reading, writing = os.pipe()
+    try:
+        process = _started(_with_descriptor(work, writing), pass_fds=(writing,), stdout=subprocess.DEVNULL)
+    finally:
+        os.close(writing)
+    data = bytearray()
+    try:
+        while True:
+            ready, _, _ = select.select([reading], [], [], _POLL_S)
+            if not ready:
+                yield []
+                continue
+            chunk = os.read(reading, _CHUNK)
+            if not chunk:
+                break
+            data += chunk
+            found = []
+            at = 0
+            while len(data) >= at + 4 and len(data) >= (end := at + 4 + int.from_bytes(data[at : at + 4], "big")):
+                found.append(unpack(bytes(data[at + 4 : end])))
+                at = end
+            del data[:at]
+            yield found
+        if process.wait() != 0:
+            raise SqlError("the query has failed")
+    finally:
+        os.close(reading)
+        _end(process)
+
+
+def run(work: Work) -> int:
+    """Runs an INSERT INTO until its end, or until Ctrl-C, and returns its exit status."""
+    process = _started(work)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        try:
+            return process.wait(_PATIENCE_S)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C does not wait
+            return 130
+    finally:
+        _end(process)
+
+
+def _with_descriptor(work: Work, descriptor: int) -> Work:
+    return Work(work.plan, work.arguments, work.settings, descriptor)
+
+
+def _started(work: Work, **how: Any) -> subprocess.Popen[bytes]:
+    """A process in a session of its own: Ctrl-C on the terminal is for the shell, which passes it on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqio.sql.shell.worker"], stdin=subprocess.PIPE, start_new_session=True, **how
+    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(pickle.dumps(work))
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and those that it has started, such as Spark's."""
+    if process.poll() is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+            return

@@ -1,0 +1,137 @@
+"""Rows as an aligned table that fits a terminal, printed while they come; where it cannot fit, a line per column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from rmqio.sql import types
+from rmqio.sql.compile.casts import text_of
+from rmqio.sql.plan import Field
+from rmqio.sql.types import SqlType
+from rmqio.terminal import GAP, display_width, line_width, safe_line
+
+_NARROWEST: Final = 8
+"""Columns of text are not cut below this."""
+_DOTS: Final = "..."
+_WHOLE: Final = {*types.NUMERIC, "BOOLEAN", "DATE", "TIME", *types.TIMESTAMPS, *types.INTERVALS}
+
+
+class RowPrinter:
+    """Prints rows of these columns. Columns of text can be cut, with dots; those of numbers and times are whole.
+
+    The first rows say how wide columns are. They widen for later rows, if the terminal has room.
+
+    Args:
+      fields: the columns.
+      write: takes the lines, one at a time.
+      width: of the terminal; None: as it is, at least 80.
+    """
+
+    def __init__(self, fields: Sequence[Field], write: Callable[[str], object], width: int | None = None) -> None:
+        self._names = [safe_line(each.name) for each in fields]
+        self._texts = [_cell(each.type) for each in fields]
+        self._is_right = [each.type.kind in types.NUMERIC for each in fields]
+        self._can_be_cut = [each.type.kind not in _WHOLE for each in fields]
+        self._write = write
+        self._width = line_width() if width is None else width
+        self._widths: list[int] | None = None
+        self._is_upright = False
+        self.count = 0
+
+    def print(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Prints some rows."""
+        lines = [[of(each) for of, each in zip(self._texts, row, strict=True)] for row in rows]
+        if not lines:
+            return
+        if self._widths is None:
+            self.print_head(lines)
+        for cells in lines:
+            self.count += 1
+            if self._is_upright:
+                self._print_upright(cells)
+            else:
+                self._print_line(cells)
+
+    def print_head(self, lines: Sequence[Sequence[str]] = ()) -> None:
+        """Prints the names of the columns, whose widths are those that these rows need."""
+        needed = [
+            max([display_width(name), *(display_width(line[i]) for line in lines)])
+            for i, name in enumerate(self._names)
+        ]
+        self._widths = self._fitted(needed)
+        self._is_upright = self._total(self._widths) > self._width
+        if not self._is_upright:
+            self._write(self._line(self._names))
+            self._write((" " * GAP).join("-" * each for each in self._widths))
+
+    def _fitted(self, needed: list[int]) -> list[int]:
+        """Widths that fit, if there are any: the widest of the columns that can be cut gives first."""
+        widths = list(needed)
+        for _ in range(self._total(widths) - self._width):
+            wide = [i for i, each in enumerate(widths) if self._can_be_cut[i] and each > _NARROWEST]
+            if not wide:
+                break
+            widths[max(wide, key=lambda i: widths[i])] -= 1
+        return widths
+
+    def _total(self, widths: Sequence[int]) -> int:
+        return sum(widths) + GAP * (len(widths) - 1)
+
+    def _print_line(self, cells: list[str]) -> None:
+        assert self._widths is not None
+        needed = [
+            width if can_be_cut else max(width, display_width(cell))
+            for cell, width, can_be_cut in zip(cells, self._widths, self._can_be_cut, strict=True)
+        ]
+        self._widths = self._fitted(needed)
+        for i, cell in enumerate(cells):
+            room = self._width - self._total(self._widths)
+            self._widths[i] += max(0, min(room, display_width(cell) - self._widths[i]))
+        self._write(self._line(cells))
+
+    def _line(self, cells: Sequence[str]) -> str:
+        assert self._widths is not None
+        shown = []
+        for cell, width, is_right, can_be_cut in zip(
+            cells, self._widths, self._is_right, self._can_be_cut, strict=True
+        ):
+            text = shortened(cell, width) if can_be_cut else cell
+            space = " " * (width - display_width(text))
+            shown.append(space + text if is_right else text + space)
+        return (" " * GAP).join(shown).rstrip()
+
+    def _print_upright(self, cells: list[str]) -> None:
+        """One line per column, whole: nothing is cut here."""
+        widest = max(map(display_width, self._names))
+        self._write(f"-- row {self.count} --")
+        for name, cell in zip(self._names, cells, strict=True):
+            self._write(f"{name}{' ' * (widest - display_width(name))}  {cell}")
+
+
+def _cell(kind: SqlType) -> Callable[[Any], str]:
+    """Returns the function from a value to its text: as CAST makes it, on one line."""
+    if kind.kind == "VARBINARY":
+        return lambda value: "NULL" if value is None else f"x'{value.hex()}'"
+    suffix = "Z" if kind.kind == "TIMESTAMP_LTZ" else ""
+    to_text = text_of(kind)
+    return lambda value: "NULL" if value is None else safe_line(to_text(value)) + suffix
+
+
+def shortened(text: str, columns: int) -> str:
+    """Returns the text, cut with dots if it takes more columns of a terminal."""
+    if display_width(text) <= columns:
+        return text
+    left, end = columns - len(_DOTS), 0
+    while (left := left - display_width(text[end])) >= 0:
+        end += 1
+    return text[:end] + _DOTS
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], write: Callable[[str], object]) -> None:
+    """Prints a table of texts."""
+    printer = RowPrinter([Field(each, types.VARCHAR) for each in names], write)
+    found = list(rows)
+    printer.print(found)
+    if not found:
+        printer.print_head()

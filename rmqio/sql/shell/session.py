@@ -1,0 +1,321 @@
+"""A session of the shell: runs statements one after the other, and prints what they give."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rmqio import security
+from rmqio.interfaces import QueueClient
+from rmqio.options import ClientOptions, parse_name_server
+from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import Refusal, SqlError, nearest
+from rmqio.sql.explain import explain
+from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.script import Script
+from rmqio.sql.shell import listings
+from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
+from rmqio.sql.shell.rendering import RowPrinter, print_table
+from rmqio.sql.shell.settings import OWN, START, STOP, Scan
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.pieces import pieces
+from rmqio.start import StopAt
+
+Rows = Generator[list[tuple[Any, ...]], None, None]
+_COMMAND: Final = re.compile(r"\s*(help|quit|exit|source)\b\s*(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
+HELP: Final = """\
+A statement ends with a semicolon, and can have several lines.
+
+  SELECT ...;               prints rows as they come; Ctrl-C ends the query
+  SELECT ... LIMIT 20;      ends after 20 rows
+  CREATE TABLE | VIEW | FUNCTION ...;   DROP ...;   the catalog keeps them
+  INSERT INTO t SELECT ...; runs a job, until Ctrl-C or its end
+  EXPLAIN ...;              shows a plan
+  SHOW TABLES | VIEWS | FUNCTIONS;   SHOW CREATE TABLE t;   DESCRIBE t;
+  SET;                      shows settings
+  SET 'scan.startup.mode' = 'latest';   RESET 'scan.startup.mode';
+  SOURCE file.sql           runs the statements of a file
+  HELP, QUIT                Tab completes, Ctrl-D ends"""
+
+
+class End(Exception):
+    """QUIT."""
+
+
+def is_complete(text: str) -> bool:
+    """Returns whether the text ends: with a semicolon, or as HELP, QUIT and SOURCE do; or there is nothing in it."""
+    found = pieces(text)
+    if not found or found[-1].is_ended:
+        return True
+    last = text[found[-1].start :]
+    return not last.strip() or _COMMAND.fullmatch(last) is not None
+
+
+@dataclass
+class Session:
+    """A session.
+
+    Args:
+      arguments: those of the command line.
+      write: takes lines of output.
+      note: takes remarks that are not part of it.
+      catalog: where what is created is kept; None: in the session only.
+      script: with what the catalog has.
+    """
+
+    arguments: argparse.Namespace
+    write: Callable[[str], object]
+    note: Callable[[str], object]
+    catalog: CatalogFile | None = None
+    script: Script = field(default_factory=Script)
+    scan: Scan = field(default_factory=Scan)
+    _texts: dict[tuple[str, str], str] = field(default_factory=dict)
+    _set: dict[str, str] = field(default_factory=dict)
+    _clients: dict[str | None, QueueClient] = field(default_factory=dict)
+    _sources: tuple[Path, ...] = ()
+
+    def run(self, text: str, file: str = "") -> None:
+        """Runs statements. Raises `SqlError` for the first that is not valid or fails, and `End`."""
+        for piece in pieces(text):
+            if piece.is_empty:
+                continue
+            if (command := _COMMAND.fullmatch(text, piece.start, piece.end)) is not None:
+                self._command(command[1].lower(), command[2])
+                continue
+            # What stands before stays, blank, so that errors have their lines and columns.
+            before = re.sub(r"[^\n]", " ", text[: piece.start])
+            for statement in self.script.texts.parse(before + text[piece.start : piece.end], file):
+                self._run(statement)
+
+    def load(self) -> None:
+        """Adds what the catalog has. Raises `SqlError`."""
+        if self.catalog is not None:
+            for each in self.catalog.load(self.script):
+                self._texts[KINDS[type(each)], each.name.text] = self.script.texts.text_of(each.span)
+
+    def close(self) -> None:
+        """Closes connections."""
+        for each in self._clients.values():
+            each.close()
+
+    # ---- statements ----
+
+    def _command(self, name: str, argument: str) -> None:
+        match name:
+            case "help":
+                self.write(HELP)
+            case "source":
+                self._source(argument)
+            case _:
+                raise End
+
+    def _source(self, argument: str) -> None:
+        path = Path(argument.strip("'"))
+        if path.resolve() in self._sources:
+            raise SqlError(f"{path} runs itself by SOURCE")
+        try:
+            text = path.read_text("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SqlError(f"{path} is not UTF-8: byte {error.start} is not") from error
+        except OSError as error:
+            raise SqlError(f"cannot read {path}: {error.strerror}") from error
+        before, self._sources = self._sources, (*self._sources, path.resolve())
+        try:
+            self.run(text, str(path))
+        finally:
+            self._sources = before
+
+    def _run(self, statement: nodes.Statement) -> None:
+        match statement:
+            case nodes.QueryStatement():
+                self._select(statement)
+            case nodes.Insert():
+                self.script.run_statement(statement)
+                self._insert(self.script.sinks.pop())
+            case nodes.Explain():
+                self.script.run_statement(statement)
+                self.write(explain([self.script.explained.pop()]))
+            case nodes.Show() | nodes.Describe():
+                with self.script.placing(statement):
+                    self._show(statement)
+            case nodes.SetOption(option=None):
+                self._show_settings()
+            case nodes.SetOption(option=option) if option is not None:
+                self._set_option(statement, option)
+            case nodes.Reset():
+                self._reset(statement)
+            case nodes.CreateTable() | nodes.CreateView() | nodes.CreateFunction():
+                self._create(statement)
+            case nodes.Drop():
+                self.script.run_statement(statement)
+                if self.catalog is not None:
+                    self.catalog.remove(statement.kind, statement.name.text)
+            case _:
+                self.script.run_statement(statement)
+
+    def _create(self, statement: Created) -> None:
+        kind, name = KINDS[type(statement)], statement.name.text
+        catalog = self.script.catalog
+        kinds: dict[str, Mapping[str, object]]
+        kinds = {"TABLE": catalog.tables, "VIEW": catalog.views, "FUNCTION": catalog.functions}
+        known = kinds[kind]
+        is_new = name not in known
+        self.script.run_statement(statement)
+        if not is_new:
+            return
+        text = self._texts[kind, name] = self.script.texts.text_of(statement.span)
+        is_temporary = re.match(r"CREATE\s+TEMPORARY\b", text, re.IGNORECASE) is not None
+        if self.catalog is not None and name in known and not is_temporary:
+            self.catalog.add(kind, name, text)
+
+    # ---- settings ----
+
+    def _set_option(self, statement: nodes.SetOption, option: nodes.Option) -> None:
+        with self.script.placing(statement):
+            if option.key.lower() in OWN:
+                self.scan = self.scan.with_option(option)
+            else:
+                try:
+                    self.script.settings = self.script.settings.with_option(option)
+                except Refusal as refusal:
+                    hint = nearest(option.key.lower(), OWN) if "did you mean" not in refusal.message else ""
+                    raise Refusal(refusal.message + hint, refusal.span) from None
+        self._set[option.key.lower()] = option.value
+
+    def _reset(self, statement: nodes.Reset) -> None:
+        if statement.key is None or statement.key.lower() not in OWN:
+            self.script.run_statement(statement)
+        for key in OWN if statement.key is None else (statement.key.lower(),):
+            self.scan = self.scan.without(key) if key in OWN else self.scan
+        self._set = {} if statement.key is None else {k: v for k, v in self._set.items() if k != statement.key.lower()}
+
+    def _show_settings(self) -> None:
+        defaults = {START: "as the table says, else earliest", STOP: "unbounded; with a shuffle: latest"}
+        rows = [(key, value) for key, value in self._set.items()]
+        rows += [(key, f"({text})") for key, text in defaults.items() if key not in self._set]
+        print_table(("setting", "value"), sorted(rows), self.write)
+
+    # ---- the catalog ----
+
+    def _show(self, statement: nodes.Show | nodes.Describe) -> None:
+        catalog = self.script.catalog
+        if isinstance(statement, nodes.Describe):
+            found = catalog.relation(statement.name)
+            table = found if isinstance(found, Table) else None
+            fields = listings.columns_of(found) if isinstance(found, Table) else (
+                self.script._binder().named(statement.name).fields
+            )  # fmt: skip
+            self._list(listings.described(fields, table, self.script.texts))
+        elif statement.name is not None:
+            self.write(self._text_of(statement.kind.removeprefix("CREATE "), statement.name))
+        else:
+            listing = {"TABLES": listings.tables, "VIEWS": listings.views, "FUNCTIONS": listings.functions}
+            self._list(listing[statement.kind](catalog))
+
+    def _text_of(self, kind: str, name: nodes.Name) -> str:
+        found = self.script.catalog.relation(name)
+        is_table = isinstance(found, Table)
+        if is_table != (kind == "TABLE"):
+            what = "table: SHOW CREATE TABLE" if is_table else "view: SHOW CREATE VIEW"
+            raise Refusal(f"{name} is a {what}", name.span)
+        text = self._texts.get((kind, name.text))
+        if text is None and self.script.catalog.further is not None:
+            text = self.script.catalog.further.text(name.text)
+        return f"{text};"
+
+    def _list(self, listing: listings.Listing) -> None:
+        names, rows = listing
+        print_table(names, rows, self.write)
+
+    # ---- queries ----
+
+    def _select(self, statement: nodes.QueryStatement) -> None:
+        query, limit, offset = statement.query, None, 0
+        if not query.order_by:  # the shell itself counts rows as they come
+            limit, offset = query.limit, query.offset
+            query = replace(query, limit=None, offset=0)
+        with self.script.placing(statement):
+            plan = self.script.query(query)
+            bounds = self._bounds()
+            plan = for_reading(plan, bounds)
+            parts = branches(plan)
+            if parts is None and bounds.stop is None and not all(map(bounds.stop_of, tables(plan))):
+                if self.scan.is_endless:
+                    raise Refusal(
+                        "a query with a shuffle needs inputs that end, here: RESET 'scan.bounded.mode' reads what the"
+                        " topics hold now; INSERT INTO runs an endless job",
+                        statement.span,
+                    )
+                bounds = replace(bounds, stop=StopAt.latest())
+                self.note("reading what the topics hold now")
+        if limit == 0:
+            RowPrinter(plan.fields, self.write).print_head()
+            return
+        rows = self._read(parts, bounds) if parts is not None else self._run_query(plan, bounds)
+        self._print(plan, rows, limit, offset)
+
+    def _read(self, parts: Any, bounds: Bounds) -> Rows:
+        from rmqio.sql.shell.reading import RowReader
+
+        return RowReader(parts, bounds, self._client, self.note).rows()
+
+    def _run_query(self, plan: Relation, bounds: Bounds) -> Rows:
+        from rmqio.sql.shell.processes import rows_of
+        from rmqio.sql.shell.work import Work
+
+        return rows_of(Work(plan, self._arguments(bounds), self.script.settings), plan.fields)
+
+    def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
+        printer = RowPrinter(plan.fields, self.write)
+        began = time.monotonic()
+        with closing(rows):
+            for found in rows:
+                skipped = min(offset, len(found))
+                offset -= skipped
+                left = None if limit is None else limit - printer.count
+                printer.print(found[skipped:][:left])
+                if limit is not None and printer.count >= limit:
+                    break
+        if not printer.count:
+            printer.print_head()
+        count = f"{printer.count:,} row{'' if printer.count == 1 else 's'}"
+        self.note(f"{count}, {time.monotonic() - began:.1f} s")
+
+    def _client(self, table: Table) -> QueueClient:
+        name_server = table.options.name_server or self.arguments.name_server
+        if name_server not in self._clients:
+            from rmqio.client.factory import RemotingClientFactory
+
+            options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
+            self._clients[name_server] = RemotingClientFactory(options).queue_client()
+        return self._clients[name_server]
+
+    def _insert(self, sink: Sink) -> None:
+        from rmqio.sql.shell.processes import run
+        from rmqio.sql.shell.work import Work
+
+        bounds = self._bounds()
+        bounds = replace(bounds, start=self.scan.start or bounds.start)  # of tables that do not say it, as in a job
+        end = "to its end" if all(map(bounds.stop_of, tables(sink))) else "until Ctrl-C"
+        self.note(f"INSERT INTO {sink.table.name} runs on {self.arguments.runner}, {end}")
+        status = run(Work(sink, self._arguments(bounds), self.script.settings))
+        if status not in (0, 130):
+            raise SqlError(f"INSERT INTO {sink.table.name} has ended with status {status}")
+
+    def _bounds(self) -> Bounds:
+        is_set = self.scan.stop is not None or self.scan.is_endless
+        return Bounds(self.scan, self.arguments.start, self.scan.stop if is_set else self.arguments.stop)
+
+    def _arguments(self, bounds: Bounds) -> argparse.Namespace:
+        """The arguments for another process: without functions and parsers."""
+        kept = {name: value for name, value in vars(self.arguments).items() if name not in ("run", "parser", "whole")}
+        found = argparse.Namespace(**kept)
+        found.start, found.stop = bounds.start, bounds.stop
+        return found

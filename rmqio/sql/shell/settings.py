@@ -1,0 +1,57 @@
+"""SET in the shell: where a SELECT begins and ends, beside what SET means in every script."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rmqio.command_line import start_parser, stop_parser
+from rmqio.sql.errors import Refusal
+from rmqio.sql.syntax.nodes import Option
+from rmqio.start import StartFrom, StopAt
+
+START: Final = "scan.startup.mode"
+STOP: Final = "scan.bounded.mode"
+OWN: Final = {
+    START: "earliest, latest, group or timestamp:TIME",
+    STOP: "unbounded, latest or timestamp:TIME",
+}
+"""The shell's own settings, and what they can be."""
+_START: Final = start_parser("earliest", "latest", "group", "timestamp:TIME")
+_STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Where tables begin and end in the shell.
+
+    Attributes:
+      start: of every table; None: the table's own, and else that of `--start`.
+      stop: of every table without `endTime`.
+      is_endless: whether SET says that tables do not end.
+    """
+
+    start: StartFrom | None = None
+    stop: StopAt | None = None
+    is_endless: bool = False
+
+    def with_option(self, option: Option) -> Scan:
+        """Returns the settings after a SET of one of `OWN`. Raises `Refusal`."""
+        key = option.key.lower()
+        text = option.value.strip()
+        text = text.lower().removesuffix("-offset").removesuffix("-offsets") if ":" not in text else text
+        try:
+            if key == START:
+                found = _START(text)
+                # A group without an offset begins where a SELECT begins.
+                return replace(self, start=StartFrom.group_offsets("earliest") if text == "group" else found)
+            stop = _STOP("none" if text == "unbounded" else text)
+        except argparse.ArgumentTypeError as error:
+            reason = f": {error}" if ":" in text else f"; it can be {OWN[key]}"
+            raise Refusal(f"{option.key} is {option.value!r}{reason}", option.value_span) from None
+        return replace(self, stop=stop, is_endless=stop is None)
+
+    def without(self, key: str) -> Scan:
+        """Returns the settings after a RESET of one of `OWN`."""
+        return replace(self, start=None) if key == START else replace(self, stop=None, is_endless=False)

@@ -1,0 +1,50 @@
+"""The process of a statement that needs a runner: `python -m rmqio.sql.shell.worker`, started by the shell.
+
+The shell can end it at any time, and stays as it is. It gets the plan on standard input.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sys
+from typing import Any
+
+from rmqio import security
+from rmqio.sql.plan import Sink
+from rmqio.sql.script import Script
+from rmqio.sql.shell.work import Work
+
+
+def run(work: Work) -> int:
+    """Runs a statement and returns its exit status."""
+    if isinstance(work.plan, Sink):
+        from rmqio.sql import command
+
+        return command._run_job(Script(settings=work.settings, sinks=[work.plan]), work.arguments)
+    return _select(work)
+
+
+def _select(work: Work) -> int:
+    from rmqio import runners
+    from rmqio.runners.program import run_program
+    from rmqio.sql.runtime.rows_fn import write_rows
+    from rmqio.sql.runtime.translation import Connection, Translation
+
+    arguments = work.arguments
+    connection = Connection(
+        name_server=arguments.name_server,
+        security=security.from_arguments(arguments),
+        stop=arguments.stop,
+        commits=False,
+    )
+
+    def build(pipeline: Any) -> None:
+        write_rows(Translation(pipeline, connection).rows(work.plan), work.descriptor)
+
+    return run_program("rmqio sql", runners.options([]), build, lambda _: "", verbose=arguments.verbose)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(run(pickle.load(sys.stdin.buffer)))
