@@ -17,6 +17,8 @@ from rmqio.serde.registry.http import Http, Timing, cropped
 
 T = TypeVar("T")
 _PATH: Final = "/schema-registry/v1"
+_UNKNOWN_FOR_S: Final = 5.0
+_MOST_UNKNOWN: Final = 1024
 _API: Final = "the API of RocketMQ's schema registry"
 _CODE: Final = re.compile(r"HTTP/1\.[01] (404|500)[0-9]{2}\b")
 """The registry sends its own codes, such as 40402, where HTTP has a status of three digits."""
@@ -41,6 +43,7 @@ class _State(ProcessLocal):
     def __init__(self) -> None:
         super().__init__()
         self.records: dict[tuple[str, int], SchemaRecord] = {}
+        self.unknown: dict[tuple[str, int], tuple[float, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +103,24 @@ class OpenSchemaRegistry:
         return self._record(subject, self._call("GET", f"/subject/{_escaped(subject)}/schema"))
 
     def by_record_id(self, subject: str, record_id: int) -> SchemaRecord:
-        """The version that a message begins with. Raises `UnknownSchema`."""
-        if (known := self._state.records.get((subject, record_id))) is not None:
+        """The version that a message begins with. Raises `UnknownSchema`, for 5 s without a new request."""
+        state, place = self._state, (subject, record_id)
+        if (known := state.records.get(place)) is not None:
             return known
-        found = self._record(subject, self._call("GET", f"/subject/{_escaped(subject)}/recordId/{record_id}/schema"))
-        if found.record_id != record_id:
-            raise UnknownSchema(f"{self._http.where}: {subject!r} has no record {record_id}")
+        now = self.timing.clock()
+        if (refused := state.unknown.get(place)) is not None and now < refused[0]:
+            raise UnknownSchema(refused[1])
+        path = f"/subject/{_escaped(subject)}/recordId/{record_id}/schema"
+        try:
+            found = self._record(subject, self._call("GET", path))
+            # The registry looks for the version only, which are the last bits of the id.
+            if found.record_id != record_id:
+                raise UnknownSchema(f"{self._http.where}: {subject!r} has no record {record_id}")
+        except UnknownSchema as error:
+            if len(state.unknown) >= _MOST_UNKNOWN:
+                state.unknown.clear()
+            state.unknown[place] = now + _UNKNOWN_FOR_S, str(error)
+            raise
         return found
 
     def by_schema(self, subject: str, schema: str) -> SchemaRecord:

@@ -413,3 +413,8 @@ _SPECIAL: Final[dict[str, _Special]] = {
     "TRIM": _trim, "POSITION": _position,
     **intervals.SPECIAL, **{name: _with_call_of(each) for name, each in calls.SPECIAL.items()},
 }  # fmt: skip
+
+
+def function_names() -> frozenset[str]:
+    """Returns the names of all functions, of aggregates too."""
+    return frozenset(each for each in {*registry.load(), *_SPECIAL, *AGGREGATES} if each.isidentifier())

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from rmqio.sql.analysis.expressions import function_names
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
 from rmqio.sql.catalog.tables import Catalog, Table
-from rmqio.sql.functions.registry import load
 from rmqio.sql.plan import Field
 from rmqio.sql.settings import NAME, TTL
 from rmqio.sql.shell.listings import columns_of, quoted
@@ -28,7 +28,6 @@ _VALUES: Final = {
 }  # fmt: skip
 _ALSO_NAMES: Final = {"COMMENT", "KEY", "VIEW", "FINAL", "LEFT", "RIGHT"}
 _COMMANDS: Final = ("HELP", "QUIT", "SOURCE")
-_AGGREGATES: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 
 
 class Candidate(NamedTuple):
@@ -93,8 +92,8 @@ class Completion:
             yield from _matching(typed, map(quoted, columns), "column")
             yield from _matching(typed, (quoted(each) for each in tables), "table")
             if typed:
-                functions = sorted({*load(), *self.catalog.functions, *_AGGREGATES})
-                yield from _matching(typed, (f"{each}(" for each in functions if " " not in each), "function")
+                functions = sorted({*function_names(), *self.catalog.functions})
+                yield from _matching(typed, (f"{each}(" for each in functions), "function")
 
     def _tables(self) -> set[str]:
         catalog = self.catalog

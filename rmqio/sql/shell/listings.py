@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.sql.analysis.expressions import function_names
 from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.catalog.tables import Catalog, Table
-from rmqio.sql.functions.registry import load
 from rmqio.sql.plan import Field
 from rmqio.sql.syntax.parser import RESERVED
 from rmqio.sql.texts import Texts
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """The titles of columns, and rows."""
-_PER_LINE = 4
 
 
 def tables(catalog: Catalog) -> Listing:
@@ -30,7 +29,7 @@ def views(catalog: Catalog) -> Listing:
 def functions(catalog: Catalog) -> Listing:
     """Returns the functions: those that were created, and those that SQL has."""
     own = [(each, "created") for each in sorted(catalog.functions)]
-    return ("function", ""), [*own, *((each, "") for each in sorted(load()) if " " not in each)]
+    return ("function", ""), [*own, *((each, "") for each in sorted(function_names()))]
 
 
 def described(fields: Sequence[Field], table: Table | None, texts: Texts) -> Listing:

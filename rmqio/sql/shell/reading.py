@@ -35,7 +35,9 @@ class _Item(NamedTuple):
     offset: int
     number: int
     row: Row | None
-    error: Exception | None
+    error: Exception | None = None
+    is_fatal: bool = False
+    """Whether the error ends the query."""
 
 
 class RowReader:
@@ -81,14 +83,20 @@ class RowReader:
                 for each in pending:
                     each.fetch(_WAIT_MS // len(pending))
                 found = []
+                failed = None
                 for item in heapq.merge(*[each.take() for each in pending], key=_order):
                     if item.row is not None:
                         found.append(item.row)
                         continue
+                    if item.is_fatal:
+                        failed = item
+                        break
                     if left_out == 0:
                         self._note(f"left out: {_place(item)}: {item.error}")
                     left_out += 1
                 yield found
+                if failed is not None:
+                    raise SqlError(f"{_place(failed)}: {failed.error}; 'on-error' = 'skip' would leave it out")
         finally:
             for each in self._tables:
                 each.close()
@@ -203,20 +211,18 @@ class _TableReader:
             mapped = fragment(records)
             for row, at in zip(mapped.values, mapped.positions, strict=True):
                 record = records[at]
-                items.append(_Item(record.store_timestamp_ms, queue, record.queue_offset, number, row, None))
+                items.append(_Item(record.store_timestamp_ms, queue, record.queue_offset, number, row))
             for at, error in mapped.failed.items():
                 record = records[at]
                 items.append(self._failed(record.store_timestamp_ms, queue, record.queue_offset, number, error))
         self._waiting[queue].extend(sorted(items, key=lambda each: (each.offset, each.number)))
 
     def _failed(self, time_ms: int, queue: MessageQueue, offset: int, number: int, error: Exception) -> _Item:
-        return _Item(time_ms, queue, offset, number, None, error)
+        is_fatal = self._table.options.on_error == "fail"
+        return _Item(time_ms, queue, offset, number, None, error, is_fatal)
 
     def take(self) -> Iterator[_Item]:
-        """Yields the rows that can be printed: none that a message can precede which the topic held at the start.
-
-        Raises `SqlError` for a bad row, if the table says so.
-        """
+        """Yields the rows that can be printed: none that a message can precede which the topic held at the start."""
         while True:
             first: _Item | None = None
             for queue, waiting in self._waiting.items():
@@ -227,8 +233,6 @@ class _TableReader:
             if first is None:
                 return
             self._waiting[first.queue].popleft()
-            if first.error is not None and self._table.options.on_error == "fail":
-                raise SqlError(f"{_place(first)}: {first.error}; 'on-error' = 'skip' would leave it out")
             yield first
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.interfaces import QueueClient
+from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.options import ClientOptions, parse_name_server
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
@@ -68,6 +68,7 @@ class Session:
       note: takes remarks that are not part of it.
       catalog: where what is created is kept; None: in the session only.
       script: with what the catalog has.
+      client_factory: replaces the clients in tests.
     """
 
     arguments: argparse.Namespace
@@ -76,6 +77,7 @@ class Session:
     catalog: CatalogFile | None = None
     script: Script = field(default_factory=Script)
     scan: Scan = field(default_factory=Scan)
+    client_factory: ClientFactory | None = None
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
     _set: dict[str, str] = field(default_factory=dict)
     _clients: dict[str | None, QueueClient] = field(default_factory=dict)
@@ -291,11 +293,15 @@ class Session:
     def _client(self, table: Table) -> QueueClient:
         name_server = table.options.name_server or self.arguments.name_server
         if name_server not in self._clients:
-            from rmqio.client.factory import RemotingClientFactory
-
-            options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
-            self._clients[name_server] = RemotingClientFactory(options).queue_client()
+            factory = self.client_factory or self._factory(name_server)
+            self._clients[name_server] = factory.queue_client()
         return self._clients[name_server]
+
+    def _factory(self, name_server: str | None) -> ClientFactory:
+        from rmqio.client.factory import RemotingClientFactory
+
+        options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
+        return RemotingClientFactory(options)
 
     def _insert(self, sink: Sink) -> None:
         from rmqio.sql.shell.processes import run
