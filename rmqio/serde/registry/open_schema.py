@@ -32,7 +32,7 @@ class SchemaRecord(NamedTuple):
     version: int
     """Counted from 1."""
     record_id: int
-    """What a message begins with: 64 bits, of which the last 14 are the version."""
+    """The number with which a message begins: 64 bits, of which the last 14 are the version."""
     schema: str
     """The Avro schema as JSON text."""
 

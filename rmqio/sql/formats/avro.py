@@ -133,7 +133,7 @@ class AvroDecoder:
 
 
 class SchemasById(Protocol):
-    """What a decoder needs of a registry."""
+    """The part of a registry that a decoder needs."""
 
     def by_id(self, schema_id: int, /) -> str:
         """The schema with an id. Raises `UnknownSchema`."""

@@ -15,7 +15,7 @@ from rmqio.start import StartFrom, StopAt
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the tables of a SELECT begin and end, unless they say it. `stop`: None: they do not end."""
+    """The places where the tables of a SELECT begin and end, unless they say it. `stop`: None: they do not end."""
 
     settings: ScanSettings
     start: StartFrom | None

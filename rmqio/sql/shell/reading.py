@@ -130,9 +130,9 @@ class _TableReader:
         self._waiting: dict[MessageQueue, deque[_Item]] = {}
         self._known: set[MessageQueue] = set()
         self._ends: dict[MessageQueue, int] = {}
-        """Where a queue ends, if it does."""
+        """The ends of queues that have one."""
         self._stored: dict[MessageQueue, int] = {}
-        """Where a queue ended when it was found: the messages before come in order of time."""
+        """The ends of queues when they were found: the messages before come in order of time."""
         self._rounds = 0
 
     def open(self) -> None:

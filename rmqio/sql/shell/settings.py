@@ -24,7 +24,7 @@ _STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Where tables begin and end in the shell.
+    """The places where tables begin and end in the shell.
 
     Attributes:
       start: of every table; None: the table's own, and else that of `--start`.

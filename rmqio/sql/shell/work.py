@@ -1,4 +1,4 @@
-"""What the process of a statement gets from the shell."""
+"""The work that the shell gives to the process of a statement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqio.sql.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the process does.
+    """The work of a process.
 
     Attributes:
       plan: of an INSERT INTO, which runs on the runner of the arguments; or of a SELECT, on the Direct runner.

@@ -1,4 +1,4 @@
-"""What can follow a text that is not complete: keywords, or a name. For completion."""
+"""For completion: the keywords and names that can follow a text that is not complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS: Final = {
 
 
 class Expected(NamedTuple):
-    """What can follow.
+    """The words that can follow.
 
     Attributes:
       keywords: in upper case.
