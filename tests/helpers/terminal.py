@@ -44,8 +44,7 @@ class Terminal:
     def run(self, statement: str, wanted: str, timeout_s: float = 60) -> str:
         """Types a statement and Enter, and returns what is shown until the text matches, and a prompt comes."""
         self.type(statement + ENTER)
-        self.wait_for(wanted, timeout_s)
-        return self.wait_for(r"sql> ?$", timeout_s)
+        return self.wait_for(wanted, timeout_s) + self.wait_for(r"sql> ?$", timeout_s)
 
     def wait_for(self, pattern: str, timeout_s: float = 60) -> str:
         """Waits until what is shown since the last call matches, and returns it."""
@@ -56,6 +55,15 @@ class Terminal:
         part = self.shown[self._at : self._at + found.end()]
         self._at += found.end()
         return part
+
+    def interrupt(self, wanted: str = "interrupted", timeout_s: float = 60) -> None:
+        """Types Ctrl-C until what is shown matches: a program that edits lines takes it as a key."""
+        deadline = time.monotonic() + timeout_s
+        while not re.search(wanted, self.shown[self._at :], re.DOTALL):
+            assert time.monotonic() < deadline, f"no {wanted!r} in {self.shown[self._at :]!r}"
+            self.type(CTRL_C)
+            self._read(1)
+        self.wait_for(wanted)
 
     def wait(self, timeout_s: float = 60) -> int:
         """Waits until the program ends, and returns its exit status."""

@@ -75,10 +75,10 @@ def test_the_shell(
     found = shell.run("SELECT id, customer, note FROM orders WHERE id > 5 LIMIT 4;", r"4 rows, [\d.]+ s")
     assert _lines(found, 6) == [
         "id  customer  note",
-        "--  --------  ------------------------------------------------------------------",
-        " 6  王小明    nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
-        " 7  Ann       nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...",
-        " 8  NULL      nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...",
+        "--  --------  " + "-" * 66,
+        " 6  王小明    " + "n" * 60,
+        " 7  Ann       " + "n" * 63 + "...",
+        " 8  NULL      " + "n" * 63 + "...",
         " 9  王小明",
     ]
 
@@ -87,14 +87,13 @@ def test_the_shell(
     shell.wait_for(r"11  NULL\n")
     send(lab, orders, range(12, 14))
     shell.wait_for(r"12  王小明\n13  Ann\n", timeout_s=20)
-    shell.type(CTRL_C)
-    shell.wait_for(r"interrupted")
+    shell.interrupt()
     shell.wait_for(r"sql> ?$")
 
     # An error shows its place; completion and history.
     assert "SELECT nme FROM orders;\n         ^^^" in shell.run("SELECT nme FROM orders;", "there is no column nme")
     shell.type("SELECT id FROM ord\t")
-    shell.wait_for("orders")
+    shell.wait_for("ord.*ers")
     assert "rows" not in shell.run(" LIMIT 1;", r"1 row, ")
     shell.type(UP)
     shell.wait_for("LIMIT 1;")
@@ -116,8 +115,7 @@ def test_the_shell(
     shell.type(f"INSERT INTO copies SELECT id + 100 FROM orders;{ENTER}")
     shell.wait_for("until Ctrl-C")
     wait_until(lambda: len(_ids(lab, copies)) == 28, "the rows of the endless job", timeout_s=60)
-    shell.type(CTRL_C)
-    shell.wait_for(r"sql> ?$")
+    shell.interrupt("interrupted.*sql> ?$")
     assert sorted(_ids(lab, copies)) == [*range(14), *range(100, 114)]
     print(shell.shown)
 

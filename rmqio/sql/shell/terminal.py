@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.styles import Style
 
-from rmqio.sql.errors import SqlError
+from rmqio.errors import RmqioError
 from rmqio.sql.shell.completion import Completion
 from rmqio.sql.shell.session import End, Session, is_complete
 from rmqio.sql.syntax.parser import RESERVED
@@ -49,21 +49,27 @@ def run(session: Session) -> None:
         key_bindings=_keys(),
         enable_open_in_editor=True,
     )
+    is_running = False
     while True:
         try:
+            if is_running:
+                is_running = False
+                session.note("interrupted")
             text = editor.prompt()
-        except KeyboardInterrupt:  # it clears the statement
+            is_running = True
+            _run(session, text)
+            is_running = False
+        except KeyboardInterrupt:  # it ends the query, or clears the statement
             continue
-        except EOFError:
+        except (EOFError, End):
             return
-        try:
-            session.run(text)
-        except End:
-            return
-        except KeyboardInterrupt:
-            session.note("interrupted")
-        except SqlError as error:
-            session.note(str(error))
+
+
+def _run(session: Session, text: str) -> None:
+    try:
+        session.run(text)
+    except (RmqioError, OSError) as error:
+        session.note(str(error))
 
 
 def _history() -> Path:

@@ -1,0 +1,80 @@
+"""The shell on a pseudo-terminal, with statements that need no broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prompt_toolkit", reason="the shell needs the extra 'sql'")
+
+from tests.helpers.terminal import CTRL_C, CTRL_D, ENTER, UP, Terminal, on_terminal
+
+COMMAND = [sys.executable, "-m", "rmqio", "sql", "--name_server", "127.0.0.1:1"]
+PROMPT = r"sql> ?$"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {"XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
+    folders = {name: str(tmp_path / folder) for name, folder in own.items()}
+    return {**os.environ, **folders, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "LC_ALL": "C.UTF-8"}
+
+
+@pytest.fixture
+def shell(environment: dict[str, str]) -> Iterator[Terminal]:
+    with on_terminal(COMMAND, environment) as terminal:
+        terminal.wait_for(PROMPT)
+        yield terminal
+
+
+def test_lines_are_edited_completed_and_kept(shell: Terminal, environment: dict[str, str], tmp_path: Path) -> None:
+    shell.type(f"VALUES (1, 'a'),{ENTER}")
+    shell.wait_for(r"\.\.\.> ?$")
+    assert "     1  a\n     2  王小明\n" in shell.run("(2, '王小明');", "2 rows, ")
+
+    found = shell.run("SELECT a\nFROM x;", "there is no table x")
+    assert "rmqio sql: line 2:6: there is no table x" in found
+    shell.run("CREATE TABLE orders (id INT) WITH ('topic' = 'orders');", r"\n")
+    shell.type("SELECT id FROM ord\t")
+    shell.wait_for(r"ord.*ers")  # the menu was there, and is gone
+    # Without a broker, the query fails, and not the shell.
+    shell.run(";", "no name server answers", timeout_s=60)
+    shell.type(f"SELECT 1{ENTER}{CTRL_C}")
+    shell.wait_for(PROMPT)
+    shell.type(UP + UP)
+    shell.wait_for(r"CREATE TABLE orders")
+    shell.run("", "there is a table orders already")
+
+    shell.type(CTRL_D)
+    assert shell.wait() == 0
+    history = tmp_path / "state/rmqio/sql_history"
+    assert "+VALUES (1, 'a'),\n+(2, '王小明');" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+    with on_terminal(COMMAND, environment) as again:
+        again.wait_for(PROMPT)
+        assert "\norders\n" in again.run("SHOW TABLES;", r"\norders\n")
+        again.type(f"QUIT{ENTER}")
+        assert again.wait() == 0
+
+
+@pytest.mark.slow
+def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
+    grouped = "FROM (VALUES (1), (2), (1)) AS v (a) GROUP BY a"
+    found = shell.run(f"SELECT a, COUNT(*) AS n {grouped};", "2 rows, ", timeout_s=120)
+    assert sorted(line.split() for line in found.splitlines() if line.startswith((" 1", "1", "2"))) == [
+        ["1", "2"],
+        ["2", "1"],
+    ]
+    shell.run(f"SELECT a {grouped} LIMIT 1;", "1 row, ", timeout_s=120)
+    assert "division by zero" in shell.run("SELECT 1 / a FROM (VALUES (0)) AS v (a) GROUP BY a;", "query has failed")
+    shell.run("CREATE TEMPORARY TABLE out (a INT) WITH ('connector' = 'print');", r"\n")
+    found = shell.run("INSERT INTO out VALUES (41), (42);", "rows written", timeout_s=120)
+    assert '{"a":41}\n{"a":42}\n' in found
+    shell.type(f"SELECT a {grouped};{ENTER}")
+    shell.interrupt()
+    shell.wait_for(PROMPT)
+    shell.run("VALUES (7);", r" 7\n.*1 row, ")
