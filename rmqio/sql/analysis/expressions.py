@@ -17,6 +17,7 @@ from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Logical, Memb
 from rmqio.sql.functions import registry
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
 
 AGGREGATES: Final = frozenset(
     {
@@ -319,6 +320,11 @@ def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
     except registry.WrongArguments as error:
         given = ", ".join(each.type.text for each in arguments) or "nothing"
         raise Refusal(f"{name} does not take ({given}); it is {error}", node.span) from None
+    if function.check is not None:
+        try:
+            function.check([each.value if isinstance(each, Constant) else None for each in arguments])
+        except ValueFailure as error:
+            raise Refusal(f"{name}: {error}", node.span) from None
     return Operation(result, name, tuple(map(converted, arguments, wanted, [node] * len(wanted))))
 
 

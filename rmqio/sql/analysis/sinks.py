@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqio.sql.analysis.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.formats import require_writable
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.plan import Calc, Field, Relation, Sink
 from rmqio.sql.syntax import nodes
@@ -14,6 +15,7 @@ def sink_of(statement: nodes.Insert, table: Table, relation: Relation) -> Sink:
     """Returns the sink. Raises `Refusal` if the columns do not fit."""
     if statement.is_overwrite:
         raise Refusal("INSERT OVERWRITE is not supported: a topic cannot be overwritten", statement.span)
+    require_writable(table)
     written = [each for each in table.columns if each.is_written]
     targets = _named(statement, table) if statement.columns else written
     if len(targets) != len(relation.fields):

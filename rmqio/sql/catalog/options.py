@@ -17,7 +17,9 @@ from rmqio.sql.syntax.nodes import Option
 from rmqio.start import StartFrom
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole")
-FORMATS: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema")
+FORMATS: Final = (
+    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
+)  # fmt: skip
 ON_ERROR: Final = ("fail", "dead-letter", "skip")
 STARTS: Final = ("earliest", "latest", "group", "timestamp")
 
@@ -51,6 +53,12 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "pair_delimiter": ("key-value.pair-delimiter",),
     "key_delimiter": ("key-value.key-delimiter",),
     "key_value_null": ("key-value.null-literal",),
+    "grok_pattern": ("grok.pattern",),
+    "grok_timeout": ("grok.timeout",),
+    "syslog_rfc": ("syslog.rfc",),
+    "syslog_year": ("syslog.year",),
+    "syslog_zone": ("syslog.time-zone",),
+    "line_length": ("grok.max-length", "syslog.max-length", "cef.max-length"),
     "json_times": ("json.timestamp-format.standard",),
     "json_fail_on_missing": ("json.fail-on-missing-field",),
     "json_no_nulls": ("json.encode.ignore-null-fields",),
@@ -119,10 +127,12 @@ def option_keys() -> list[str]:
 
 def table_options(options: Sequence[Option], table: str) -> TableOptions:
     """Returns the options of CREATE TABLE. Raises `Refusal` for unknown ones, and for values that do not fit."""
+    from rmqio.sql.formats.options import pattern_named
+
     found: dict[str, Option] = {}
     for option in options:
         folded = "".join(each for each in option.key.lower() if each.isalnum())
-        name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value"))
+        name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value")) or pattern_named(option)
         if name is None:
             spellings = [each for spellings in _NAMES.values() for each in spellings]
             raise Refusal(f"the option {option.key!r} is unknown{nearest(option.key, spellings)}", option.span)

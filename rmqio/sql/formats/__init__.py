@@ -10,6 +10,7 @@ from rmqio.sql.formats import csv, key_value, raw, texts
 from rmqio.sql.formats.base import Decoder, Encoder, Fields
 from rmqio.sql.formats.json import JsonDecoder, JsonOptions
 from rmqio.sql.formats.json_encoder import JsonEncoder
+from rmqio.sql.formats.logs import lines
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.plan import Field
 
@@ -34,6 +35,14 @@ def check(table: Table) -> None:
             key_value.require_names(fields, key_value.KeyValueOptions.of(options))
         case "avro" | "avro-confluent" | "avro-openschema":
             _check_avro(table, fields, options)
+        case "grok" | "syslog" | "cef":
+            lines.check(table, fields, options)
+
+
+def require_writable(table: Table) -> None:
+    """Raises `Refusal` if the format is only read."""
+    if table.options.connector == "rocketmq" and table.options.format in lines.FORMATS:
+        raise Refusal(f"{table.name} cannot be written: the format {table.options.format} is only read", None)
 
 
 def decoder_of(table: Table, fields: Fields) -> Decoder:
@@ -59,6 +68,8 @@ def decoder_of(table: Table, fields: Fields) -> Decoder:
             from rmqio.sql.formats import open_schema
 
             return open_schema.OpenSchemaDecoder(table, fields, options)
+        case "grok" | "syslog" | "cef":
+            return lines.decoder_of(table, fields, options)
     return JsonDecoder(fields, JsonOptions.of(options))
 
 

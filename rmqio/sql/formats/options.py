@@ -15,10 +15,15 @@ NAMES: Final = frozenset({
     "format", "is_json", "delimiter", "length_check", "csv_quote", "csv_no_quote", "csv_escape", "csv_comments",
     "csv_null", "raw_charset", "raw_endianness", "pair_delimiter", "key_delimiter", "key_value_null", "json_times",
     "json_fail_on_missing", "json_no_nulls", "json_null_keys", "json_null_key", "json_plain", "avro_schema",
-    "avro_file", "avro_encoding", "registry_url", "registry_subject",
+    "avro_file", "avro_encoding", "registry_url", "registry_subject", "grok_pattern", "grok_timeout", "syslog_rfc",
+    "syslog_year", "syslog_zone", "line_length",
 })  # fmt: skip
 """The options, by their names in `catalog.options`, that formats read."""
-_PREFIXES: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema")
+PATTERN: Final = "grok.patterns."
+"""Before the name of a grok pattern of a table's own."""
+_PREFIXES: Final = (
+    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
+)  # fmt: skip
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
 
@@ -28,7 +33,7 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
 
     Raises `Refusal` for options of other formats, and for a file that cannot be read.
     """
-    kept = {name: option for name, option in found.items() if name in NAMES}
+    kept = {name: option for name, option in found.items() if name in NAMES or name.startswith(PATTERN)}
     for option in kept.values():
         prefix = option.key.lower().removeprefix("value.").partition(".")[0]
         if prefix in _PREFIXES and prefix != format_name and not (prefix == "avro" and format_name.startswith("avro-")):
@@ -46,6 +51,16 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
     return kept
 
 
+def pattern_named(option: Option) -> str | None:
+    """Returns the name of the option of a grok pattern, `grok.patterns.NAME`; None: it is none. Raises `Refusal`."""
+    if not option.key.lower().startswith(PATTERN):
+        return None
+    name = option.key[len(PATTERN) :]
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise Refusal(f"{name!r} is no name of a grok pattern: letters, digits and _", option.span)
+    return PATTERN + name
+
+
 class FormatOptions:
     """The options of a table's format."""
 
@@ -55,6 +70,10 @@ class FormatOptions:
     def has(self, name: str) -> bool:
         """Returns whether the option is given."""
         return name in self._options
+
+    def patterns(self) -> list[str]:
+        """Returns the names of the table's own grok patterns."""
+        return [each.removeprefix(PATTERN) for each in self._options if each.startswith(PATTERN)]
 
     def text(self, name: str, default: str) -> str:
         """Returns the text of an option, with its blanks."""

@@ -38,6 +38,7 @@ class Function:
         they do not fit.
       returns: the type of the result by those of the converted arguments, if the signature does not say it.
       can_be_null: the result can be NULL though no argument is.
+      check: looks at the arguments that are constants, None for others, when a query is planned. Raises `ValueFailure`.
     """
 
     name: str
@@ -49,11 +50,12 @@ class Function:
     takes: Takes | None = None
     returns: Returns | None = None
     can_be_null: bool = False
+    check: Callable[[Sequence[Any]], None] | None = None
 
 
 FUNCTIONS: Final[dict[str, Function]] = {}
 _MODULES: Final = (
-    "collections", "encodings", "fields", "json", "numbers", "operators", "patterns", "texts", "times", "urls",
+    "collections", "encodings", "fields", "json", "logs", "numbers", "operators", "patterns", "texts", "times", "urls",
 )  # fmt: skip
 
 _KINDS: Final[dict[str, tuple[str, ...]]] = {
