@@ -212,7 +212,7 @@ def _refuse(message: str, span: Span) -> NoReturn:
 
 def scan_of(table: Table) -> Relation:
     """Returns the rows of a table, with its computed columns."""
-    if table.options.connector != "rocketmq":
+    if table.options.connector not in ("rocketmq", "elements"):
         raise Refusal(f"the table {table.name} cannot be read: its connector is {table.options.connector!r}", None)
     # Metadata that is only written, such as a delay, is no column of what is read.
     read = tuple(

@@ -77,14 +77,48 @@ class ToGroups:
     """The columns of the rows."""
 
 
-Target = ToTable | ToKeys | ToRows | ToGroups
+class OtherSource:
+    """A source that emits its own code."""
+
+    __slots__ = ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of its rows."""
+        raise NotImplementedError
+
+    def codes(self, used: set[int], out: Emitter) -> dict[int, str]:
+        """Emits what loads columns of `record`. Returns the expression of each column that is used."""
+        raise NotImplementedError
+
+
+class OtherTarget:
+    """A target that emits its own code, and whose results are elements."""
+
+    __slots__ = ()
+
+    @property
+    def hint(self) -> Any:
+        """The type of the elements."""
+        raise NotImplementedError
+
+    def emit(self, columns: Sequence[str], out: Emitter) -> None:
+        """Emits what adds a row to the results. `columns`: the names of its values."""
+        raise NotImplementedError
+
+    def stamped(self, values: list[Any]) -> list[Any]:
+        """Returns results of a batch of messages, with their own times."""
+        return values
+
+
+Target = ToTable | ToKeys | ToRows | ToGroups | OtherTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """Rows on their way from a source through steps to a target."""
 
-    source: FromTable | FromRows
+    source: FromTable | FromRows | OtherSource
     steps: tuple[Step, ...]
     target: Target
 
@@ -140,6 +174,8 @@ def compiled(fragment: Fragment) -> Callable[..., Mapped]:
 def _source(fragment: Fragment, out: Emitter) -> list[str]:
     """Loads the columns that are used. Returns their names; those of others are empty."""
     used = _used(fragment)
+    if isinstance(fragment.source, OtherSource):
+        return _load(fragment.source.codes(used, out), fragment.source.fields, out)
     if isinstance(fragment.source, FromRows):
         return _load({i: f"record[{i}]" for i in used}, fragment.source.fields, out)
     columns = fragment.source.columns
@@ -224,6 +260,8 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
             _to_groups(target, columns, out)
         case ToTable():
             _to_table(target, columns, out)
+        case OtherTarget():
+            target.emit(columns, out)
 
 
 def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.fragment import Fragment, OtherTarget, ToGroups, ToKeys, compiled
 from rmqio.sql.plan import Aggregate, Field
 from rmqio.sql.rows import pack_group, type_hint
 from rmqio.sql.runtime.outputs import outputs
@@ -95,7 +95,7 @@ class FinishFn(beam.DoFn):
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._spec = spec
-        self._waits = not isinstance(spec.fragment.target, (ToKeys, ToGroups))
+        self._waits = not isinstance(spec.fragment.target, (ToKeys, ToGroups, OtherTarget))
 
     def setup(self) -> None:
         self._merger = self._spec.merger()

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
-from rmqio.sql.compile.fragment import Fragment, Mapped, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.fragment import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, compiled
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.transforms.read_failures import failure_of_record
 
@@ -65,6 +65,8 @@ class FragmentFn(beam.DoFn):
             return
         if isinstance(target, ToKeys):
             yield from outputs(target, mapped.values, self._side, timestamp.micros)
+        elif isinstance(target, OtherTarget):
+            yield from target.stamped(mapped.values)
         else:
             yield element.with_values(mapped.values, mapped.positions, step=self._label)
 

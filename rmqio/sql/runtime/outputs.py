@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import Target, ToGroups, ToKeys
+from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys
 from rmqio.sql.runtime.aggregate_groups import groups
 
 
@@ -24,6 +24,8 @@ def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Itera
         yield from _by_key(values, side)
     elif isinstance(target, ToGroups):
         yield from groups(values, len(target.keys), target.window, time_us)
+    elif isinstance(target, OtherTarget):
+        yield from values
     else:
         yield Batch(values)
 

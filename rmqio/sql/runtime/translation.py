@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
@@ -18,7 +18,18 @@ from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.analysis.upserts import Updates, updates_of
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToRows, ToTable
+from rmqio.sql.compile.fragment import (
+    Fragment,
+    FromRows,
+    FromTable,
+    OtherTarget,
+    Step,
+    Target,
+    ToGroups,
+    ToKeys,
+    ToRows,
+    ToTable,
+)
 from rmqio.sql.errors import SqlError
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
@@ -62,6 +73,17 @@ class Connection:
         return {"name_server": table.options.name_server or self.name_server, "security": self.security}
 
 
+class Input(Protocol):
+    """A table whose rows come from elsewhere than a topic."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it ends."""
+
+    def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        """Adds what selects from it. Returns the rows in the form of the target."""
+
+
 @dataclass(slots=True)
 class Translation:
     """Adds sinks to a pipeline. Tables that several of them read are read once.
@@ -74,6 +96,13 @@ class Translation:
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
     _updates: Updates = field(default_factory=lambda: Updates(None))
+    inputs: Mapping[int, Input] = field(default_factory=dict)
+    """Other inputs than topics, by the `id` of their table."""
+
+    def rows(self, relation: Relation, target: Target, refused: str) -> Any:
+        """Adds a query. Returns its rows in the form of the target. `refused`: why rows cannot change."""
+        self._updates = Updates(None, refused)
+        return self._rows(relation, (), target)
 
     def add(self, sink: Sink) -> None:
         """Adds what an INSERT INTO does."""
@@ -122,14 +151,16 @@ class Translation:
         label = self._label("Rows of the statement")
         fragments = [Fragment(FromRows(()), (Step(None, row), *steps), target) for row in constants.rows]
         once = self.pipeline | f"{label}: once" >> beam.Create([b""])
-        return once | label >> beam.ParDo(ConstantsFn(fragments, side)).with_output_types(_hint(target))
+        return once | label >> beam.ParDo(ConstantsFn(fragments, side)).with_output_types(hint_of(target))
 
     def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         table = scan.table
         label = self._label(f"Select from {table.name}")
+        if id(table) in self.inputs:
+            return self.inputs[id(table)].rows(label, scan, steps, target, side)
         fragment = Fragment(FromTable(table, scan.columns), steps, target)
         mapping = beam.ParDo(FragmentFn(fragment, label, table.options.on_error, side))
-        hint = _hint(target)
+        hint = hint_of(target)
         records = self._read(table)
         if table.options.on_error != "dead-letter":
             return records | label >> mapping.with_output_types(hint)
@@ -188,10 +219,12 @@ class Translation:
         label = self._label("Group")
         windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
-        rows = merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(_hint(target))
+        rows = merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(hint_of(target))
         return rows | f"{label}: all windows" >> beam.WindowInto(GlobalWindows())
 
     def _ends(self, table: Table) -> bool:
+        if id(table) in self.inputs:
+            return self.inputs[id(table)].is_bounded
         return table.options.end_ms is not None or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
@@ -205,7 +238,7 @@ class Translation:
         spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side)
         join_fn = JoinFn(spec) if all(map(self._ends, _scans(join))) else ExpiringJoinFn(spec)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
-        return both | label >> beam.ParDo(join_fn).with_output_types(_hint(target))
+        return both | label >> beam.ParDo(join_fn).with_output_types(hint_of(target))
 
 
 def _scans(relation: Relation) -> Iterator[Table]:
@@ -221,7 +254,10 @@ def _all_columns(join: Join) -> tuple[Any, ...]:
     return tuple(InputRef(each.type, i) for i, each in enumerate(join.fields))
 
 
-def _hint(target: Target) -> Any:
+def hint_of(target: Target) -> Any:
+    """Returns the type of the elements of a target."""
+    if isinstance(target, OtherTarget):
+        return target.hint
     if isinstance(target, ToGroups):
         return Tuple[bytes, bytes]
     return Tuple[bytes, Tuple[int, list[bytes]]] if isinstance(target, ToKeys) else BatchConstraint(Any)

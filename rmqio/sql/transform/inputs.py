@@ -1,0 +1,191 @@
+"""The inputs of a `SqlTransform`: PCollections of rows, and of messages, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from rmqio.batches import Batch
+from rmqio.model import Record
+from rmqio.sql import types
+from rmqio.sql.catalog.metadata import Metadata
+from rmqio.sql.catalog.options import TableOptions
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile.fragment import Fragment, FromTable, Step, Target
+from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.plan import Scan
+from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.table_time import TableTime
+from rmqio.sql.runtime.translation import hint_of
+from rmqio.sql.syntax import nodes
+from rmqio.sql.transform.bad_rows import BadRow, of_failure
+from rmqio.sql.transform.elements import FromElements
+from rmqio.sql.transform.elements_fn import ERRORS as BAD_ROWS
+from rmqio.sql.transform.elements_fn import ElementsFn
+from rmqio.sql.transform.row_types import columns_of
+from rmqio.sql.transform.script import declared
+from rmqio.sql.types import SqlType
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.batch_coder import BatchConstraint
+
+CONNECTOR: Final = "elements"
+_INSTANT: Final = SqlType("TIMESTAMP_LTZ", False, precision=6)
+_ELEMENT_TIME: Final = Metadata("element_time", _INSTANT, "record[1]", "", "the time of the element")
+
+
+@dataclass(frozen=True, slots=True)
+class element_time:  # noqa: N801 - it reads as a function
+    """For `rowtime`: the time of the rows is that of the elements, as a column with this name."""
+
+    column: str
+
+
+def row_time(table: str) -> Any:
+    """Returns the time of a table's messages, for `ReadFromRocketMQ(timestamp=...)`: the column of WATERMARK FOR.
+
+    Args:
+      table: the CREATE TABLE, or its columns in parentheses, that `SqlTransform(tables=...)` gets, too.
+
+    Raises `SqlError` if it is not valid, or has no WATERMARK FOR.
+    """
+    found = declared(table, "t")
+    if found.watermark is None:
+        from rmqio.sql.errors import SqlError
+
+        raise SqlError("the table has no WATERMARK FOR: its rows have no time of their own")
+    return TableTime(found, is_lenient=False)
+
+
+@dataclass(slots=True)
+class ElementsInput:
+    """A PCollection of rows as a table. Raises `Refusal` if they have no schema.
+
+    Attributes:
+      pcoll: the elements.
+      table: the table.
+      on_error: what becomes of bad rows: `fail`, `skip` or `output`.
+      errors: the PCollections of bad rows.
+    """
+
+    pcoll: Any
+    table: Table
+    on_error: str
+    time: Column | None = None
+    errors: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, pcoll: Any, rowtime: str | element_time | None, on_error: str) -> ElementsInput:
+        columns = [Column(column, kind) for column, kind in columns_of(pcoll.element_type, name)]
+        names = [each.name for each in columns]
+        watermark = time = None
+        if isinstance(rowtime, element_time):
+            if rowtime.column in names:
+                raise Refusal(f"{name} has a column {rowtime.column} already: element_time(...) adds one", None)
+            columns.append(Column(rowtime.column, _INSTANT, _ELEMENT_TIME, is_virtual=True))
+            watermark = rowtime.column
+        elif rowtime is not None:
+            if rowtime not in names:
+                hint = nearest(rowtime, names)
+                raise Refusal(
+                    f"rowtime is {rowtime!r}, which is no column of {name}{hint}; the time of the elements is "
+                    f"rowtime=element_time({rowtime!r})",
+                    None,
+                )
+            time = columns[names.index(rowtime)]
+            if time.type.kind not in types.TIMESTAMPS:
+                raise Refusal(f"rowtime is a Timestamp or a datetime, and {rowtime} is {time.type.text}", None)
+            watermark = rowtime
+        given = None if watermark is None else (watermark, nodes.Column(nodes.Name(watermark)))
+        table = Table(name, tuple(columns), TableOptions(connector=CONNECTOR), watermark=given)
+        return cls(pcoll, table, on_error, time)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it ends."""
+        return bool(self.pcoll.is_bounded)
+
+    def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        """Adds what selects from it. Returns the rows in the form of the target."""
+        fragment = Fragment(FromElements(scan.columns), steps, target)
+        mapping = beam.ParDo(ElementsFn(fragment, self.table.name, self.on_error, side, self.time))
+        hint = hint_of(target)
+        if self.on_error != "output":
+            return self.pcoll | label >> mapping.with_output_types(hint)
+        outputs = self.pcoll | label >> mapping.with_outputs(BAD_ROWS, main="rows")
+        self.errors.append(outputs[BAD_ROWS] | f"{label}: bad" >> beam.Map(_same).with_output_types(BadRow))
+        return outputs["rows"] | f"{label}: good" >> beam.Map(_same).with_output_types(hint)
+
+
+@dataclass(slots=True)
+class MessagesInput:
+    """A PCollection of `ReadFromRocketMQ(batches=True)`, or of records, as a table."""
+
+    pcoll: Any
+    table: Table
+    on_error: str
+    errors: list[Any] = field(default_factory=list)
+    _batches: Any = None
+
+    @classmethod
+    def of(cls, name: str, pcoll: Any, ddl: str, on_error: str) -> MessagesInput:
+        return cls(pcoll, declared(ddl, name), on_error)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it ends."""
+        return bool(self.pcoll.is_bounded)
+
+    def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        """Adds what selects from it. Returns the rows in the form of the target."""
+        fragment = Fragment(FromTable(self.table, scan.columns), steps, target)
+        on_error = "dead-letter" if self.on_error == "output" else self.on_error
+        mapping = beam.ParDo(FragmentFn(fragment, label, on_error, side))
+        hint = hint_of(target)
+        batches = self._stamped()
+        if self.on_error != "output":
+            return batches | label >> mapping.with_output_types(hint)
+        outputs = batches | label >> mapping.with_outputs(ERRORS, main="rows")
+        failures = outputs[ERRORS] | f"{label}: failures" >> beam.Map(_same).with_output_types(ReadFailure)
+        name = self.table.name
+        bad = beam.Map(lambda failure: of_failure(name, failure)).with_output_types(BadRow)
+        self.errors.append(failures | f"{label}: bad" >> bad)
+        return outputs["rows"] | f"{label}: good" >> beam.Map(_same).with_output_types(hint)
+
+    def _stamped(self) -> Any:
+        """Batches with the time of their earliest row, if the table has one."""
+        if self._batches is None:
+            batches = self.pcoll
+            name = self.table.name
+            if batches.element_type is Record:
+                one = beam.Map(_batch_of_one).with_output_types(BatchConstraint(Record))
+                batches = batches | f"Batches of {name}" >> one
+            if self.table.watermark is not None:
+                stamp = beam.ParDo(_StampFn(self.table)).with_output_types(BatchConstraint(Record))
+                batches = batches | f"Times of {name}" >> stamp
+            self._batches = batches
+        return self._batches
+
+
+class _StampFn(beam.DoFn):
+    """Gives each batch the time of its earliest row. A row without a time is for the fragment to fail."""
+
+    def __init__(self, table: Table) -> None:
+        self._time = TableTime(table, is_lenient=True)
+
+    def process(self, element: Batch[Record], timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        times, _ = self._time.many(element)
+        earliest_us = min(times, default=0) * 1000
+        yield element if earliest_us >= timestamp.micros else TimestampedValue(element, Timestamp(micros=earliest_us))
+
+
+def _batch_of_one(record: Record) -> Batch[Record]:
+    return Batch([record], record.queue, [record.queue_offset])
+
+
+def _same(element: Any) -> Any:
+    return element

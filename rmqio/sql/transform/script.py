@@ -1,0 +1,63 @@
+"""The text of a `SqlTransform`: statements, and a query at their end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import Refusal, Source, SqlError
+from rmqio.sql.plan import Relation
+from rmqio.sql.script import Script
+from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.parser import parse
+
+
+class QueryScript(Script):
+    """A script that ends with a query. `selected`: its plan, when it has run."""
+
+    selected: Relation | None = None
+
+    def _run(self, statement: nodes.Statement) -> None:
+        if self.selected is not None:
+            raise Refusal("nothing can stand behind the query whose rows are the output", statement.span)
+        match statement:
+            case nodes.QueryStatement():
+                self.selected = self.query(statement.query)
+            case nodes.Insert():
+                raise Refusal(
+                    "INSERT INTO has no rows as its output: end with SELECT, and write its rows with WriteToRocketMQ",
+                    statement.span,
+                )
+            case nodes.Explain():
+                raise Refusal("EXPLAIN has no rows as its output: `rmqio sql --explain` shows plans", statement.span)
+            case _:
+                super()._run(statement)
+
+    def select(self, text: str) -> Relation:
+        """Runs the statements. Returns the plan of the query. Raises `SqlError`."""
+        self.run(text)
+        if self.selected is None:
+            raise Source(text).error("the text ends without a query: SELECT ...", None)
+        return self.selected
+
+
+def declared(text: str, name: str) -> Table:
+    """Returns the table of a CREATE TABLE, or of its columns in parentheses. Raises `SqlError`.
+
+    It needs no topic, since its messages come from a PCollection.
+    """
+    ddl = f"CREATE TABLE `{name}` {text}" if text.lstrip().startswith("(") else text
+    statements = parse(ddl, f"table {name}")
+    if len(statements) != 1 or not isinstance(statements[0], nodes.CreateTable):
+        raise SqlError(f"the table {name} needs one CREATE TABLE, or columns in parentheses, and this is {text!r:.60}")
+    statement = statements[0]
+    statement = replace(statement, name=replace(statement.name, text=name))
+    if not any("topic" in option.key.lower() for option in statement.options):
+        statement = replace(statement, options=(*statement.options, nodes.Option("topic", name)))
+    script = Script()
+    source = Source(ddl, f"table {name}")
+    try:
+        script._run(statement)
+    except Refusal as refusal:
+        raise source.error(refusal.message, refusal.span or statement.span) from None
+    return script.catalog.tables[name]
