@@ -112,8 +112,10 @@ def broken_rule(imported: Import) -> str | None:
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
         return "cli imports stdlib, base and client only (the rest in a function), so that help is there at once"
-    if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql"):
-        return "nothing but the command line imports sql: it stands on the others"
+    if imported.is_of("rmqio.yaml") and not is_in(module, "rmqio.yaml"):
+        return "nothing imports yaml: Beam YAML does"
+    if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql", "rmqio.yaml"):
+        return "nothing but the command line and Beam YAML imports sql: it stands on the others"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
         if is_in(module, "rmqio.sql.shell") and imported.is_of("rmqio.client.factory") and imported.is_lazy:
             return None
@@ -214,6 +216,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
     ("rmqio.sql.runtime.translation", "from rmqio.sending.failures import FailedMessage", "sql sees topics"),
     ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
+    ("rmqio.yaml.read", "from rmqio.sql import types", None),
+    ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),
     ("rmqio.client.connections.session", "import threading, socket", None),

@@ -59,10 +59,18 @@ def columns_of(element_type: Any, table: str) -> list[tuple[str, SqlType]]:
 
 
 def _row_of(kind: Any) -> list[tuple[str, Any]] | None:
-    if isinstance(kind, RowTypeConstraint):
-        return list(kind._fields)  # noqa: SLF001 - it has no other list of them
-    found = RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else None
-    return None if found is None else list(found._fields)
+    found = kind if isinstance(kind, RowTypeConstraint) else None
+    if found is None and isinstance(kind, type):
+        found = RowTypeConstraint.from_user_type(kind)
+    if found is None:
+        return None
+    fields = dict(found._fields)
+    if any(isinstance(each, (str, typing.ForwardRef)) for each in fields.values()):  # `from __future__ import annotations`
+        try:
+            fields |= typing.get_type_hints(found.user_type)
+        except (NameError, TypeError):  # a name that is only known where the class is
+            pass
+    return [(name, fields[name]) for name, _ in found._fields]
 
 
 def sql_type(kind: Any) -> SqlType:

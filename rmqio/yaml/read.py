@@ -1,0 +1,164 @@
+"""`type: ReadFromRocketMQ`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from rmqio.errors import LocalError
+from rmqio.interfaces import ClientFactory
+from rmqio.options import ReadOptions
+from rmqio.sql.analysis.tables import watermark_delay_ms
+from rmqio.sql.runtime.table_time import TableTime
+from rmqio.sql.transform import SqlTransform
+from rmqio.sql.transform.script import declared
+from rmqio.transforms import ReadFromRocketMQ as Read
+from rmqio.yaml.columns import columns_of_avro, columns_of_json
+from rmqio.yaml.configs import error_output, options_text, quoted, security_of, start_of, stop_of
+
+
+class ReadFromRocketMQ(beam.PTransform):
+    """Reads a topic of RocketMQ. The rows have the columns of the schema, and those of `metadata`.
+
+    Args:
+      topic: the topic.
+      format: `json` (default), `raw`, `avro`, `csv`, `key-value`, `grok`, `syslog` or `cef`.
+      schema: of json, a JSON Schema `{type: object, properties: ...}`; of avro, the Avro schema, from which columns come.
+      columns: instead of a schema, types of SQL by name: `{id: BIGINT, name: STRING}`. For raw, the default is
+        `{payload: BYTES}`.
+      metadata: columns beside the body, by name: `{id: message_id}`; or a list of names.
+      format_options: options of the format, as in CREATE TABLE: `{grok.pattern: "%{COMMONAPACHELOG}"}`.
+      name_server: the cluster; default: the environment's.
+      consumer_group: its offsets are committed, and are where the read begins.
+      start: `earliest`, `latest`, `group` or `timestamp:TIME`.
+      stop: `latest` or `timestamp:TIME`; without it, the read does not end.
+      tags: the broker filters by tag.
+      sql_filter: the broker filters by SQL92.
+      event_time: the column that is the time of the rows.
+      event_time_delay: by how many seconds rows can be late.
+      security: the fields of `rmqio.Security`.
+      error_handling: `{output: NAME}`: messages that cannot be decoded go to this output.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        format: str = "json",  # noqa: A002 - it is Beam YAML's name
+        schema: Any | None = None,
+        columns: Mapping[str, str] | None = None,
+        metadata: Any | None = None,
+        format_options: Mapping[str, Any] | None = None,
+        name_server: str | None = None,
+        consumer_group: str | None = None,
+        start: str | None = None,
+        stop: str | None = None,
+        tags: str | None = None,
+        sql_filter: str | None = None,
+        event_time: str | None = None,
+        event_time_delay: float | None = None,
+        security: Mapping[str, Any] | None = None,
+        error_handling: Mapping[str, Any] | None = None,
+        *,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        super().__init__()
+        self._errors = error_output(error_handling)
+        self._ddl = _ddl(format, schema, columns, metadata, format_options, event_time, event_time_delay)
+        table = declared(self._ddl, "rows")
+        time: dict[str, Any] = {}
+        if table.watermark is not None:
+            time = {
+                "timestamp": TableTime(table, is_lenient=self._errors is not None),
+                "options": ReadOptions(max_out_of_orderness_ms=watermark_delay_ms(table)),
+            }
+        place: dict[str, Any] = {"client_factory": client_factory}
+        if client_factory is None:
+            place = {"name_server": name_server, "security": security_of(security)}
+        self._read = Read(
+            topic,
+            consumer_group=consumer_group,
+            start=start_of(start),
+            stop=stop_of(stop),
+            tags=tags,
+            sql_filter=sql_filter,
+            batches=True,
+            **place,
+            **time,
+        )
+
+    def expand(self, pipeline: Any) -> Any:
+        on_error = "fail" if self._errors is None else "output"
+        rows = SqlTransform("SELECT * FROM `rows`", {"rows": self._ddl}, on_error=on_error)
+        result = pipeline | "Messages" >> self._read | "Rows" >> rows
+        return result if self._errors is None else {"rows": result.rows, self._errors: result.errors}
+
+
+def _ddl(
+    format_name: str,
+    schema: Any,
+    columns: Mapping[str, str] | None,
+    metadata: Any,
+    format_options: Mapping[str, Any] | None,
+    event_time: str | None,
+    delay_s: float | None,
+) -> str:
+    """The columns of the table, in parentheses, and its options."""
+    name = str(format_name).strip().lower()
+    options: dict[str, Any] = {"format": name, **(format_options or {})}
+    if name == "avro" and schema is not None:
+        options["avro.schema"] = schema if isinstance(schema, str) else json.dumps(schema)
+    types = columns_for(name, schema, columns)
+    items = [f"{quoted(column)} {kind}" for column, kind in types.items()]
+    items += [
+        f"{quoted(column)} {metadata_type(key)} METADATA FROM '{key}' VIRTUAL"
+        for column, key in _metadata(metadata).items()
+    ]
+    if event_time is not None:
+        delay_ms = round(float(delay_s or 0) * 1000)
+        items.append(
+            f"WATERMARK FOR {quoted(event_time)} AS {quoted(event_time)} - INTERVAL '{delay_ms}' MILLISECOND"
+        )
+    elif delay_s is not None:
+        raise LocalError("event_time_delay needs event_time, the column that is the time of the rows")
+    return f"({', '.join(items)}) {options_text(options)}"
+
+
+def columns_for(name: str, schema: Any, columns: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns types of SQL by column. Raises `LocalError` if neither a schema nor columns say them, or both."""
+    if columns is not None:
+        if schema is not None and name != "avro":
+            raise LocalError("schema and columns both give the columns: leave one of them out")
+        if not isinstance(columns, Mapping) or not columns:
+            raise LocalError(f"columns is {columns!r:.80}; it must be types by name, as in {{id: BIGINT}}")
+        return {str(column): str(kind) for column, kind in columns.items()}
+    if schema is None:
+        if name == "raw":
+            return {"payload": "BYTES"}
+        raise LocalError(f"the format {name} needs schema, or columns: {{id: BIGINT, name: STRING}}")
+    if name == "avro":
+        return columns_of_avro(schema)
+    return columns_of_json(schema)
+
+
+def _metadata(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {str(column): str(key) for column, key in given.items()}
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return {str(key): str(key) for key in given}
+    raise LocalError(f"metadata is {given!r:.80}; it must be a list of names, or columns by name")
+
+
+def metadata_type(key: str) -> str:
+    """Returns the type of a kind of metadata. Raises `LocalError` if there is none with this name."""
+    from rmqio.sql.catalog.metadata import METADATA, metadata_named
+    from rmqio.sql.errors import nearest
+
+    found = metadata_named(key)
+    if found is None:
+        raise LocalError(f"{key!r} is not metadata of a message{nearest(key, METADATA)}; there are {', '.join(METADATA)}")
+    return found.type.text

@@ -1,0 +1,62 @@
+"""Types of rows. Annotations are no text here: Beam looks at them."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, Optional
+
+import numpy as np
+from apache_beam.utils.timestamp import Timestamp
+
+
+class Place(NamedTuple):
+    city: str
+    zip: Optional[int]  # noqa: UP045 - Beam looks for it
+
+
+class Everything(NamedTuple):
+    flag: bool
+    tiny: np.int8
+    small: np.int16
+    number: np.int32
+    large: int
+    real: np.float32
+    double: float
+    text: str
+    data: bytes
+    amount: Decimal
+    instant: Timestamp
+    day: dt.date
+    items: Sequence[Optional[int]]  # noqa: UP045
+    names: Mapping[str, str]
+    place: Place
+    nothing: Optional[str]  # noqa: UP045
+
+
+class Order(NamedTuple):
+    id: int
+    customer: Optional[str]  # noqa: UP045
+    amount: Decimal
+
+
+@dataclass
+class Customer:
+    name: str
+    city: Optional[str]  # noqa: UP045
+
+
+class Loose(NamedTuple):
+    n: int
+    text: Optional[str]  # noqa: UP045
+
+
+
+
+class Seen(NamedTuple):
+    at: Timestamp
+    n: int
+
+
+class Local(NamedTuple):
+    at: Optional[dt.datetime]  # noqa: UP045
