@@ -47,7 +47,9 @@ def _json_type(kind: Any, path: str) -> str:
     if name == "array" and "items" in kind:
         return f"ARRAY<{_json_type(kind['items'], f'{path}[]')}>"
     if name == "object" and isinstance(kind.get("properties"), Mapping):
-        fields = [f"{quoted(field)} {_json_type(each, f'{path}.{field}')}" for field, each in kind["properties"].items()]
+        fields = [
+            f"{quoted(field)} {_json_type(each, f'{path}.{field}')}" for field, each in kind["properties"].items()
+        ]
         return f"ROW<{', '.join(fields)}>"
     if name == "object" and isinstance(kind.get("additionalProperties"), Mapping):
         return f"MAP<STRING, {_json_type(kind['additionalProperties'], f'{path}.*')}>"

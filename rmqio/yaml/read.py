@@ -118,9 +118,7 @@ def _ddl(
     ]
     if event_time is not None:
         delay_ms = round(float(delay_s or 0) * 1000)
-        items.append(
-            f"WATERMARK FOR {quoted(event_time)} AS {quoted(event_time)} - INTERVAL '{delay_ms}' MILLISECOND"
-        )
+        items.append(f"WATERMARK FOR {quoted(event_time)} AS {quoted(event_time)} - INTERVAL '{delay_ms}' MILLISECOND")
     elif delay_s is not None:
         raise LocalError("event_time_delay needs event_time, the column that is the time of the rows")
     return f"({', '.join(items)}) {options_text(options)}"
@@ -160,5 +158,7 @@ def metadata_type(key: str) -> str:
 
     found = metadata_named(key)
     if found is None:
-        raise LocalError(f"{key!r} is not metadata of a message{nearest(key, METADATA)}; there are {', '.join(METADATA)}")
+        raise LocalError(
+            f"{key!r} is not metadata of a message{nearest(key, METADATA)}; there are {', '.join(METADATA)}"
+        )
     return found.type.text

@@ -21,6 +21,7 @@ from rmqio.transforms import WriteToRocketMQ as Write
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of
 from rmqio.yaml.read import metadata_type
 
+_FORMATS: Final = ("json", "raw", "avro", "avro-confluent", "csv", "key-value")
 _BESIDE: Final = ("tags", "keys", "sharding_key", "properties", "delay_level", "deliver_at")
 
 
@@ -66,7 +67,14 @@ class WriteToRocketMQ(beam.PTransform):
         given = (tags, keys, sharding_key, properties, delay_level, deliver_at, topic_column)
         beside = zip((*_BESIDE, "topic"), given, strict=True)
         self._beside = {key: column for key, column in beside if column is not None}
-        self._options: dict[str, Any] = {"topic": topic, "format": str(format).strip().lower(), **(format_options or {})}
+        self._options: dict[str, Any] = {
+            "topic": topic,
+            "format": str(format).strip().lower(),
+            **(format_options or {}),
+        }
+        if self._options["format"] not in _FORMATS:
+            hint = nearest(self._options["format"], _FORMATS) or f"; it can be {', '.join(_FORMATS)}"
+            raise LocalError(f"format is {self._options['format']!r}{hint}")
         if self._options["format"] == "avro" and schema is not None:
             self._options["avro.schema"] = schema if isinstance(schema, str) else json.dumps(schema)
         elif schema is not None:
@@ -102,7 +110,9 @@ class WriteToRocketMQ(beam.PTransform):
         """The table of the topic, and what is written into it."""
         for name in (*(self._columns or ()), *self._beside.values()):
             if name not in types:
-                raise LocalError(f"the rows have no column {name!r}{nearest(name, types) or '; they have ' + ', '.join(types)}")
+                raise LocalError(
+                    f"the rows have no column {name!r}{nearest(name, types) or '; they have ' + ', '.join(types)}"
+                )
         body = list(self._columns) if self._columns else [each for each in types if each not in self._beside.values()]
         items = [f"{quoted(name)} {types[name]}" for name in body]
         beside = {f"message {key}": key for key in self._beside}  # a column of the body can have the same name

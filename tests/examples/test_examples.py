@@ -64,6 +64,7 @@ BEAM: Final = {
     "batches.py": Case(12, "sink_topic", DISCOUNTED),
     "windowed_count.py": Case(4),
     "json_rows.py": Case(3, "sink_topic", TOTALS),
+    "sql_rows.py": Case(3, "sink_topic", TOTALS),
     "avro_rows.py": Case(3),
     "dead_letters.py": Case(12, "dead_letter_topic", [sent(BROKEN)], [*ORDERS, BROKEN]),
 }

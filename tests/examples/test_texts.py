@@ -11,7 +11,7 @@ import pytest
 
 from tests.examples.programs import FOLDER, PROGRAMS, Program
 
-PUBLIC = {"rmqio", "rmqio.replay", "rmqio.runners", "rmqio.serde", "rmqio.serde.avro"}
+PUBLIC = {"rmqio", "rmqio.replay", "rmqio.runners", "rmqio.serde", "rmqio.serde.avro", "rmqio.sql"}
 
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 

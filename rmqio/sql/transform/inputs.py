@@ -48,6 +48,8 @@ class element_time:  # noqa: N801 - it reads as a function
 def row_time(table: str) -> Any:
     """Returns the time of a table's messages, for `ReadFromRocketMQ(timestamp=...)`: the column of WATERMARK FOR.
 
+    A message without a time gets that of another one: `SqlTransform` says what becomes of it.
+
     Args:
       table: the CREATE TABLE, or its columns in parentheses, that `SqlTransform(tables=...)` gets, too.
 
@@ -58,7 +60,7 @@ def row_time(table: str) -> Any:
         from rmqio.sql.errors import SqlError
 
         raise SqlError("the table has no WATERMARK FOR: its rows have no time of their own")
-    return TableTime(found, is_lenient=False)
+    return TableTime(found, is_lenient=True)
 
 
 @dataclass(slots=True)

@@ -65,7 +65,9 @@ def _row_of(kind: Any) -> list[tuple[str, Any]] | None:
     if found is None:
         return None
     fields = dict(found._fields)
-    if any(isinstance(each, (str, typing.ForwardRef)) for each in fields.values()):  # `from __future__ import annotations`
+    if any(
+        isinstance(each, (str, typing.ForwardRef)) for each in fields.values()
+    ):  # `from __future__ import annotations`
         try:
             fields |= typing.get_type_hints(found.user_type)
         except (NameError, TypeError):  # a name that is only known where the class is

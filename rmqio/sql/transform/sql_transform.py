@@ -74,7 +74,9 @@ class SqlTransform(beam.PTransform):
     ) -> None:
         super().__init__()
         if on_error not in _ON_ERROR:
-            raise LocalError(f"on_error is {on_error!r}; it can be {', '.join(_ON_ERROR)}{nearest(on_error, _ON_ERROR)}")
+            raise LocalError(
+                f"on_error is {on_error!r}; it can be {', '.join(_ON_ERROR)}{nearest(on_error, _ON_ERROR)}"
+            )
         if not parse(text):
             raise SqlError("the text has no statement: it ends with SELECT ...")
         self._text = text

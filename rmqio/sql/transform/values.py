@@ -219,9 +219,7 @@ def _map_writer(kind: SqlType) -> Convert | None:
 def _row_writer(kind: SqlType) -> Convert:
     made = row_type(tuple(zip(kind.names, kind.elements, strict=True)))
     writers = [writer(each) or _same for each in kind.elements]
-    return lambda row: made(
-        *[None if each is None else write(each) for write, each in zip(writers, row, strict=True)]
-    )
+    return lambda row: made(*[None if each is None else write(each) for write, each in zip(writers, row, strict=True)])
 
 
 def _same(value: Any) -> Any:

@@ -36,9 +36,7 @@ def check(table: Table, fields: Fields, options: FormatOptions) -> None:
     for each in fields:
         if each.type.elements and (each.name not in of_maps or not _is_map_of_text(each)):
             maps = "".join(f"; only {name} can be MAP<STRING, STRING>" for name in of_maps)
-            raise Refusal(
-                f"the column {each.name} is {each.type.text}, which a field of a line cannot be{maps}", None
-            )
+            raise Refusal(f"the column {each.name} is {each.type.text}, which a field of a line cannot be{maps}", None)
     _longest(options)
     match table.options.format:
         case "grok":

@@ -51,8 +51,6 @@ class Loose(NamedTuple):
     text: Optional[str]  # noqa: UP045
 
 
-
-
 class Seen(NamedTuple):
     at: Timestamp
     n: int
@@ -60,3 +58,14 @@ class Seen(NamedTuple):
 
 class Local(NamedTuple):
     at: Optional[dt.datetime]  # noqa: UP045
+
+
+class Left(NamedTuple):
+    k: Optional[str]  # noqa: UP045
+    n: Optional[int]  # noqa: UP045
+    x: float
+
+
+class Right(NamedTuple):
+    k: Optional[str]  # noqa: UP045
+    t: Optional[int]  # noqa: UP045

@@ -40,7 +40,12 @@ EVERYTHING = Everything(
 )  # fmt: skip
 
 
-ORDERS = [Order(1, "ann", Decimal(10)), Order(2, None, Decimal(20)), Order(3, "ann", Decimal(5)), Order(4, "bob", Decimal(1))]
+ORDERS = [
+    Order(1, "ann", Decimal(10)),
+    Order(2, None, Decimal(20)),
+    Order(3, "ann", Decimal(5)),
+    Order(4, "bob", Decimal(1)),
+]
 
 
 @pytest.fixture
@@ -65,7 +70,9 @@ def check(pcoll: Any, expected: list[Any], label: str = "check") -> None:
 
 
 def test_rows_of_all_types_go_through(pipeline: beam.Pipeline) -> None:
-    rows = pipeline | beam.Create([EVERYTHING]).with_output_types(Everything) | SqlTransform("SELECT * FROM PCOLLECTION")
+    rows = (
+        pipeline | beam.Create([EVERYTHING]).with_output_types(Everything) | SqlTransform("SELECT * FROM PCOLLECTION")
+    )
     hints = rows.element_type.__annotations__
     assert hints == {**Everything.__annotations__, "place": hints["place"]}
     assert hints["place"].__annotations__ == Place.__annotations__
@@ -74,7 +81,11 @@ def test_rows_of_all_types_go_through(pipeline: beam.Pipeline) -> None:
 
 
 def test_rows_made_on_the_way_have_their_types(pipeline: beam.Pipeline) -> None:
-    made = pipeline | beam.Create([1, 2]) | beam.Map(lambda n: beam.Row(a=n, b=[str(n)], c=n / 2, d=None if n == 2 else "x"))
+    made = (
+        pipeline
+        | beam.Create([1, 2])
+        | beam.Map(lambda n: beam.Row(a=n, b=[str(n)], c=n / 2, d=None if n == 2 else "x"))
+    )
     rows = made | SqlTransform("SELECT a + 1 AS a, b[1] AS b, c > 0.6 AS c, COALESCE(d, '-') AS d FROM PCOLLECTION")
     assert rows.element_type._fields == ("a", "b", "c", "d")
     check(rows, [(2, "1", False, "x"), (3, "2", True, "-")])
@@ -140,14 +151,20 @@ def test_windows_by_a_column_and_by_the_time_of_elements(pipeline: beam.Pipeline
     text = """SELECT window_start, SUM(n) AS n, window_time FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' MINUTE))
               GROUP BY window_start, window_end, window_time"""
     found = rows | SqlTransform(text, "t", rowtime=element_time("at") if of_elements else "at")
-    times = found | beam.Map(lambda row, at=beam.DoFn.TimestampParam: (row.window_start.micros // 1_000_000, row.n, at.micros // 1000))
+    times = found | beam.Map(
+        lambda row, at=beam.DoFn.TimestampParam: (row.window_start.micros // 1_000_000, row.n, at.micros // 1000)
+    )
     assert_that(times, equal_to([(0, 64, 59_999), (60, 121, 119_999), (120, 125, 179_999)]))
     run(pipeline)
 
 
 def test_rows_keep_the_times_and_windows_of_their_elements(pipeline: beam.Pipeline) -> None:
-    made = pipeline | beam.Create(range(1200)) | beam.Map(lambda n: beam.window.TimestampedValue(beam.Row(n=n), n)).with_output_types(
-        beam.typehints.row_type.RowTypeConstraint.from_fields([("n", int)])
+    made = (
+        pipeline
+        | beam.Create(range(1200))
+        | beam.Map(lambda n: beam.window.TimestampedValue(beam.Row(n=n), n)).with_output_types(
+            beam.typehints.row_type.RowTypeConstraint.from_fields([("n", int)])
+        )
     )
     windowed = made | beam.WindowInto(beam.window.FixedWindows(100))
     rows = windowed | SqlTransform("SELECT n AS m FROM PCOLLECTION WHERE MOD(n, 2) = 0")
@@ -166,7 +183,11 @@ def test_the_time_of_a_column_becomes_that_of_the_row(pipeline: beam.Pipeline) -
     )
     times = result.rows | beam.Map(lambda row, at=beam.DoFn.TimestampParam: (row.at.micros, at.micros))
     assert_that(times, equal_to([(7_000_000, 7_000_000)]))
-    check(result.errors, [("PCOLLECTION", '{"at": null}', "column at: it is None, and without it the row has no time")], "bad")
+    check(
+        result.errors,
+        [("PCOLLECTION", '{"at": null}', "column at: it is None, and without it the row has no time")],
+        "bad",
+    )
     run(pipeline)
 
 
@@ -190,7 +211,11 @@ def test_bad_rows_are_an_output(pipeline: beam.Pipeline) -> None:
     result = made | SqlTransform("SELECT 10 / n AS n, text FROM t", "t", on_error="output")
     check(result.rows, [(5, None)])
     bad = result.errors | "reshuffled" >> beam.Reshuffle()
-    assert_that(bad | "reasons" >> beam.Map(lambda row: (row.table, row.reason)), equal_to([("t", each) for each in REASONS]), label="bad")
+    assert_that(
+        bad | "reasons" >> beam.Map(lambda row: (row.table, row.reason)),
+        equal_to([("t", each) for each in REASONS]),
+        label="bad",
+    )
     rows = bad | "rows" >> beam.Map(lambda row: json.loads(row.row)["n"])
     assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 0]), label="rows")
     run(pipeline)
@@ -234,11 +259,8 @@ def test_messages_are_an_input(cluster: InMemoryCluster, pipeline: beam.Pipeline
         cluster.append("t", json.dumps(body).encode(), queue_id=n % 2, tags="a" if n % 4 else None)
     cluster.append("t", b"{", queue_id=0)
     time = {"timestamp": row_time(DDL)} if reading == "batches with times" else {}
-    if time:
-        cluster.create_topic("t2", 1)
-        cluster.append("t2", json.dumps({"id": 0, "ts": "2024-01-01 00:00:00"}).encode())
     read = ReadFromRocketMQ(
-        "t2" if time else "t", start=StartFrom.earliest(), stop=StopAt.latest(), batches=reading != "records",
+        "t", start=StartFrom.earliest(), stop=StopAt.latest(), batches=reading != "records",
         client_factory=InMemoryClientFactory(cluster.name), **time,  # type: ignore[arg-type]
     )  # fmt: skip
     text = """SELECT window_start AS s, COUNT(*) AS n, COUNT(tag) AS tags
@@ -249,12 +271,9 @@ def test_messages_are_an_input(cluster: InMemoryCluster, pipeline: beam.Pipeline
     stamps = plain | beam.Map(lambda row, at=beam.DoFn.TimestampParam: (row.id, row.ts == at))
     assert_that(stamps, equal_to([(0, True)]), label="stamps")
     start = Timestamp.from_rfc3339("2024-01-01T00:00:00Z")
-    if time:
-        check(result.rows, [(start, 1, 0)])
-    else:
-        check(result.rows, [(start, 20, 15), (start + 60, 20, 15)])
-        reasons = result.errors | "reasons" >> beam.Map(lambda row: (row.table, row.row, "t/broker-a/0, offset 20" in row.reason))
-        assert_that(reasons, equal_to([("t", "{", True)]), label="bad")
+    check(result.rows, [(start, 20, 15), (start + 60, 20, 15)])
+    reasons = result.errors | "reasons" >> beam.Map(lambda row: (row.table, row.row, "t/broker-a/0, offset 20" in row.reason))
+    assert_that(reasons, equal_to([("t", "{", True)]), label="bad")
     run(pipeline)
 
 
@@ -330,7 +349,11 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
         (rows, {"tables": {"PCOLLECTION": "(a INT)"}}, "PCOLLECTION has rows, which need no CREATE TABLE"),
         ({"a": rows, "b": rows}, {"rowtime": "id"}, "rowtime of several inputs is a dict by their names"),
         ({"a": rows}, {"tables": {"c": None}}, "tables names 'c', which is no input"),
-        ((rows, rows), {}, "the input of SqlTransform is a PCollection, a dict of PCollections by name, or the pipeline"),
+        (
+            (rows, rows),
+            {},
+            "the input of SqlTransform is a PCollection, a dict of PCollections by name, or the pipeline",
+        ),
         (rows, {"settings": {"table.exec.state.tll": "1 h"}}, "settings: there is no setting 'table.exec.state.tll'"),
     ]
     for number, (given, how, message) in enumerate(cases):
@@ -373,5 +396,3 @@ def test_sql_is_imported_when_it_is_asked_for() -> None:
         import rmqio.sql
 
         rmqio.sql.SqlTransforms  # noqa: B018
-
-

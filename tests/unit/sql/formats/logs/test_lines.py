@@ -45,13 +45,21 @@ def test_columns_of_syslog() -> None:
     line = '<34>1 2024-01-01T00:00:00+01:00 h a - - [x@1 k="v"] text'
     assert decode(table, line.encode()) == (2, 1_704_063_600_000_000, {"x@1.k": "v"}, "text")
     assert decode(table, b"<34>1 - h a - - -") == (2, None, None, None)
-    table = table_with({"timestamp": types.TIMESTAMP_LTZ}, format="syslog", syslog__year="2024", syslog__time_zone="Asia/Shanghai")
+    table = table_with(
+        {"timestamp": types.TIMESTAMP_LTZ}, format="syslog", syslog__year="2024", syslog__time_zone="Asia/Shanghai"
+    )
     assert decode(table, b"<34>Jan  1 08:00:00 h x") == (1_704_067_200_000_000,)
 
 
 def test_columns_of_cef() -> None:
     table = table_with(
-        {"severity": types.INTEGER, "src": types.VARCHAR, "spt": types.INTEGER, "extension": MAP, "other": types.DOUBLE},
+        {
+            "severity": types.INTEGER,
+            "src": types.VARCHAR,
+            "spt": types.INTEGER,
+            "extension": MAP,
+            "other": types.DOUBLE,
+        },
         format="cef",
     )
     assert decode(table, rb"CEF:0|a\||b|c|d|e|5|src=1.1.1.1 spt=80 x=\=") == (
@@ -75,7 +83,9 @@ def test_columns_of_cef() -> None:
         (b"x", {"src": types.VARCHAR}, {"format": "cef"}, "the line has no CEF: header: 'x'"),
     ],
 )  # fmt: skip
-def test_lines_that_are_bad_rows(body: bytes, columns: dict[str, SqlType], options: dict[str, str], message: str) -> None:
+def test_lines_that_are_bad_rows(
+    body: bytes, columns: dict[str, SqlType], options: dict[str, str], message: str
+) -> None:
     table = table_with(columns, **options)
     with pytest.raises(RowFailure, match=re.escape(message)):
         decode(table, body)

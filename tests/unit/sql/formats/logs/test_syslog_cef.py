@@ -180,7 +180,14 @@ def test_any_line_is_read_or_refused(line: str, more: str) -> None:
 def test_hostile_lines_take_no_time(part: str) -> None:
     begun = time.process_time()
     for parse in (syslog.parse, cef.parse):
-        for head in ("", "<34>1 - - - - - ", '<34>1 - - - - - [a b="', "Oct 11 22:14:15 ", "CEF:0|", "CEF:0|a|b|c|d|e|5|"):
+        for head in (
+            "",
+            "<34>1 - - - - - ",
+            '<34>1 - - - - - [a b="',
+            "Oct 11 22:14:15 ",
+            "CEF:0|",
+            "CEF:0|a|b|c|d|e|5|",
+        ):
             try:
                 parse(head + part * 100_000)  # type: ignore[operator]
             except ValueFailure:
