@@ -208,9 +208,7 @@ def by_sql(pipeline: beam.Pipeline, name_server: str, source: str) -> None:
     script = Script()
     script.run(TABLES + FILTER.format(source=source))
     connection = Connection(name_server=name_server, start=StartFrom.earliest(), stop=StopAt.latest())
-    translation = Translation(pipeline, connection)
-    for sink in script.sinks:
-        translation.add(sink)
+    Translation(pipeline, connection).add_all(script.sinks)
 
 
 def by_copy(pipeline: beam.Pipeline, name_server: str, source: str) -> None:

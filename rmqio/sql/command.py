@@ -98,9 +98,7 @@ def _run_job(script: Script, arguments: argparse.Namespace) -> int:
     )
 
     def build(pipeline: Any) -> None:
-        translation = Translation(pipeline, connection)
-        for sink in script.sinks:
-            translation.add(sink)
+        Translation(pipeline, connection).add_all(script.sinks)
 
     def summary(result: Any) -> str:
         failed = count(result, "rows_failed")

@@ -64,7 +64,7 @@ def ranged(number: int, bits: int) -> int:
 
 def double_of_text(text: str) -> float:
     """Returns the number. Raises `ValueFailure`."""
-    if not _DECIMAL.fullmatch(text) and text.strip() not in ("NaN", "Infinity", "-Infinity"):
+    if not _DECIMAL.fullmatch(text) and text.strip(" \t\n\r\f\v") not in ("NaN", "Infinity", "-Infinity"):
         raise ValueFailure(f"{shown(text)} is not a number")
     return float(text)
 

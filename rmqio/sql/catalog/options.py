@@ -19,6 +19,7 @@ from rmqio.start import StartFrom
 CONNECTORS: Final = ("rocketmq", "print", "blackhole")
 FORMATS: Final = ("json", "csv", "raw", "key-value", "avro", "avro-confluent")
 ON_ERROR: Final = ("fail", "dead-letter", "skip")
+PUSH_DOWN: Final = ("tags", "sql92", "none")
 STARTS: Final = ("earliest", "latest", "group", "timestamp")
 
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -29,6 +30,7 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "name_server": ("nameServerAddress", "namesrvAddr", "nameserver.address", "nameServer", "name_server"),
     "tag": ("tag", "tags", "consumer.tag"),
     "sql": ("sql", "sql_filter"),
+    "push_down": ("filter.push-down",),
     "format": ("format", "data_format", "value.format"),
     "start": ("scanStartupMode", "scan.startup.mode", "consumer.start-offset-mode", "startupMode"),
     "start_offset": ("startMessageOffset",),
@@ -90,6 +92,8 @@ class TableOptions:
       zone: the time zone of dates in options.
       on_error: what becomes of a row that cannot be decoded or computed.
       keys: the columns that become the message's keys.
+      push_down: what of WHERE the broker filters, one of `PUSH_DOWN`; None: tags, unless the table has a watermark,
+        which would follow fewer rows.
       of_format: the options that `rmqio.sql.formats` reads, by their names.
     """
 
@@ -106,6 +110,7 @@ class TableOptions:
     on_error: str = "fail"
     dead_letter_topic: str | None = None
     keys: tuple[str, ...] = ()
+    push_down: str | None = None
     of_format: dict[str, Option] = field(default_factory=dict, hash=False)
     given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
 
@@ -169,6 +174,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         on_error=on_error,
         dead_letter_topic=text("dead_letters"),
         keys=tuple(each.strip() for each in text("keys", "").replace(";", ",").split(",") if each.strip()),
+        push_down=one_of("push_down", PUSH_DOWN, "tags") if "push_down" in found else None,
         of_format=of_format(found, format_name),
         given={option.key: option.value for name, option in found.items()},
     )

@@ -232,8 +232,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
     table = target.table
     body = [(c, name) for c, name in zip(target.columns, columns, strict=True) if c.is_physical]
     encoder = encoder_of(table, [Field(each.name, each.type) for each, _ in body])
-    out.constants.update(encoder.constants)
-    source = encoder.source([name for _, name in body])
+    source = out.expression(encoder.source([name for _, name in body]), encoder.constants)
     metadata = {
         each.metadata.written: (name, each.type)
         for each, name in zip(target.columns, columns, strict=True)

@@ -12,7 +12,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
 from rmqio.interfaces import ClientFactory
-from rmqio.model import Message
+from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
@@ -21,10 +21,14 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToTable
 from rmqio.sql.errors import SqlError
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
+from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
 from rmqio.sql.runtime.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
+from rmqio.sql.runtime.reads import bounds
+from rmqio.sql.runtime.shared_fn import SharedFragmentFn
+from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
 from rmqio.sql.runtime.table_time import TableTime
 from rmqio.sql.runtime.windows import window_fn
 from rmqio.start import StartFrom, StopAt
@@ -62,7 +66,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Translation:
-    """Adds sinks to a pipeline. Tables that several of them read are read once.
+    """Adds sinks to a pipeline. Tables that several of them read are read once, and decoded once by `add_all`.
 
     Labels come from the tables' names and the order of statements, never from lines: a comment changes none.
     """
@@ -72,13 +76,27 @@ class Translation:
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
     _updates: Updates = field(default_factory=lambda: Updates(None))
+    _uses: list[Use] = field(default_factory=list)
+    _shared: SharedScans = field(default_factory=SharedScans)
+
+    def add_all(self, sinks: Sequence[Sink]) -> None:
+        """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
+        recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
+        for sink in sinks:
+            recorded.add(sink)
+        self._uses = uses_of(sinks)
+        self._shared = SharedScans(recorded.scans)
+        for sink in sinks:
+            self.add(sink)
 
     def add(self, sink: Sink) -> None:
         """Adds what an INSERT INTO does."""
         target = ToTable(sink.table, sink.columns)
         self._updates = updates_of(sink)
         rows = self._rows(sink.input, (), target)
-        label = self._label(f"Write {sink.table.name}")
+        self._write(sink, rows, self._label(f"Write {sink.table.name}"))
+
+    def _write(self, sink: Sink, rows: Any, label: str) -> None:
         if sink.table.options.connector == "blackhole":
             return
         if sink.table.options.connector == "print":
@@ -122,6 +140,8 @@ class Translation:
         table = scan.table
         label = self._label(f"Select from {table.name}")
         fragment = Fragment(FromTable(table, scan.columns), steps, target)
+        if (shared := self._shared.next(table, ScanUse(fragment, side))) is not None:
+            return self._shared_rows(table, shared, label)
         mapping = beam.ParDo(FragmentFn(fragment, label, table.options.on_error, side))
         hint = _hint(target)
         records = self._read(table)
@@ -130,18 +150,34 @@ class Translation:
         outputs = records | label >> mapping.with_outputs(ERRORS, main="rows")
         rows, errors = outputs["rows"], outputs[ERRORS]
         rows.element_type, errors.element_type = hint, ReadFailure
+        self._write_letters(table, errors, label)
+        return rows
+
+    def _write_letters(self, table: Table, errors: Any, label: str) -> None:
         letters = WriteDeadLetters(table.options.dead_letter_topic or "", **self.connection.of(table))
         _ = errors | f"{label}: dead letters" >> letters
+
+    def _shared_rows(self, table: Table, shared: SharedScan, label: str) -> Any:
+        """The rows of one of several scans of a table, which are made together when the first one is translated."""
+        if shared.outputs is None:
+            fn = SharedFragmentFn(*shared.columns_of(label), table.options.on_error)
+            tags = [str(number) for number in range(len(shared.uses))]
+            letters = [ERRORS] if table.options.on_error == "dead-letter" else []
+            shared.outputs = self._read(table) | label >> beam.ParDo(fn).with_outputs(*tags, *letters)
+            if letters:
+                shared.outputs[ERRORS].element_type = ReadFailure
+                self._write_letters(table, shared.outputs[ERRORS], label)
+        rows = shared.outputs[str(shared.taken)]
+        rows.element_type = _hint(shared.uses[shared.taken].fragment.target)
+        shared.taken += 1
         return rows
 
     def _read(self, table: Table) -> Any:
         if id(table) in self._reads:  # a name can be dropped and created again
             return self._reads[id(table)][1]
         options = table.options
-        stop = StopAt.timestamp(options.end_ms) if options.end_ms is not None else self.connection.stop
-        start = options.start or self.connection.start
-        if start is None:
-            start = StartFrom.group_offsets("latest") if options.group else StartFrom.latest()
+        pushed = pushed_of(table, [use for use in self._uses if use.scan.table is table])
+        start, stop = bounds(options, self.connection.start, self.connection.stop, pushed)
         time: dict[str, Any] = {}
         if table.watermark is not None:
             delay_ms = watermark_delay_ms(table)
@@ -154,8 +190,8 @@ class Translation:
             consumer_group=options.group,
             start=start,
             stop=stop,
-            tags=options.tag,
-            sql_filter=options.sql,
+            tags=pushed.expression or options.tag,
+            sql_filter=pushed.selector.text if pushed.selector is not None else options.sql,
             dead_letter_topic=options.dead_letter_topic if options.on_error == "dead-letter" else None,
             batches=True,
             **time,
@@ -199,6 +235,32 @@ class Translation:
         join_fn = JoinFn(spec) if all(map(self._ends, _scans(join))) else ExpiringJoinFn(spec)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
         return both | label >> beam.ParDo(join_fn).with_output_types(_hint(target))
+
+
+class _Recorded(Translation):
+    """A translation for which nothing is read or written: it notes the scans in the order of the real one."""
+
+    scans: list[tuple[Table, ScanUse]]
+
+    def __init__(self, pipeline: beam.Pipeline, connection: Connection) -> None:
+        super().__init__(pipeline, connection)
+        self.scans = []
+
+    def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        fragment = Fragment(FromTable(scan.table, scan.columns), steps, target)
+        self.scans.append((scan.table, ScanUse(fragment, side)))
+        return self._nothing(_hint(target))
+
+    def _read(self, table: Table) -> Any:
+        return self._nothing(BatchConstraint(Record))
+
+    def _write(self, sink: Sink, rows: Any, label: str) -> None:
+        pass
+
+    def _nothing(self, hint: Any) -> Any:
+        made = self.pipeline | self._label("Nothing") >> beam.Create([])
+        made.element_type = hint
+        return made
 
 
 def _scans(relation: Relation) -> Iterator[Table]:
