@@ -85,6 +85,12 @@ def _find(relation: Relation, above: Calc | None, found: list[Use]) -> None:
                 _find(each, None, found)
 
 
+def endless_reads(plans: Iterable[Relation]) -> list[str]:
+    """Returns the tables that the plans read and that have no end of their own."""
+    tables = {each.scan.table.name: each.scan.table.options.end_ms for each in uses_of(plans)}
+    return [name for name, end_ms in tables.items() if end_ms is None]
+
+
 def pushed_of(table: Table, uses: Sequence[Use]) -> Pushed:
     """Returns what a read of the table leaves out that all of the uses share."""
     how = table.options.push_down

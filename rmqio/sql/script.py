@@ -8,13 +8,14 @@ from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
-from rmqio.sql.errors import Refusal, Source
+from rmqio.sql.errors import Refusal, Source, Span
 from rmqio.sql.optimizer import optimize
 from rmqio.sql.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse
+from rmqio.sql.values import in_zone
 
 
 @dataclass(slots=True)
@@ -32,18 +33,30 @@ class Script:
     settings: Settings = field(default_factory=Settings)
     sinks: list[Sink] = field(default_factory=list)
     explained: list[Relation] = field(default_factory=list)
+    _open_set: Span | None = None
 
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
         source = Source(text, file)
+        self._open_set = None
         for statement in parse(text, file):
             try:
-                with deep_trees():
+                with deep_trees(), in_zone(self.settings.zone):
+                    self._check_place(statement)
                     self._run(statement)
             except RecursionError:
                 raise source.error("the statement is nested too deeply", statement.span) from None
             except Refusal as refusal:
                 raise source.error(refusal.message, refusal.span or statement.span) from None
+
+        if self._open_set is not None:
+            raise source.error("the statement set does not end: END is missing", self._open_set)
+
+    def _check_place(self, statement: nodes.Statement) -> None:
+        """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
+        if self._open_set is None or isinstance(statement, (nodes.Insert, nodes.EndSet)):
+            return
+        raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
 
     def _run(self, statement: nodes.Statement) -> None:
         match statement:
@@ -59,11 +72,19 @@ class Script:
                 self.catalog.drop(statement)
             case nodes.SetOption():
                 if statement.option is not None:
-                    self.settings = self.settings.with_option(statement.option)
+                    self._set(self.settings.with_option(statement.option), statement.option.span)
             case nodes.Reset():
-                self.settings = self.settings.without(statement.key)
+                self._set(self.settings.without(statement.key), statement.span)
             case nodes.Insert():
                 self.sinks.append(self._insert(statement))
+            case nodes.BeginSet():
+                self._open_set = statement.span
+                if statement.first is not None:
+                    self.sinks.append(self._insert(statement.first))
+            case nodes.EndSet():
+                if self._open_set is None:
+                    raise Refusal("there is no statement set that END could end: BEGIN STATEMENT SET", statement.span)
+                self._open_set = None
             case nodes.Explain():
                 inner = statement.statement
                 plan = self._insert(inner) if isinstance(inner, nodes.Insert) else self.query(inner)
@@ -74,6 +95,11 @@ class Script:
                 raise Refusal("CREATE FUNCTION is not supported yet", statement.span)
             case _:
                 raise Refusal("this statement belongs into the shell", statement.span)
+
+    def _set(self, settings: Settings, span: Span) -> None:
+        if settings.zone != self.settings.zone and self.sinks:
+            raise Refusal("the time zone is that of the whole job: SET it before the first INSERT INTO", span)
+        self.settings = settings
 
     def _binder(self) -> QueryBinder:
         return QueryBinder(self.catalog, self.settings.ttl_ms)

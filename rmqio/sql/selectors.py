@@ -24,7 +24,24 @@ from rmqio.wire.properties import is_reserved
 
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*", re.ASCII)
 _KEYWORDS: Final = frozenset(
-    "AND OR NOT BETWEEN IN IS NULL TRUE FALSE LIKE ESCAPE XPATH XQUERY CONTAINS STARTSWITH ENDSWITH".split()
+    {
+        "AND",
+        "OR",
+        "NOT",
+        "BETWEEN",
+        "IN",
+        "IS",
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "LIKE",
+        "ESCAPE",
+        "XPATH",
+        "XQUERY",
+        "CONTAINS",
+        "STARTSWITH",
+        "ENDSWITH",
+    }
 )
 _LINKED: Final = re.compile(r" (?:AND|OR) ")
 _LARGEST: Final = 10**15
@@ -136,12 +153,12 @@ def _comparison(condition: Operation, metadata: Metadata) -> str | None:
 
 def _number(left: Expr, name: str, right: Expr, metadata: Metadata) -> str | None:
     """Bounds of TRY_CAST(property AS a number)."""
-    slack = 0
+    slack: int = 0
     while isinstance(left, Conversion):
         kind = left.type.kind
         if kind not in (*INTEGERS, "DECIMAL", "DOUBLE"):
             return None
-        slack += kind != "DOUBLE"
+        slack += int(kind != "DOUBLE")
         found = _property(left.operand, metadata)
         if found is not None:
             return _bounds(found, left.is_try, name, right, slack)

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from rmqio.sql.expressions import Expr
 
-
 UNSET: Final = object()
 """The value of a name that is not computed yet."""
 

@@ -15,12 +15,12 @@ from typing import Any
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
 from rmqio.sql.compile.emitter import UNSET, Emitter
-from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, Step, ToGroups, ToRows, compiled
+from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, Step, ToGroups, ToRows, compiled, within
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
 from rmqio.sql.optimizer import is_pure
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.types import BITS
-from rmqio.sql.values import DECIMALS, ValueFailure
+from rmqio.sql.values import DECIMALS, ValueFailure, in_zone
 
 Run = Callable[..., list[Mapped]]
 
@@ -34,16 +34,23 @@ def compiled_together(given: Sequence[Fragment]) -> Run:
       given: fragments of one table.
     """
     with deep_trees():
+        alone = [compiled(each) for each in given]
         table, columns, together = on_common_columns(given)
-        return _compiled(table, columns, together, [compiled(each) for each in given])
+        with in_zone(given[0].zone):
+            return within(given[0].zone, _compiled(table, columns, together, alone))
 
 
 def on_common_columns(given: Sequence[Fragment]) -> tuple[Table, tuple[Column, ...], list[Fragment]]:
     """Returns the table, the columns of it that any of the fragments reads, and the fragments on these columns."""
     source = given[0].source
     assert isinstance(source, FromTable)
-    used = {each.source.columns[i].name for each in given for i in fragment._used(each)}  # type: ignore[union-attr]
-    columns = tuple(each for each in source.table.columns if each.name in used)
+    used = {
+        each.source.columns[i].name: each.source.columns[i]  # type: ignore[union-attr]
+        for each in given
+        for i in fragment._used(each)
+    }
+    known = {each.name: at for at, each in enumerate(source.table.columns)}
+    columns = tuple(sorted(used.values(), key=lambda each: known.get(each.name, len(known))))
     return source.table, columns, [_of_columns(each, columns) for each in given]
 
 

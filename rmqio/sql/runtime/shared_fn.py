@@ -74,8 +74,8 @@ class SharedFragmentFn(beam.DoFn):
             if self._earliest_us is None or timestamp.micros < self._earliest_us:
                 self._earliest_us = timestamp.micros
             if sum(map(len, self._groups)) > _MOST_GROUPS:
-                for number, each in self._flushed():
-                    yield beam.pvalue.TaggedOutput(number, each)
+                for tag, row in self._flushed():
+                    yield beam.pvalue.TaggedOutput(tag, row)
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._earliest_us is None:

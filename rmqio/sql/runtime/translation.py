@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
 from rmqio.interfaces import ClientFactory
+from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.security import Security
@@ -20,11 +23,13 @@ from rmqio.sql.analysis.upserts import Updates, updates_of
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, Target, ToGroups, ToKeys, ToTable
 from rmqio.sql.errors import SqlError
+from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.identified import id_of_row, message_of_row
 from rmqio.sql.runtime.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
 from rmqio.sql.runtime.reads import bounds
 from rmqio.sql.runtime.shared_fn import SharedFragmentFn
@@ -49,6 +54,7 @@ class Connection:
       start: for tables that do not say where they begin.
       stop: where reads end that have no `endTime`; None: never.
       client_factory: replaces the clients in tests.
+      idle_timeout_ms: how long a queue without messages holds the watermark back; None: as `ReadOptions` has it.
     """
 
     name_server: str | None = None
@@ -56,6 +62,7 @@ class Connection:
     start: StartFrom | None = None
     stop: StopAt | None = None
     client_factory: ClientFactory | None = None
+    idle_timeout_ms: int | None = None
 
     def of(self, table: Table) -> dict[str, Any]:
         """Returns the arguments of a transform that name the cluster."""
@@ -76,12 +83,14 @@ class Translation:
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
     _updates: Updates = field(default_factory=lambda: Updates(None))
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex)
     _uses: list[Use] = field(default_factory=list)
     _shared: SharedScans = field(default_factory=SharedScans)
 
     def add_all(self, sinks: Sequence[Sink]) -> None:
         """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
         recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
+        recorded._run = self._run
         for sink in sinks:
             recorded.add(sink)
         self._uses = uses_of(sinks)
@@ -91,10 +100,28 @@ class Translation:
 
     def add(self, sink: Sink) -> None:
         """Adds what an INSERT INTO does."""
-        target = ToTable(sink.table, sink.columns)
+        label = self._label(f"Write {sink.table.name}")
         self._updates = updates_of(sink)
+        if sink.table.options.connector == "rocketmq":
+            sink = self._identified(sink, label)
+        target = ToTable(sink.table, sink.columns)
         rows = self._rows(sink.input, (), target)
-        self._write(sink, rows, self._label(f"Write {sink.table.name}"))
+        self._write(sink, rows, label)
+
+    def _identified(self, sink: Sink, label: str) -> Sink:
+        """The sink with stable ids, if its rows can have them."""
+        if has_own_ids(sink):
+            return sink
+        is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not all(map(self._ends, _scans(sink)))
+        # A run that ends can have read something else, which gives groups other rows.
+        salt = label if is_stream or not has_groups(sink) else f"{label} {self._run}"
+        found = with_ids(sink, salt, is_stream=is_stream)
+        if found is None and sink.table.options.is_exactly_once:
+            raise SqlError(
+                f"{sink.table.name} is written exactly once, and rows of this statement have no ids that are the same "
+                "when they come again: leave 'sink.delivery-guarantee' out"
+            )
+        return found or sink
 
     def _write(self, sink: Sink, rows: Any, label: str) -> None:
         if sink.table.options.connector == "blackhole":
@@ -102,8 +129,14 @@ class Translation:
         if sink.table.options.connector == "print":
             _ = rows | label.replace("Write", "Print") >> beam.Map(_print)
             return
+        options = sink.table.options
+        how: dict[str, Any] = {"producer_group": options.producer_group}
+        if options.is_exactly_once:
+            how["exactly_once"] = LookBack(group=options.producer_group)
+        if id_position(sink.columns) is not None:
+            how |= {"id_fn": id_of_row, "serializer": message_of_row}
         written = rows | label >> WriteToRocketMQ(
-            sink.table.options.topic, batches=True, with_sent=False, **self.connection.of(sink.table)
+            options.topic, batches=True, with_sent=False, **how, **self.connection.of(sink.table)
         )
         _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
 
@@ -180,10 +213,12 @@ class Translation:
         start, stop = bounds(options, self.connection.start, self.connection.stop, pushed)
         time: dict[str, Any] = {}
         if table.watermark is not None:
-            delay_ms = watermark_delay_ms(table)
+            idle: dict[str, Any] = {}
+            if self.connection.idle_timeout_ms is not None:
+                idle["idle_timeout_ms"] = self.connection.idle_timeout_ms
             time = {
                 "timestamp": TableTime(table, is_lenient=options.on_error != "fail"),
-                "options": ReadOptions(max_out_of_orderness_ms=delay_ms),
+                "options": ReadOptions(max_out_of_orderness_ms=watermark_delay_ms(table), **idle),
             }
         read = ReadFromRocketMQ(
             options.topic,
