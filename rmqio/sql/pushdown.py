@@ -108,9 +108,9 @@ def pushed_of(table: Table, uses: Sequence[Use]) -> Pushed:
         wanted = MessageFilter(own.tag).tag_set
         both = wanted if found.tags is None else wanted & found.tags
         return replace(found, tags=both or wanted, selector=None)
-    if found.selector is not None:  # SQL92 has the tags, too
-        return replace(found, tags=None)
-    return found
+    if found.selector is None or (found.tags is not None and found.selector.is_of_tags):
+        return replace(found, selector=None)
+    return replace(found, tags=None)  # SQL92 has the tags, too
 
 
 def _pushed(use: Use, *, is_sql: bool) -> Pushed:

@@ -56,10 +56,17 @@ Metadata = Callable[[Expr], str]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """An expression of SQL92 for the broker."""
+    """An expression of SQL92 for the broker.
+
+    Attributes:
+      text: the expression.
+      is_or: its outermost operator is OR.
+      is_of_tags: it tests tags only.
+    """
 
     text: str
     is_or: bool = False
+    is_of_tags: bool = False
 
     def or_(self, other: Selector) -> Selector | None:
         """Returns what is true where one of them is; None: it would be too long."""
@@ -77,7 +84,7 @@ def selector_of(condition: Expr, metadata: Metadata) -> Selector | None:
         return selector_of(condition.operand, metadata)
     if not isinstance(condition, Logical):
         text = _atom(condition, metadata)
-        return None if text is None else Selector(text)
+        return None if text is None else Selector(text, is_of_tags=text.startswith(f"{TAGS} "))
     parts = [selector_of(each, metadata) for each in condition.operands]
     known = [each for each in parts if each is not None]
     if condition.operator == "OR" and len(known) < len(parts):
@@ -94,7 +101,7 @@ def _joined(parts: list[Selector], operator: str) -> Selector | None:
     text = f" {operator} ".join(texts)
     if len(text) > _LONGEST:
         return None if is_or else parts[0]
-    return Selector(text, is_or)
+    return Selector(text, is_or, all(each.is_of_tags for each in parts))
 
 
 def _atom(condition: Expr, metadata: Metadata) -> str | None:
@@ -171,7 +178,7 @@ def _bounds(name: str, is_try: bool, operator: str, right: Expr, slack: int) -> 
     if not is_try or not isinstance(right, Constant) or operator not in ("=", "<", "<=", ">", ">="):
         return there
     value: Any = right.value
-    if not isinstance(value, (int, float, Decimal)) or not abs(value) < _LARGEST:
+    if not isinstance(value, (int, float, Decimal)) or not -_LARGEST < value < _LARGEST:
         return there
     exact = Decimal(repr(value) if isinstance(value, float) else value)
     low, high = (format(each, "f") for each in (exact - slack, exact + slack))

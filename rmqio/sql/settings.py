@@ -33,7 +33,8 @@ _FIELDS: Final = {
     IDLE: "idle_ms", "table.exec.resource.default-parallelism": "parallelism",
 }  # fmt: skip
 _ALWAYS: Final = {
-    "table.exec.mini-batch.enabled": "true", "table.exec.mini-batch.allow-latency": "", "table.exec.mini-batch.size": "",
+    "table.exec.mini-batch.enabled": "true", "table.exec.mini-batch.allow-latency": "",
+    "table.exec.mini-batch.size": "",
     "table.optimizer.agg-phase-strategy": "two_phase auto", "table.optimizer.reuse-source-enabled": "true",
     "table.optimizer.reuse-sub-plan-enabled": "true", "table.optimizer.source.predicate-pushdown-enabled": "true",
     "table.dml-sync": "true", "execution.checkpointing.mode": "exactly_once",
@@ -50,8 +51,7 @@ _REFUSED: Final = {
     "restart-strategy": "the runner decides it: on Flink by --flink_conf",
     "restart-strategy.type": "the runner decides it: on Flink by --flink_conf",
     "table.sql-dialect": "there is one dialect",
-    "table.exec.sink.not-null-enforcer": "a NULL is a bad row, and on-error of the table that was read says what becomes"
-    " of it",
+    "table.exec.sink.not-null-enforcer": "a NULL is a bad row, as on-error of the table that was read has it",
     "table.exec.sink.upsert-materialize": "rows of one key are in one queue, in order",
     "table.exec.async-lookup.buffer-capacity": "nothing is looked up asynchronously",
     "table.optimizer.distinct-agg.split.enabled": "DISTINCT is always aggregated in two phases",

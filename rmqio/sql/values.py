@@ -245,6 +245,7 @@ def micros_of(moment: datetime) -> int:
 # All that depends on the session's zone calls `local_of_instant` and `instant_of_local`.
 
 UTC: Final = "UTC"
+_UTC: Final = zoneinfo.ZoneInfo("UTC")
 _SESSION: Final[ContextVar[str]] = ContextVar("session", default=UTC)
 
 
@@ -268,7 +269,7 @@ def local_of_instant(micros: int) -> int:
     name = _SESSION.get()
     if name == UTC:
         return micros
-    return micros_of(datetime_of(micros).replace(tzinfo=timezone.utc).astimezone(zone(name)).replace(tzinfo=None))
+    return micros_of(datetime_of(micros).replace(tzinfo=_UTC).astimezone(zone(name)).replace(tzinfo=None))
 
 
 def instant_of_local(micros: int) -> int:
@@ -280,7 +281,7 @@ def instant_of_local(micros: int) -> int:
     name = _SESSION.get()
     if name == UTC:
         return micros
-    return micros_of(datetime_of(micros).replace(tzinfo=zone(name)).astimezone(timezone.utc).replace(tzinfo=None))
+    return micros_of(datetime_of(micros).replace(tzinfo=zone(name)).astimezone(_UTC).replace(tzinfo=None))
 
 
 @lru_cache(maxsize=1000)

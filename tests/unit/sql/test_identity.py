@@ -52,7 +52,8 @@ def ids(cluster: InMemoryCluster) -> list[str]:
         "INSERT INTO sink SELECT CAST(COUNT(*) AS INT), b FROM t GROUP BY b, TUMBLE(ts, INTERVAL '1' MINUTE)",
         "INSERT INTO sink SELECT CAST(COUNT(*) AS INT), 'x' FROM t GROUP BY b",
         f"{JOIN} UNION ALL SELECT a, b FROM t UNION ALL SELECT a, b FROM t",
-        "INSERT INTO sink SELECT MAX(t.a), t.b FROM t JOIN u USING (b) GROUP BY t.b; INSERT INTO sink SELECT a, b FROM t",
+        "INSERT INTO sink SELECT MAX(t.a), t.b FROM t JOIN u USING (b) GROUP BY t.b;"
+        "INSERT INTO sink SELECT a, b FROM t",
     ],
 )
 def test_again(statement: str, cluster: InMemoryCluster) -> None:
