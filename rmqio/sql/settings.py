@@ -7,7 +7,7 @@ that is refused with the reason.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rmqio.sql import values
@@ -103,7 +103,8 @@ class Settings:
         folded = key.lower()
         if folded in _FIELDS:
             name = _FIELDS[folded]
-            return replace(self, **{name: next(each.default for each in fields(self) if each.name == name)})
+            fresh: Any = getattr(Settings(), name)
+            return replace(self, **{name: fresh})
         if folded in _ALWAYS or folded in _REFUSED:
             return self
         raise Refusal(f"there is no setting {key!r}{nearest(folded, _FIELDS)}", None)

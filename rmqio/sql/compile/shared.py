@@ -157,7 +157,8 @@ def _output(number: int, given: Fragment, lazy: dict[Expr, str], out: Emitter) -
             found = fragment._steps(given.steps, names, out)
             out.line(f"add, place, groups = add{number}, place{number}, groups{number}")
             fragment._target(given.target, found, out)
-            out.line("place(position)")
+            if not isinstance(given.target, ToGroups):
+                out.line("place(position)")
             out.lazy = {}
         with out.block("except ValueFailure as error:"):
             out.line(f"failed{number}[position] = error")

@@ -30,7 +30,8 @@ def script_of(text: str) -> Script:
 
 
 INVALID = [
-    ("BEGIN STATEMENT SET; INSERT INTO x SELECT a FROM t", "the statement set does not end: END is missing", "BEGIN STATEMENT SET"),
+    ("BEGIN STATEMENT SET; INSERT INTO x SELECT a FROM t", "the statement set does not end: END is missing",
+     "BEGIN STATEMENT SET"),
     ("END", "there is no statement set that END could end: BEGIN STATEMENT SET", "END"),
     ("BEGIN STATEMENT SET; RESET; END", "a statement set holds INSERT INTO: END stands before anything else", "RESET"),
     ("BEGIN STATMENT SET", "unexpected STATMENT: expected STATEMENT: did you mean 'STATEMENT'?", "STATMENT"),
@@ -44,7 +45,8 @@ INVALID = [
      "the setting 'execution.savepoint.path' is not supported: a job goes on by --checkpoint_dir, or on Flink by "
      "--savepoint_path", None),
     ("SET 'parallelism.default' = '0'", "parallelism.default is '0'; it must be a whole number of at least 1", "'0'"),
-    ("SET 'execution.runtime-mode' = 'strem'", "execution.runtime-mode is 'strem': did you mean 'streaming'?", "'strem'"),
+    ("SET 'execution.runtime-mode' = 'strem'",
+     "execution.runtime-mode is 'strem': did you mean 'streaming'?", "'strem'"),
     ("SET 'table.exec.mini-batch.enabled' = 'false'",
      "table.exec.mini-batch.enabled is always true: it cannot be 'false'", "'false'"),
     ("SET 'table.exec.source.idle-timeout' = '0'",
