@@ -1,4 +1,4 @@
-"""What EXPLAIN says about a read: what the broker filters, what bounds it, and what statements share."""
+"""The lines of EXPLAIN about a read: what the broker filters, what bounds it, and what statements share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read leaves to the broker: tags, properties and store times that WHERE implies.
+"""Finds what a read can leave to the broker: tags, properties and store times that WHERE implies.
 
 A condition on a table becomes a weaker one that the broker, or the position of the read, can test: it is true for each
 row for which the condition is true. The condition itself is tested again here. A read that several statements share
@@ -43,7 +43,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a read leaves out.
+    """Describes the messages that a read leaves out.
 
     Attributes:
       tags: the broker sends messages with one of them only; None: all.
@@ -188,7 +188,7 @@ def _bound(of: Callable[..., int], one: int | None, other: int | None) -> int | 
 
 
 def _implied(condition: Expr, atom: Callable[[Expr], T | None], kind: Any) -> T | None:
-    """What must be so where the condition is true; None: nothing is known."""
+    """Returns what must be so where the condition is true; None: nothing is known."""
     if isinstance(condition, Is) and condition.value is True:
         return _implied(condition.operand, atom, kind)
     if not isinstance(condition, Logical):

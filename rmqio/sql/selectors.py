@@ -20,7 +20,6 @@ from typing import Any, Final
 from rmqio.model import TAGS
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, Is, Logical, Membership, Not, Operation
 from rmqio.sql.types import INTEGERS
-from rmqio.wire.properties import is_reserved
 
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*", re.ASCII)
 _KEYWORDS: Final = frozenset(
@@ -131,8 +130,7 @@ def _property(expression: Expr, metadata: Metadata) -> str | None:
     if metadata(properties) != "properties" or not isinstance(key, Constant) or not isinstance(key.value, str):
         return None
     name = key.value
-    is_plain = _NAME.fullmatch(name) and name.upper() not in _KEYWORDS and not is_reserved(name)
-    return name if is_plain else None
+    return name if _NAME.fullmatch(name) and name.upper() not in _KEYWORDS else None
 
 
 def _membership(condition: Membership, operator: str, metadata: Metadata) -> str | None:

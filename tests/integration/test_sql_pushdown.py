@@ -1,4 +1,4 @@
-"""What SQL leaves to a real broker: for random conditions, every row for which they are true still comes."""
+"""Filters of SQL on a real broker: for random conditions, every row for which they are true still comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner of SQL does, on each runner: shared decoding, filters of the broker, ids, and a changed query."""
+"""The planner of SQL, on each runner: shared decoding, filters of the broker, ids, and a changed query."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _leave(lines: list[str], begun: int) -> None:
 
 
 def _by_itself(alone: list[Any], given: list[Fragment]) -> Callable[..., None]:
-    """What gives a record to each fragment by itself, and adds to its results."""
+    """Returns a function that gives a record to each fragment by itself, and adds to its results."""
     is_grouped = [isinstance(each.target, ToGroups) for each in given]
 
     def run(position: int, record: Any, results: list[Mapped], all_groups: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a runner does with a job, in a few words, above its report."""
+"""Says what a runner does with a job, in a few words, above its report."""
 
 from __future__ import annotations
 

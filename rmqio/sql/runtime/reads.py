@@ -1,4 +1,4 @@
-"""Where a read begins and ends, by the table, by the job, and by what WHERE implies."""
+"""Decides where a read begins and ends, by the table, by the job, and by what WHERE implies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scans of a job share the decoding of a table."""
+"""The scans of a job that share the decoding of a table."""
 
 from __future__ import annotations
 
