@@ -2,6 +2,7 @@
 
 python -m bench.sql [--repeats 30] [--batch 512]                     one process, microseconds of CPU a message
 python -m bench.sql --runner=DirectRunner [--messages 500000]        topic to topic, messages per second
+python -m bench.sql --runner=DirectRunner --eight                    eight statements as one job, and as eight jobs
 
 In one process each side gets the same bodies of JSON, in batches, and must give the same rows: a filter of the IoT
 case, of which a tenth passes, and counts and sums by key. By hand is a loop with json.loads and json.dumps. DuckDB
@@ -9,11 +10,14 @@ reads and writes JSON itself; it is left out if it is not installed.
 
 From topic to topic, the same filter runs as SQL, as a copy of all batches (`MapRecords` of the identity), and in Beam
 element by element with json.loads. The time of the same pipeline on an empty topic is subtracted.
+
+Eight queries over one topic are filters, projections and groups. As one job they share the read and the decoding.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import json
@@ -37,6 +41,7 @@ from rmqio.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToGroups, ToTable, compiled
+from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.plan import Aggregate, Calc, Relation, Scan
 from rmqio.sql.runtime.translation import Connection, Translation
 from rmqio.sql.script import Script
@@ -50,6 +55,17 @@ CREATE TABLE totals (kind STRING, n BIGINT, total BIGINT) WITH ('topic' = 'total
 FILTER: Final = """INSERT INTO sink SELECT id, CAST(data AS BIGINT), kind FROM {source}
 WHERE CAST(data AS BIGINT) > 86 AND kind LIKE 'temp%'"""
 GROUPS: Final = "INSERT INTO totals SELECT id, COUNT(*), SUM(n) FROM source GROUP BY id"
+EIGHT: Final = (
+    FILTER,
+    "INSERT INTO sink SELECT id, CAST(data AS BIGINT), kind FROM {source} WHERE CAST(data AS BIGINT) < 10",
+    "INSERT INTO sink SELECT UPPER(id), CAST(data AS BIGINT), kind FROM {source} WHERE id = 'device-007'",
+    "INSERT INTO sink SELECT UPPER(id), n, 'high' FROM {source} WHERE kind LIKE 'hum%' AND CAST(data AS BIGINT) > 80",
+    "INSERT INTO sink SELECT id, n, CASE WHEN CAST(data AS BIGINT) > 97 THEN 'alarm' ELSE 'warning' END FROM {source} "
+    "WHERE CAST(data AS BIGINT) BETWEEN 95 AND 99",
+    "INSERT INTO sink SELECT id, MOD(n, 1000), kind FROM {source} WHERE MOD(n, 1000) = 7",
+    "INSERT INTO sink SELECT id, COUNT(*), 'n' FROM {source} GROUP BY id",
+    "INSERT INTO sink SELECT kind, SUM(CAST(data AS BIGINT)), 'sum' FROM {source} WHERE id LIKE '%-01%' GROUP BY kind",
+)
 _QUEUES: Final = 4
 _SETTLES_S: Final = 10.0
 
@@ -164,6 +180,52 @@ def duckdb_groups() -> Callable[[Sequence[Body]], list[Any]]:
     return run
 
 
+def of_statements(statements: Sequence[str]) -> list[Fragment]:
+    """The fragment of each statement."""
+    found = []
+    for statement in statements:
+        scan, steps, end = plan_of(statement)
+        assert isinstance(scan, Scan)
+        target: Any = (
+            ToGroups(end.keys, None, end.calls, end.input.fields)
+            if isinstance(end, Aggregate)
+            else ToTable(end.table, end.columns)
+        )
+        found.append(Fragment(FromTable(scan.table, scan.columns), steps, target))
+    return found
+
+
+def eight(batch: int, repeats: int) -> list[list[str]]:
+    """A line for eight statements as one fragment, and one for a fragment each. Raises `UnequalWork`."""
+    made = [Body(each) for each in bodies(20 * batch)]
+    batches = [made[at : at + batch] for at in range(0, len(made), batch)]
+    found = of_statements([each.format(source="source") for each in EIGHT])
+    together = compiled_together(found)
+    alone = [(compiled(each), isinstance(each.target, ToGroups)) for each in found]
+
+    def shared(batch: Sequence[Body]) -> list[Any]:
+        return [list(each.values) for each in together(batch, [{} for _ in found])]
+
+    def apart(batch: Sequence[Body]) -> list[Any]:
+        return [list((run(batch, {}) if is_grouped else run(batch)).values) for run, is_grouped in alone]
+
+    if shared(batches[0]) != apart(batches[0]):
+        raise UnequalWork("eight queries: together they give other rows than each by itself")
+    sides = {"sql": shared, "eight times": apart}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, run in sides.items():
+            times[name].append(cpu_us(run, batches))
+    lines = []
+    for name in sides:
+        ratios = sorted(peer / ours for ours, peer in zip(times["sql"], times[name], strict=True))
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})"
+        lines.append(
+            ["eight queries", name, f"{min(times[name]):.2f}", f"{statistics.median(times[name]):.2f}", spread]
+        )
+    return lines
+
+
 def cpu_us(run: Callable[[Sequence[Body]], list[Any]], batches: Sequence[Sequence[Body]]) -> float:
     """Microseconds of CPU a message."""
     gc.collect()
@@ -208,9 +270,7 @@ def by_sql(pipeline: beam.Pipeline, name_server: str, source: str) -> None:
     script = Script()
     script.run(TABLES + FILTER.format(source=source))
     connection = Connection(name_server=name_server, start=StartFrom.earliest(), stop=StopAt.latest())
-    translation = Translation(pipeline, connection)
-    for sink in script.sinks:
-        translation.add(sink)
+    Translation(pipeline, connection).add_all(script.sinks)
 
 
 def by_copy(pipeline: beam.Pipeline, name_server: str, source: str) -> None:
@@ -230,6 +290,52 @@ def by_elements(pipeline: beam.Pipeline, name_server: str, source: str) -> None:
     read = ReadFromRocketMQ(source, name_server=name_server, start=StartFrom.earliest(), stop=StopAt.latest())
     write = WriteToRocketMQ("sink", name_server=name_server, with_sent=False)
     _ = pipeline | read | beam.FlatMap(filtered).with_output_types(Message) | write
+
+
+def by_eight(pipeline: beam.Pipeline, name_server: str, source: str) -> None:
+    by_statements(pipeline, name_server, [each.format(source=source) for each in EIGHT])
+
+
+def by_statements(pipeline: beam.Pipeline, name_server: str, statements: Sequence[str]) -> None:
+    script = Script()
+    script.run(TABLES + ";".join(statements))
+    connection = Connection(name_server=name_server, start=StartFrom.earliest(), stop=StopAt.latest())
+    Translation(pipeline, connection).add_all(script.sinks)
+
+
+def eight_jobs(runner: str, count: int, repeats: int) -> list[list[str]]:
+    """A line for eight statements as one job, and one for a job each. Raises `UnequalWork`."""
+    times: dict[str, list[float]] = {"sql": [], "eight jobs": []}
+    with LocalRocketMQ() as broker, closing(RemotingQueueClient(ClientOptions(broker.name_server))) as client:
+        for topic in ("source", "empty", "sink"):
+            broker.create_topic(topic, queues=_QUEUES)
+        fill(broker.name_server, count)
+        alone = [functools.partial(_one_statement, statement) for statement in EIGHT]
+        for repeat in range(repeats + 1):
+            written = []
+            for name, builds in (("sql", [by_eight]), ("eight jobs", alone)):
+                before = held(client, "sink")
+                took = sum(
+                    seconds(runner, build, broker.name_server, "source")
+                    - seconds(runner, build, broker.name_server, "empty")
+                    for build in builds
+                )
+                time.sleep(2)  # the broker's index follows its log
+                written.append(held(client, "sink") - before)
+                if repeat:  # the first is to warm up
+                    times[name].append(took)
+            if len(set(written)) > 1:
+                raise UnequalWork(f"one job and eight wrote {written} rows")
+    lines = []
+    for name, found in times.items():
+        ratios = sorted(ours / peer for ours, peer in zip(times["sql"], found, strict=True))
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})"
+        lines.append([runner, name, f"{count / statistics.median(found):,.0f}", spread])
+    return lines
+
+
+def _one_statement(statement: str, pipeline: beam.Pipeline, name_server: str, source: str) -> None:
+    by_statements(pipeline, name_server, [statement.format(source=source)])
 
 
 SIDES: Final = {"sql": by_sql, "copy of batches": by_copy, "elements": by_elements}
@@ -292,6 +398,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m bench.sql", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runner", choices=["DirectRunner", "SparkRunner"], help="run from topic to topic on it")
+    parser.add_argument("--eight", action="store_true", help="with --runner: eight statements as one job, and as eight")
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--repeats", type=int, help="default: 30 in one process, 5 from topic to topic")
@@ -302,10 +409,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"Machine: {machine_text()}.")
     if given.runner is None:
         head = ["case", "side", "least us", "median us", "ratio to sql"]
-        print(aligned([head, *fragments(given.batch, given.repeats or 30)], left={0, 1}))
+        lines = fragments(given.batch, given.repeats or 30) + eight(given.batch, given.repeats or 30)
+        print(aligned([head, *lines], left={0, 1}))
     else:
         head = ["runner", "side", "messages/s", "sql's ratio to it"]
-        print(aligned([head, *topics(given.runner, given.messages, given.repeats or 5)], left={0, 1}))
+        run = eight_jobs if given.eight else topics
+        print(aligned([head, *run(given.runner, given.messages, given.repeats or 5)], left={0, 1}))
     if load_average > 0.5:
         print(BUSY_WARNING.format(load_average).strip("*"))
 

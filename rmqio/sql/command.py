@@ -14,11 +14,16 @@ from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain import explain
+from rmqio.sql.job_options import options_of
+from rmqio.sql.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
+from rmqio.sql.values import in_zone
 
 OK: Final = 0
 WRONG_USAGE: Final = 2
+_ANY_SERVER: Final = "127.0.0.1:9876"
+"""For a pipeline that is only shown: nothing connects."""
 
 _MORE: Final = """\
 All other options go to Beam and its runner: --runner=SparkRunner --streaming --checkpoint_dir=/var/lib/job.
@@ -31,7 +36,7 @@ def add_options(parser: Parser) -> None:
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help="statements, in UTF-8; -: standard input; none: a shell on a terminal")
-    add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+    add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
     add(
         "--catalog",
         action="append",
@@ -40,7 +45,9 @@ def add_options(parser: Parser) -> None:
         help="a file of CREATE statements, or a schema registry's URL; repeatable; default: none, in the shell the"
         " user's file",
     )
-    add("--explain", action="store_true", help="only show the plan of the job")
+    add(
+        "--explain", action="store_true", help="only show the plan of the job, and with --runner what that does with it"
+    )
     add("--check", action="store_true", help="only say whether the statements are valid")
     add(
         "--start",
@@ -62,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     script = Script()
     try:
         if shell.is_wanted(arguments):
+            arguments.runner = arguments.runner or "DirectRunner"
             return shell.run(arguments)
         arguments.file = arguments.file or "-"
         load_catalogs(script, arguments.catalog)
@@ -77,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             return OK
     if arguments.explain:
         print(explain(script.sinks))
-        return OK
+        return OK if arguments.runner is None else _run_job(script, arguments)
     if arguments.check:
         count = len(script.sinks)
         print(f"{arguments.file}: valid, {count} INSERT INTO")
@@ -99,22 +107,42 @@ def _text_of(file: str) -> str:
 def _run_job(script: Script, arguments: argparse.Namespace) -> int:
     from rmqio import runners
     from rmqio.runners.program import count, run_program
+    from rmqio.runners.report import ReportOptions
+    from rmqio.sql.runtime.explain_runner import how_it_runs
+    from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
     from rmqio.sql.runtime.translation import Connection, Translation
 
-    options = runners.options(arguments.rest, runner=arguments.runner)
+    runner = arguments.runner or "DirectRunner"
+    try:
+        endless = [] if arguments.stop is not None else endless_reads(script.sinks)
+        flags = [*arguments.rest, *options_of(script.settings, runner, arguments.rest, endless)]
+    except SqlError as error:
+        print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
+        return WRONG_USAGE
+    options = runners.options(flags, runner=runner)
+    if arguments.explain:
+        options.view_as(ReportOptions).report = True
+    elif (folder := checkpoint_of(options)) is not None:
+        try:
+            check_signature(folder, script.sinks)
+        except SqlError as error:
+            print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
+            return WRONG_USAGE
     if unknown := runners.unknown_flags(options):
         raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
     connection = Connection(
-        name_server=arguments.name_server,
+        name_server=arguments.name_server or (_ANY_SERVER if arguments.explain else None),
         security=security.from_arguments(arguments),
         start=arguments.start,
         stop=arguments.stop,
+        idle_timeout_ms=script.settings.idle_ms or None,
     )
 
     def build(pipeline: Any) -> None:
-        translation = Translation(pipeline, connection)
-        for sink in script.sinks:
-            translation.add(sink)
+        with in_zone(script.settings.zone):
+            Translation(pipeline, connection).add_all(script.sinks)
+        if arguments.explain:
+            print(f"\n{how_it_runs(pipeline)}\n")
 
     def summary(result: Any) -> str:
         failed = count(result, "rows_failed")

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqio.sql.analysis.upserts import updates_of
+from rmqio.sql.explain_reads import Reads
 from rmqio.sql.expressions import InputRef, conjuncts
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union
+from rmqio.sql.pushdown import uses_of
+from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
 
 def explain(plans: Sequence[Relation]) -> str:
     """Returns the trees of the plans of one job. Tables that several of them read are marked: they are read once."""
-    tables = [each for plan in plans for each in _tables(plan)]
-    shared = {each for each in tables if tables.count(each) > 1}
-    return "\n\n".join("\n".join(_lines(plan, shared)) for plan in plans)
+    with deep_trees():
+        reads = Reads(plans)
+        return "\n\n".join("\n".join(_lines(plan, reads)) for plan in plans)
 
 
-def _tables(relation: Relation) -> list[str]:
-    own = [relation.table.name] if isinstance(relation, Scan) else []
-    return own + [name for each in relation.inputs() for name in _tables(each)]
-
-
-def _lines(relation: Relation, shared: set[str]) -> list[str]:
-    head, *details = _described(relation, shared)
+def _lines(relation: Relation, reads: Reads) -> list[str]:
+    head, *details = _described(relation, reads)
     below = relation.inputs()
     if isinstance(relation, Aggregate) and isinstance(relation.input, Calc):  # it is in the lines of the aggregate
         below = relation.input.inputs()
-    inputs = [_lines(each, shared) for each in below]
+    inputs = [_lines(each, reads) for each in below]
     rail = "│" if inputs else " "
     lines = [head, *(f"{rail}   {each}" for each in details)]
     for number, (first, *others) in enumerate(inputs):
@@ -38,12 +36,12 @@ def _lines(relation: Relation, shared: set[str]) -> list[str]:
     return lines
 
 
-def _described(relation: Relation, shared: set[str]) -> list[str]:
+def _described(relation: Relation, reads: Reads) -> list[str]:
     match relation:
         case Sink():
             return _sink(relation)
         case Scan():
-            return _scan(relation, shared)
+            return _scan(relation, reads)
         case Calc():
             return _calc(relation)
         case Join():
@@ -65,7 +63,7 @@ def _sink(sink: Sink) -> list[str]:
     return [f"Insert into {sink.table.name} ({place}), {kind}", *_columns("writes", sink.fields)]
 
 
-def _scan(scan: Scan, shared: set[str]) -> list[str]:
+def _scan(scan: Scan, reads: Reads) -> list[str]:
     options = scan.table.options
     body = [each.name for each in scan.columns if each.metadata is None]
     beside = [each.name for each in scan.columns if each.metadata is not None]
@@ -74,17 +72,10 @@ def _scan(scan: Scan, shared: set[str]) -> list[str]:
     lines.append(f"decodes {', '.join(body)} ({len(body)} of {all_physical} columns)" if body else "decodes nothing")
     if beside:
         lines.append(f"metadata {', '.join(beside)}")
-    if options.tag or options.sql:
-        lines.append(f"the broker filters: {options.tag or options.sql}")
-    if options.start is not None:
-        lines.append(f"begins at {options.start.kind}")
-    if options.end_ms is not None:
-        lines.append(f"ends at {options.end_ms} ms")
+    lines += reads.lines(scan)
     if options.on_error != "fail":
         letters = f" {options.dead_letter_topic}" if options.on_error == "dead-letter" else ""
         lines.append(f"bad rows: {options.on_error}{letters}")
-    if scan.table.name in shared:
-        lines.append("is read once for all that read it")
     return lines
 
 
@@ -101,11 +92,28 @@ def _calc(calc: Calc) -> list[str]:
 
 def _names(relation: Relation) -> list[str]:
     """The columns of a relation as text: those of an aggregate are what it computes."""
+    if isinstance(relation, Join):
+        return qualified(relation)
     if not isinstance(relation, Aggregate):
         return [each.name for each in relation.fields]
     names = _computed(relation.input)
     times = [] if relation.window is None else [each.name for each in relation.fields[len(relation.keys) :][:3]]
     return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
+
+
+def qualified(join: Join) -> list[str]:
+    """Returns the columns of both sides. Names that both have get that of their table, or of their side."""
+    left, right = ([each.name for each in side.fields] for side in (join.left, join.right))
+    both = set(left) & set(right)
+    tables = [{each.scan.table.name for each in uses_of([side])} for side in (join.left, join.right)]
+    prefixes = ["left", "right"]
+    if tables[0] != tables[1] and max(map(len, tables)) == 1:
+        prefixes = [next(iter(each)) for each in tables]
+    return [
+        f"{prefix}.{name}" if name in both else name
+        for prefix, names in zip(prefixes, (left, right), strict=True)
+        for name in names
+    ]
 
 
 def _computed(relation: Relation) -> list[str]:
@@ -123,13 +131,15 @@ def _call(call: AggregateCall, names: list[str]) -> str:
 
 
 def _join(join: Join) -> list[str]:
-    left = [each.name for each in join.left.fields]
-    right = [each.name for each in join.right.fields]
+    names = qualified(join)
+    left, right = names[: len(join.left.fields)], names[len(join.left.fields) :]
     keys = " and ".join(f"{left[one]} = {right[other]}" for one, other in join.keys)
     lines = [f"{join.kind.capitalize()} join on {keys}, append-only"]
     if join.residual is not None:
-        lines += [f"where {text_of(each, [*left, *right])}" for each in conjuncts(join.residual)]
-    lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(left[one] for one, _ in join.keys))}")
+        lines += [f"where {text_of(each, names)}" for each in conjuncts(join.residual)]
+    lines.append(
+        f"shuffles both sides by {', '.join(dict.fromkeys(join.left.fields[one].name for one, _ in join.keys))}"
+    )
     lines.append(f"keeps each row for {duration(join.ttl_ms)}, if an input does not end")
     return lines
 

@@ -16,13 +16,14 @@ from rmqio.sql.expressions import (
     transform,
     walk,
 )
+from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
 from rmqio.sql.plan import Aggregate, Calc, Join, Relation, Scan, Sink, Union
 
 
 def optimize(relation: Relation) -> Relation:
     """Returns a relation with the same rows."""
-    return _prune_root(_push(_merge(relation)))
+    return _prune_root(_push(_merge(folded(relation))))
 
 
 # ---- one Calc instead of two ----------------------------------------------------------------------------------------

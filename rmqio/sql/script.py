@@ -10,13 +10,14 @@ from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
-from rmqio.sql.errors import Refusal
+from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.optimizer import optimize
 from rmqio.sql.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes
 from rmqio.sql.texts import Texts
+from rmqio.sql.values import in_zone
 
 
 @dataclass(slots=True)
@@ -36,27 +37,38 @@ class Script:
     sinks: list[Sink] = field(default_factory=list)
     explained: list[Relation] = field(default_factory=list)
     texts: Texts = field(default_factory=Texts)
+    _open_set: Span | None = None
 
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
+        self._open_set = None
         for statement in self.texts.parse(text, file):
             self.run_statement(statement)
+        if self._open_set is not None:
+            raise self.texts.error("the statement set does not end: END is missing", self._open_set)
 
     def run_statement(self, statement: nodes.Statement) -> None:
         """Adds a statement of one of the texts. Raises `SqlError` if it is not valid."""
         with self.placing(statement):
+            self._check_place(statement)
             self._run(statement)
 
     @contextlib.contextmanager
     def placing(self, statement: nodes.Statement) -> Iterator[None]:
         """Raises a `SqlError` for a `Refusal` in the block: it shows the place, or the whole statement."""
         try:
-            with deep_trees():
+            with deep_trees(), in_zone(self.settings.zone):
                 yield
         except RecursionError:
             raise self.texts.error("the statement is nested too deeply", statement.span) from None
         except Refusal as refusal:
             raise self.texts.error(refusal.message, refusal.span or statement.span) from None
+
+    def _check_place(self, statement: nodes.Statement) -> None:
+        """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
+        if self._open_set is None or isinstance(statement, (nodes.Insert, nodes.EndSet)):
+            return
+        raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
 
     def _run(self, statement: nodes.Statement) -> None:
         match statement:
@@ -72,11 +84,19 @@ class Script:
                 self.catalog.drop(statement)
             case nodes.SetOption():
                 if statement.option is not None:
-                    self.settings = self.settings.with_option(statement.option)
+                    self._set(self.settings.with_option(statement.option), statement.option.span)
             case nodes.Reset():
-                self.settings = self.settings.without(statement.key)
+                self._set(self.settings.without(statement.key), statement.span)
             case nodes.Insert():
                 self.sinks.append(self._insert(statement))
+            case nodes.BeginSet():
+                self._open_set = statement.span
+                if statement.first is not None:
+                    self.sinks.append(self._insert(statement.first))
+            case nodes.EndSet():
+                if self._open_set is None:
+                    raise Refusal("there is no statement set that END could end: BEGIN STATEMENT SET", statement.span)
+                self._open_set = None
             case nodes.Explain():
                 inner = statement.statement
                 plan = self._insert(inner) if isinstance(inner, nodes.Insert) else self.query(inner)
@@ -87,6 +107,11 @@ class Script:
                 raise Refusal("CREATE FUNCTION is not supported yet", statement.span)
             case _:
                 raise Refusal("this statement belongs into the shell", statement.span)
+
+    def _set(self, settings: Settings, span: Span) -> None:
+        if settings.zone != self.settings.zone and self.sinks:
+            raise Refusal("the time zone is that of the whole job: SET it before the first INSERT INTO", span)
+        self.settings = settings
 
     def _binder(self) -> QueryBinder:
         return QueryBinder(self.catalog, self.settings.ttl_ms)

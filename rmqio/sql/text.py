@@ -110,7 +110,9 @@ def constant_text(value: Any, kind: SqlType) -> str:
             return f"DATE '{values.text_of_date(value)}'"
         case "TIME":
             return f"TIME '{values.text_of_time(value, kind.precision)}'"
-        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+        case "TIMESTAMP_LTZ":
+            return f"TIMESTAMP_LTZ '{values.text_of_timestamp(value, kind.precision)}Z'"
+        case "TIMESTAMP":
             return f"TIMESTAMP '{values.text_of_timestamp(value, kind.precision)}'"
         case "INTERVAL_DAY":
             return duration(value // 1000)

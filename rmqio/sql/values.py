@@ -5,8 +5,11 @@ Semantics are those of Flink SQL, but integer overflow, which wraps there, is an
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zoneinfo
+from collections.abc import Iterator
+from contextvars import ContextVar
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
@@ -64,7 +67,7 @@ def ranged(number: int, bits: int) -> int:
 
 def double_of_text(text: str) -> float:
     """Returns the number. Raises `ValueFailure`."""
-    if not _DECIMAL.fullmatch(text) and text.strip() not in ("NaN", "Infinity", "-Infinity"):
+    if not _DECIMAL.fullmatch(text) and text.strip(" \t\n\r\f\v") not in ("NaN", "Infinity", "-Infinity"):
         raise ValueFailure(f"{shown(text)} is not a number")
     return float(text)
 
@@ -239,17 +242,46 @@ def micros_of(moment: datetime) -> int:
 
 
 # ---- time zones -----------------------------------------------------------------------------------------------------
-# The session's zone is UTC: all that depends on it calls the next two functions.
+# All that depends on the session's zone calls `local_of_instant` and `instant_of_local`.
+
+UTC: Final = "UTC"
+_UTC: Final = zoneinfo.ZoneInfo("UTC")
+_SESSION: Final[ContextVar[str]] = ContextVar("session", default=UTC)
+
+
+def session_zone() -> str:
+    """Returns the name of the session's time zone."""
+    return _SESSION.get()
+
+
+@contextlib.contextmanager
+def in_zone(name: str) -> Iterator[None]:
+    """Makes it the session's time zone in this block."""
+    token = _SESSION.set(name)
+    try:
+        yield
+    finally:
+        _SESSION.reset(token)
 
 
 def local_of_instant(micros: int) -> int:
     """Returns the TIMESTAMP in the session's zone of a TIMESTAMP_LTZ."""
-    return micros
+    name = _SESSION.get()
+    if name == UTC:
+        return micros
+    return micros_of(datetime_of(micros).replace(tzinfo=_UTC).astimezone(zone(name)).replace(tzinfo=None))
 
 
 def instant_of_local(micros: int) -> int:
-    """Returns the TIMESTAMP_LTZ of a TIMESTAMP in the session's zone."""
-    return micros
+    """Returns the TIMESTAMP_LTZ of a TIMESTAMP in the session's zone.
+
+    When clocks are set back, a time that is there twice is the first one; when they are set forward, a time that is not
+    there is as much later.
+    """
+    name = _SESSION.get()
+    if name == UTC:
+        return micros
+    return micros_of(datetime_of(micros).replace(tzinfo=zone(name)).astimezone(_UTC).replace(tzinfo=None))
 
 
 @lru_cache(maxsize=1000)

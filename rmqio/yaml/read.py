@@ -46,7 +46,7 @@ class ReadFromRocketMQ(beam.PTransform):
     def __init__(
         self,
         topic: str,
-        format: str = "json",  # noqa: A002 - it is Beam YAML's name
+        format: str = "json",
         schema: Any | None = None,
         columns: Mapping[str, str] | None = None,
         metadata: Any | None = None,

@@ -44,7 +44,7 @@ class WriteToRocketMQ(beam.PTransform):
     def __init__(
         self,
         topic: str,
-        format: str = "json",  # noqa: A002 - it is Beam YAML's name
+        format: str = "json",
         schema: Any | None = None,
         columns: Sequence[str] | None = None,
         tags: str | None = None,

@@ -53,7 +53,9 @@ def test_rows_of_messages_and_of_python(runner: str, topics: Topics, lab: Lab, t
     for number in range(2):
         found = [json.dumps(each).encode() for each in rows[number::2]] + ([b"{"] if number else [])
         send_all(lab.broker.broker, MessageQueue(topics.readings, lab.broker.name, number), [Message(b) for b in found])
-    flags = [*runner.split(), f"--checkpoint_dir={tmp_path / 'checkpoint'}"] if "streaming" in runner else runner.split()
+    flags = (
+        [*runner.split(), f"--checkpoint_dir={tmp_path / 'checkpoint'}"] if "streaming" in runner else runner.split()
+    )
     place = {"name_server": topics.name_server}
     with beam.Pipeline(options=options(flags)) as pipeline:
         messages = pipeline | ReadFromRocketMQ(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rmqio.sql.analysis.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.formats import require_writable
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
+from rmqio.sql.formats import require_writable
 from rmqio.sql.plan import Calc, Field, Relation, Sink
 from rmqio.sql.syntax import nodes
 

@@ -21,6 +21,8 @@ FORMATS: Final = (
     "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
 )  # fmt: skip
 ON_ERROR: Final = ("fail", "dead-letter", "skip")
+DELIVERY: Final = ("at-least-once", "exactly-once")
+PUSH_DOWN: Final = ("tags", "sql92", "none")
 STARTS: Final = ("earliest", "latest", "group", "timestamp")
 
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -31,6 +33,8 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "name_server": ("nameServerAddress", "namesrvAddr", "nameserver.address", "nameServer", "name_server"),
     "tag": ("tag", "tags", "consumer.tag"),
     "sql": ("sql", "sql_filter"),
+    "delivery": ("sink.delivery-guarantee",),
+    "push_down": ("filter.push-down",),
     "format": ("format", "data_format", "value.format"),
     "start": ("scanStartupMode", "scan.startup.mode", "consumer.start-offset-mode", "startupMode"),
     "start_offset": ("startMessageOffset",),
@@ -100,6 +104,10 @@ class TableOptions:
       zone: the time zone of dates in options.
       on_error: what becomes of a row that cannot be decoded or computed.
       keys: the columns that become the message's keys.
+      producer_group: the group with which rows are written.
+      is_exactly_once: a writer that may repeat work looks for its rows in the topic first.
+      push_down: what of WHERE the broker filters, one of `PUSH_DOWN`; None: tags, unless the table has a watermark,
+        which would follow fewer rows.
       of_format: the options that `rmqio.sql.formats` reads, by their names.
     """
 
@@ -116,6 +124,9 @@ class TableOptions:
     on_error: str = "fail"
     dead_letter_topic: str | None = None
     keys: tuple[str, ...] = ()
+    producer_group: str | None = None
+    is_exactly_once: bool = False
+    push_down: str | None = None
     of_format: dict[str, Option] = field(default_factory=dict, hash=False)
     given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
 
@@ -170,6 +181,13 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         raise Refusal("on-error is 'dead-letter', which needs the option 'dead-letter-topic'", found["on_error"].span)
     if connector == "rocketmq" and not text("topic"):
         raise Refusal(f"the table {table} needs the option 'topic'", None)
+    is_exactly_once = one_of("delivery", DELIVERY, "at-least-once") == "exactly-once"
+    if is_exactly_once and not text("producer_group"):
+        raise Refusal(
+            "sink.delivery-guarantee is 'exactly-once', which needs the option 'producerGroup': a group that nothing "
+            "else writes with",
+            found["delivery"].span,
+        )
     zone = _zone(found)
     end = found.get("end_time")
     return TableOptions(
@@ -186,6 +204,9 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         on_error=on_error,
         dead_letter_topic=text("dead_letters"),
         keys=tuple(each.strip() for each in text("keys", "").replace(";", ",").split(",") if each.strip()),
+        producer_group=text("producer_group"),
+        is_exactly_once=is_exactly_once,
+        push_down=one_of("push_down", PUSH_DOWN, "tags") if "push_down" in found else None,
         of_format=of_format(found, format_name),
         given={option.key: option.value for name, option in found.items()},
     )

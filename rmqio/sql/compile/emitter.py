@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rmqio.sql.expressions import Expr
 
+UNSET: Final = object()
+"""The value of a name that is not computed yet."""
+
 
 class Emitter:
-    """Collects lines of Python. What was computed in a block is known in that block and in those within it."""
+    """Collects lines of Python. What was computed in a block is known in that block and in those within it.
+
+    Attributes:
+      lazy: names of expressions that are computed when they are needed first, in whichever block; until then they hold
+        `UNSET`.
+    """
 
     def __init__(self) -> None:
         self.lines: Final[list[str]] = []
@@ -18,6 +27,7 @@ class Emitter:
         self._indent = 0
         self._count = 0
         self._known: list[dict[Expr, str]] = [{}]
+        self.lazy: dict[Expr, str] = {}
         self._names: dict[tuple[str, Any], str] = {}
 
     def line(self, text: str) -> None:
@@ -53,6 +63,19 @@ class Emitter:
         self._names[key] = name
         return name
 
+    def expression(self, source: str, constants: Mapping[str, Any]) -> str:
+        """Returns an expression of Python that uses constants by name, under names that nothing else has."""
+        taken = {each for each, value in constants.items() if self.constants.get(each, value) is not value}
+        names = {each: self.name(f"{each}_") if each in taken else each for each in constants}
+        self.constants.update({names[each]: value for each, value in constants.items()})
+        if not taken:
+            return source
+        tree = ast.parse(source, mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = names.get(node.id, node.id)
+        return ast.unparse(tree)
+
     def find(self, expression: Expr) -> str | None:
         """Returns the name that holds the expression's value; None: it is not computed yet."""
         for known in reversed(self._known):
@@ -68,6 +91,15 @@ class Emitter:
     def forget_inputs(self) -> None:
         """Forgets everything that was computed: columns have another meaning from here on."""
         self._known = [{} for _ in self._known]
+        self.lazy = {}
+
+    def known(self) -> list[dict[Expr, str]]:
+        """Returns what is known here, for `restore`."""
+        return [dict(each) for each in self._known]
+
+    def restore(self, known: list[dict[Expr, str]]) -> None:
+        """Knows again what was known there."""
+        self._known = [dict(each) for each in known]
 
     def function(self, name: str) -> Any:
         """Compiles the lines and returns the function that they define."""

@@ -55,6 +55,10 @@ def value(expression: Expr, out: Emitter) -> str:
         return _constant(expression, out)
     if (found := out.find(expression)) is not None:
         return found
+    if (lazy := out.lazy.get(expression)) is not None:
+        with out.block(f"if {lazy} is unset:"):
+            out.line(f"{lazy} = {_value(expression, out)}")
+        return out.remember(expression, lazy)
     return _value(expression, out)
 
 

@@ -6,7 +6,7 @@ What travels to the workers is the description; `compiled` makes the function th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
 from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.identity import id_position
 from rmqio.sql.plan import AggregateCall, Field, Window
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, pack
-from rmqio.sql.values import DECIMALS, ValueFailure
+from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, session_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,12 @@ Target = ToTable | ToKeys | ToRows | ToGroups | OtherTarget
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Rows on their way from a source through steps to a target."""
+    """Rows on their way from a source through steps to a target. `zone`: of the session in which it was planned."""
 
     source: FromTable | FromRows | OtherSource
     steps: tuple[Step, ...]
     target: Target
+    zone: str = field(default_factory=session_zone)
 
 
 class Mapped(NamedTuple):
@@ -142,6 +144,23 @@ def compiled(fragment: Fragment) -> Callable[..., Mapped]:
 
     With the target `ToGroups` it takes a dict as a second argument, into which it adds instead of returning groups.
     """
+    with in_zone(fragment.zone):
+        return within(fragment.zone, _compiled(fragment))
+
+
+def within(zone: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function that runs in a time zone of the session."""
+    if zone == UTC:
+        return run
+
+    def zoned(*arguments: Any) -> Any:
+        with in_zone(zone):
+            return run(*arguments)
+
+    return zoned
+
+
+def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
     out = Emitter()
     out.constants.update(
         {"ValueFailure": ValueFailure, "Mapped": Mapped, "localcontext": localcontext, "DECIMALS": DECIMALS}
@@ -264,14 +283,18 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
             target.emit(columns, out)
 
 
-def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
+def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{}") -> None:
     from rmqio.sql.formats import encoder_of
 
     table = target.table
+    if (at := id_position(target.columns)) is not None:
+        rest = ToTable(target.table, target.columns[:at] + target.columns[at + 1 :])
+        out.line(f"row_id = {columns[at]}")
+        _to_table(rest, columns[:at] + columns[at + 1 :], out, "(row_id, {})")
+        return
     body = [(c, name) for c, name in zip(target.columns, columns, strict=True) if c.is_physical]
     encoder = encoder_of(table, [Field(each.name, each.type) for each, _ in body])
-    out.constants.update(encoder.constants)
-    source = encoder.source([name for _, name in body])
+    source = out.expression(encoder.source([name for _, name in body]), encoder.constants)
     metadata = {
         each.metadata.written: (name, each.type)
         for each, name in zip(target.columns, columns, strict=True)
@@ -289,7 +312,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
             name, kind = by_name[each]
             primary.append(f"{out.constant(text_of(kind), 'x')}({name})")
     if not metadata and not keys and not primary:
-        out.line(f"add({source})")
+        out.line(f"add({added.format(source)})")
         return
     from rmqio.sql.runtime.messages import message
 
@@ -299,7 +322,8 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter) -> None:
     if keys:
         fixed["key_columns"] = f"({', '.join(keys)},)"
     out.constants["message"] = message
-    out.line(f"add(message({source}, {', '.join(f'{key}={code}' for key, code in fixed.items())}))")
+    made = f"message({source}, {', '.join(f'{key}={code}' for key, code in fixed.items())})"
+    out.line(f"add({added.format(made)})")
 
 
 def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:

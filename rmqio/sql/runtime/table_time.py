@@ -14,6 +14,7 @@ from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows, compil
 from rmqio.sql.expressions import InputRef
 from rmqio.sql.optimizer import optimize
 from rmqio.sql.plan import Calc, Field, Relation, Scan
+from rmqio.sql.values import in_zone, session_zone
 
 
 class TableTime:
@@ -30,10 +31,11 @@ class TableTime:
         self._table = table
         self._column = table.watermark[0]
         self._is_lenient = is_lenient
+        self._zone = session_zone()
         self._run: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _table_time, (self._table, self._is_lenient)
+        return _table_time, (self._table, self._is_lenient, self._zone)
 
     def __call__(self, record: Record) -> int:
         stamps, errors = self.many((record,))
@@ -44,7 +46,8 @@ class TableTime:
     def many(self, records: Sequence[Record]) -> tuple[list[int], dict[int, Exception]]:
         """Returns the milliseconds of the records that have a time, in order, and errors by position."""
         if self._run is None:
-            self._run = compiled(_fragment(self._table))
+            with in_zone(self._zone):
+                self._run = compiled(_fragment(self._table))
         mapped = self._run(records)
         if len(mapped.values) == len(records):
             with contextlib.suppress(TypeError):  # one of them is NULL
@@ -60,8 +63,9 @@ class TableTime:
         return list(found.values()), dict(sorted(errors.items()))
 
 
-def _table_time(table: Table, is_lenient: bool) -> TableTime:
-    return TableTime(table, is_lenient=is_lenient)
+def _table_time(table: Table, is_lenient: bool, zone: str) -> TableTime:
+    with in_zone(zone):
+        return TableTime(table, is_lenient=is_lenient)
 
 
 def _fragment(table: Table) -> Fragment:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
 from rmqio.interfaces import ClientFactory
-from rmqio.model import Message
+from rmqio.look_back import LookBack
+from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
@@ -31,11 +34,17 @@ from rmqio.sql.compile.fragment import (
     ToTable,
 )
 from rmqio.sql.errors import SqlError
+from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
+from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.identified import id_of_row, message_of_row
 from rmqio.sql.runtime.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
+from rmqio.sql.runtime.reads import bounds
+from rmqio.sql.runtime.shared_fn import SharedFragmentFn
+from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
 from rmqio.sql.runtime.table_time import TableTime
 from rmqio.sql.runtime.windows import window_fn
 from rmqio.start import StartFrom, StopAt
@@ -57,6 +66,7 @@ class Connection:
       stop: where reads end that have no `endTime`; None: never.
       client_factory: replaces the clients in tests.
       commits: whether offsets of the tables' groups are committed.
+      idle_timeout_ms: how long a queue without messages holds the watermark back; None: as `ReadOptions` has it.
     """
 
     name_server: str | None = None
@@ -65,6 +75,7 @@ class Connection:
     stop: StopAt | None = None
     client_factory: ClientFactory | None = None
     commits: bool = True
+    idle_timeout_ms: int | None = None
 
     def of(self, table: Table) -> dict[str, Any]:
         """Returns the arguments of a transform that name the cluster."""
@@ -86,7 +97,7 @@ class Input(Protocol):
 
 @dataclass(slots=True)
 class Translation:
-    """Adds sinks to a pipeline. Tables that several of them read are read once.
+    """Adds sinks to a pipeline. Tables that several of them read are read once, and decoded once by `add_all`.
 
     Labels come from the tables' names and the order of statements, never from lines: a comment changes none.
     """
@@ -98,31 +109,67 @@ class Translation:
     _updates: Updates = field(default_factory=lambda: Updates(None))
     inputs: Mapping[int, Input] = field(default_factory=dict)
     """Other inputs than topics, by the `id` of their table."""
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _uses: list[Use] = field(default_factory=list)
+    _shared: SharedScans = field(default_factory=SharedScans)
 
-    def rows(self, relation: Relation, target: Target, refused: str) -> Any:
-        """Adds a query. Returns its rows in the form of the target. `refused`: why rows cannot change."""
+    def rows(self, relation: Relation, target: Target = ToRows(), refused: str = "") -> Any:  # noqa: B008
+        """Adds a query. Returns its rows in the form of the target. `refused`: why they cannot change."""
         self._updates = Updates(None, refused)
         return self._rows(relation, (), target)
 
+    def add_all(self, sinks: Sequence[Sink]) -> None:
+        """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
+        recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
+        recorded._run = self._run
+        for sink in sinks:
+            recorded.add(sink)
+        self._uses = uses_of(sinks)
+        self._shared = SharedScans(recorded.scans)
+        for sink in sinks:
+            self.add(sink)
+
     def add(self, sink: Sink) -> None:
         """Adds what an INSERT INTO does."""
-        target = ToTable(sink.table, sink.columns)
-        self._updates = updates_of(sink)
-        rows = self._rows(sink.input, (), target)
         label = self._label(f"Write {sink.table.name}")
+        self._updates = updates_of(sink)
+        if sink.table.options.connector == "rocketmq":
+            sink = self._identified(sink, label)
+        target = ToTable(sink.table, sink.columns)
+        rows = self._rows(sink.input, (), target)
+        self._write(sink, rows, label)
+
+    def _identified(self, sink: Sink, label: str) -> Sink:
+        """The sink with stable ids, if its rows can have them."""
+        if has_own_ids(sink):
+            return sink
+        is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not all(map(self._ends, _scans(sink)))
+        # A run that ends can have read something else, which gives groups other rows.
+        salt = label if is_stream or not has_groups(sink) else f"{label} {self._run}"
+        found = with_ids(sink, salt, is_stream=is_stream)
+        if found is None and sink.table.options.is_exactly_once:
+            raise SqlError(
+                f"{sink.table.name} is written exactly once, and rows of this statement have no ids that are the same "
+                "when they come again: leave 'sink.delivery-guarantee' out"
+            )
+        return found or sink
+
+    def _write(self, sink: Sink, rows: Any, label: str) -> None:
         if sink.table.options.connector == "blackhole":
             return
         if sink.table.options.connector == "print":
             _ = rows | label.replace("Write", "Print") >> beam.Map(_print)
             return
+        options = sink.table.options
+        how: dict[str, Any] = {"producer_group": options.producer_group}
+        if options.is_exactly_once:
+            how["exactly_once"] = LookBack(group=options.producer_group)
+        if id_position(sink.columns) is not None:
+            how |= {"id_fn": id_of_row, "serializer": message_of_row}
         written = rows | label >> WriteToRocketMQ(
-            sink.table.options.topic, batches=True, with_sent=False, **self.connection.of(sink.table)
+            options.topic, batches=True, with_sent=False, **how, **self.connection.of(sink.table)
         )
         _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
-
-    def rows(self, relation: Relation) -> Any:
-        """Returns the rows of a query: batches of tuples."""
-        return self._rows(relation, (), ToRows())
 
     def _label(self, text: str) -> str:
         self._labels[text] = self._labels.get(text, 0) + 1
@@ -159,6 +206,8 @@ class Translation:
         if id(table) in self.inputs:
             return self.inputs[id(table)].rows(label, scan, steps, target, side)
         fragment = Fragment(FromTable(table, scan.columns), steps, target)
+        if (shared := self._shared.next(table, ScanUse(fragment, side))) is not None:
+            return self._shared_rows(table, shared, label)
         mapping = beam.ParDo(FragmentFn(fragment, label, table.options.on_error, side))
         hint = hint_of(target)
         records = self._read(table)
@@ -167,33 +216,53 @@ class Translation:
         outputs = records | label >> mapping.with_outputs(ERRORS, main="rows")
         rows, errors = outputs["rows"], outputs[ERRORS]
         rows.element_type, errors.element_type = hint, ReadFailure
+        self._write_letters(table, errors, label)
+        return rows
+
+    def _write_letters(self, table: Table, errors: Any, label: str) -> None:
         letters = WriteDeadLetters(table.options.dead_letter_topic or "", **self.connection.of(table))
         _ = errors | f"{label}: dead letters" >> letters
+
+    def _shared_rows(self, table: Table, shared: SharedScan, label: str) -> Any:
+        """The rows of one of several scans of a table, which are made together when the first one is translated."""
+        if shared.outputs is None:
+            fn = SharedFragmentFn(*shared.columns_of(label), table.options.on_error)
+            tags = [str(number) for number in range(len(shared.uses))]
+            letters = [ERRORS] if table.options.on_error == "dead-letter" else []
+            shared.outputs = self._read(table) | label >> beam.ParDo(fn).with_outputs(*tags, *letters)
+            if letters:
+                shared.outputs[ERRORS].element_type = ReadFailure
+                self._write_letters(table, shared.outputs[ERRORS], label)
+        rows = shared.outputs[str(shared.taken)]
+        rows.element_type = hint_of(shared.uses[shared.taken].fragment.target)
+        shared.taken += 1
         return rows
 
     def _read(self, table: Table) -> Any:
         if id(table) in self._reads:  # a name can be dropped and created again
             return self._reads[id(table)][1]
         options = table.options
-        stop = StopAt.timestamp(options.end_ms) if options.end_ms is not None else self.connection.stop
-        start = options.start or self.connection.start
-        if start is None:
-            start = StartFrom.group_offsets("latest") if options.group else StartFrom.latest()
+        pushed = pushed_of(table, [use for use in self._uses if use.scan.table is table])
+        start, stop = bounds(options, self.connection.start, self.connection.stop, pushed)
         commits = self.connection.commits
         time: dict[str, Any] = {} if commits else {"options": ReadOptions(commit_offsets=False)}
         if table.watermark is not None:
-            delay_ms = watermark_delay_ms(table)
+            idle: dict[str, Any] = {}
+            if self.connection.idle_timeout_ms is not None:
+                idle["idle_timeout_ms"] = self.connection.idle_timeout_ms
             time = {
                 "timestamp": TableTime(table, is_lenient=options.on_error != "fail"),
-                "options": ReadOptions(max_out_of_orderness_ms=delay_ms, commit_offsets=commits),
+                "options": ReadOptions(
+                    max_out_of_orderness_ms=watermark_delay_ms(table), commit_offsets=commits, **idle
+                ),
             }
         read = ReadFromRocketMQ(
             options.topic,
             consumer_group=options.group,
             start=start,
             stop=stop,
-            tags=options.tag,
-            sql_filter=options.sql,
+            tags=pushed.expression or options.tag,
+            sql_filter=pushed.selector.text if pushed.selector is not None else options.sql,
             dead_letter_topic=options.dead_letter_topic if options.on_error == "dead-letter" else None,
             batches=True,
             **time,
@@ -239,6 +308,32 @@ class Translation:
         join_fn = JoinFn(spec) if all(map(self._ends, _scans(join))) else ExpiringJoinFn(spec)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
         return both | label >> beam.ParDo(join_fn).with_output_types(hint_of(target))
+
+
+class _Recorded(Translation):
+    """A translation for which nothing is read or written: it notes the scans in the order of the real one."""
+
+    scans: list[tuple[Table, ScanUse]]
+
+    def __init__(self, pipeline: beam.Pipeline, connection: Connection) -> None:
+        super().__init__(pipeline, connection)
+        self.scans = []
+
+    def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        fragment = Fragment(FromTable(scan.table, scan.columns), steps, target)
+        self.scans.append((scan.table, ScanUse(fragment, side)))
+        return self._nothing(hint_of(target))
+
+    def _read(self, table: Table) -> Any:
+        return self._nothing(BatchConstraint(Record))
+
+    def _write(self, sink: Sink, rows: Any, label: str) -> None:
+        pass
+
+    def _nothing(self, hint: Any) -> Any:
+        made = self.pipeline | self._label("Nothing") >> beam.Create([])
+        made.element_type = hint
+        return made
 
 
 def _scans(relation: Relation) -> Iterator[Table]:

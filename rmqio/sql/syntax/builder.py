@@ -211,6 +211,12 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
+    def begin_set(self, meta: Meta, children: list[Any]) -> nodes.BeginSet:
+        return nodes.BeginSet(children[0] if children else None, span=span_of(meta))
+
+    def end_set(self, meta: Meta, children: list[Any]) -> nodes.EndSet:
+        return nodes.EndSet(span=span_of(meta))
+
     def explain(self, meta: Meta, children: list[Any]) -> nodes.Explain:
         return nodes.Explain(children[0], span=span_of(meta))
 

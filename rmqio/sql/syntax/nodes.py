@@ -500,6 +500,18 @@ class Insert(Statement):
 
 
 @dataclass(frozen=True)
+class BeginSet(Statement):
+    """`BEGIN STATEMENT SET`, or `EXECUTE STATEMENT SET BEGIN` with the first of its statements."""
+
+    first: Insert | None
+
+
+@dataclass(frozen=True)
+class EndSet(Statement):
+    """`END` of a statement set."""
+
+
+@dataclass(frozen=True)
 class Explain(Statement):
     statement: Insert | Query
 

@@ -39,7 +39,7 @@ _ELEMENT_TIME: Final = Metadata("element_time", _INSTANT, "record[1]", "", "the 
 
 
 @dataclass(frozen=True, slots=True)
-class element_time:  # noqa: N801 - it reads as a function
+class element_time:
     """For `rowtime`: the time of the rows is that of the elements, as a column with this name."""
 
     column: str

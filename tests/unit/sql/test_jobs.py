@@ -47,9 +47,7 @@ def job(cluster: InMemoryCluster, text: str) -> Any:
     connection = Connection(
         start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)
     )
-    translation = Translation(pipeline, connection)
-    for sink in script.sinks:
-        translation.add(sink)
+    Translation(pipeline, connection).add_all(script.sinks)
     result = pipeline.run()
     result.wait_until_finish()
     return result

@@ -272,7 +272,9 @@ def test_messages_are_an_input(cluster: InMemoryCluster, pipeline: beam.Pipeline
     assert_that(stamps, equal_to([(0, True)]), label="stamps")
     start = Timestamp.from_rfc3339("2024-01-01T00:00:00Z")
     check(result.rows, [(start, 20, 15), (start + 60, 20, 15)])
-    reasons = result.errors | "reasons" >> beam.Map(lambda row: (row.table, row.row, "t/broker-a/0, offset 20" in row.reason))
+    reasons = result.errors | "reasons" >> beam.Map(
+        lambda row: (row.table, row.row, "t/broker-a/0, offset 20" in row.reason)
+    )
     assert_that(reasons, equal_to([("t", "{", True)]), label="bad")
     run(pipeline)
 
