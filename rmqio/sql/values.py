@@ -301,7 +301,7 @@ def zone(name: str) -> tzinfo:
         raise ValueFailure(f"{shown(name)} is not a time zone, as Europe/Berlin or GMT+08:00 are") from None
 
 
-_OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
 _JAVA_ZONES: Final = {
     "Z": "UTC", "GMT": "UTC", "EST": "Etc/GMT+5", "MST": "Etc/GMT+7", "HST": "Etc/GMT+10", "PST": "America/Los_Angeles",
     "CST": "America/Chicago", "CTT": "Asia/Shanghai", "JST": "Asia/Tokyo", "IST": "Asia/Kolkata", "ECT": "Europe/Paris",

@@ -20,8 +20,8 @@ from rmqio.sql.values import DAY_US, ValueFailure
 SURE_DIGITS: Final = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit into an integer of so many bits."""
 _EPOCH: Final = datetime(1970, 1, 1)
-_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
-_DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*", re.ASCII)
+_DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 
 def require_scalars(table: Table) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import types, values
@@ -65,6 +65,8 @@ def test_integers(text: str, bits: int) -> None:
     assert outcome(lambda given: texts.integer_of_text(given, bits), text) == ("refused" if "." in text else expected)
 
 
+@example("0\x1f")
+@example("0\u00a0")
 @given(st.from_regex(r"\A[ +-]?\d{0,25}\.?\d{0,25}([eE][+-]?\d{1,2})?\Z") | st.text(max_size=5))
 @pytest.mark.parametrize(("precision", "scale"), [(1, 0), (5, 2), (10, 0), (38, 18), (38, 38)])
 def test_decimals(precision: int, scale: int, text: str) -> None:
