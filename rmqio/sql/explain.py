@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqio.sql.analysis.upserts import updates_of
+from rmqio.sql.delays import delay_us
+from rmqio.sql.explain_joins import column_names, join_lines, window_line
 from rmqio.sql.explain_reads import Reads
 from rmqio.sql.expressions import InputRef, conjuncts
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union
-from rmqio.sql.pushdown import uses_of
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
@@ -45,7 +46,9 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
         case Calc():
             return _calc(relation)
         case Join():
-            return _join(relation)
+            return join_lines(relation)
+        case Windowed():
+            return [f"Windows, append-only: {window_line(relation.window, _names(relation.input))}"]
         case Aggregate():
             return _aggregate(relation)
         case Union():
@@ -93,27 +96,12 @@ def _calc(calc: Calc) -> list[str]:
 def _names(relation: Relation) -> list[str]:
     """The columns of a relation as text: those of an aggregate are what it computes."""
     if isinstance(relation, Join):
-        return qualified(relation)
+        return column_names(relation)
     if not isinstance(relation, Aggregate):
         return [each.name for each in relation.fields]
     names = _computed(relation.input)
     times = [] if relation.window is None else [each.name for each in relation.fields[len(relation.keys) :][:3]]
     return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
-
-
-def qualified(join: Join) -> list[str]:
-    """Returns the columns of both sides. Names that both have get that of their table, or of their side."""
-    left, right = ([each.name for each in side.fields] for side in (join.left, join.right))
-    both = set(left) & set(right)
-    tables = [{each.scan.table.name for each in uses_of([side])} for side in (join.left, join.right)]
-    prefixes = ["left", "right"]
-    if tables[0] != tables[1] and max(map(len, tables)) == 1:
-        prefixes = [next(iter(each)) for each in tables]
-    return [
-        f"{prefix}.{name}" if name in both else name
-        for prefix, names in zip(prefixes, (left, right), strict=True)
-        for name in names
-    ]
 
 
 def _computed(relation: Relation) -> list[str]:
@@ -130,20 +118,6 @@ def _call(call: AggregateCall, names: list[str]) -> str:
     return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"
 
 
-def _join(join: Join) -> list[str]:
-    names = qualified(join)
-    left, right = names[: len(join.left.fields)], names[len(join.left.fields) :]
-    keys = " and ".join(f"{left[one]} = {right[other]}" for one, other in join.keys)
-    lines = [f"{join.kind.capitalize()} join on {keys}, append-only"]
-    if join.residual is not None:
-        lines += [f"where {text_of(each, names)}" for each in conjuncts(join.residual)]
-    lines.append(
-        f"shuffles both sides by {', '.join(dict.fromkeys(join.left.fields[one].name for one, _ in join.keys))}"
-    )
-    lines.append(f"keeps each row for {duration(join.ttl_ms)}, if an input does not end")
-    return lines
-
-
 def _aggregate(aggregate: Aggregate) -> list[str]:
     names = _computed(aggregate.input)
     keys = ", ".join(names[each] for each in aggregate.keys)
@@ -153,9 +127,9 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
         when = "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
     lines = [f"Group by {keys or 'nothing'}, {when}"]
     if window is not None:
-        size = f"{window.kind.lower()} window of {duration(window.size_us // 1000)}"
-        slide = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
-        lines.append(f"{size}{slide} by {names[window.time]}")
+        lines.append(window_line(window, names))
+        if behind := delay_us(aggregate.input):
+            lines.append(f"closes {duration(behind // 1000)} later: rows of the join are so much behind the watermark")
     lines += [_call(each, names) for each in aggregate.calls]
     if isinstance(aggregate.input, Calc):
         below = _names(aggregate.input.input)

@@ -14,7 +14,7 @@ from rmqio.sql import types
 from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, shifted
-from rmqio.sql.plan import Aggregate, Calc, Field, Join, Relation, Scan, Sink, Union
+from rmqio.sql.plan import Aggregate, Calc, Field, Join, Relation, Scan, Sink, Union, Windowed
 
 ROW_ID: Final = "ROW ID"
 _TEXT: Final = types.VARCHAR.nullable(False)
@@ -81,8 +81,10 @@ def _identified(relation: Relation, is_stream: bool) -> Relation | None:
             )
         case Union():
             return _of_union(relation, is_stream)
-        case Join() if type(relation) is Join and relation.kind == "INNER":
+        case Join() if type(relation) is Join:
             return _of_join(relation, is_stream)
+        case Windowed():
+            return _of_windowed(relation, is_stream)
         case Aggregate():
             return _of_aggregate(relation, is_stream)
     return None
@@ -108,10 +110,23 @@ def _of_join(join: Join, is_stream: bool) -> Relation | None:
     residual = join.residual
     if residual is not None:  # columns of the right side stand one further
         residual = _moved(residual, width)
-    pairs = replace(join, fields=left.fields + right.fields, left=left, right=right, residual=residual)
+    ids = [_FIELD if join.kind == "INNER" else _FIELD._replace(type=_TEXT.nullable())] * 2
+    both = (*join.fields[:width], ids[0], *join.fields[width:], ids[1])
+    pairs = replace(join, fields=both, left=left, right=right, residual=residual)
     refs = _refs(pairs)
     own = [*refs[:width], *refs[width + 1 : -1]]
     return Calc((*join.fields, _FIELD), pairs, None, (*own, _row_id(refs[width], refs[-1])))
+
+
+def _of_windowed(windowed: Windowed, is_stream: bool) -> Relation | None:
+    found = _identified(windowed.input, is_stream)
+    if found is None:
+        return None
+    width = len(windowed.input.fields)
+    rows = replace(windowed, fields=(*found.fields, *windowed.fields[width:]), input=found)
+    refs = _refs(rows)
+    own = [*refs[:width], *refs[width + 1 :]]
+    return Calc((*windowed.fields, _FIELD), rows, None, (*own, _row_id(*refs[width : width + 3])))
 
 
 def _moved(expression: Expr, width: int) -> Expr:

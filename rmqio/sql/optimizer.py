@@ -18,7 +18,7 @@ from rmqio.sql.expressions import (
 )
 from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
-from rmqio.sql.plan import Aggregate, Calc, Join, Relation, Scan, Sink, Union
+from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Scan, Sink, Union, Windowed
 
 
 def optimize(relation: Relation) -> Relation:
@@ -63,6 +63,10 @@ def is_pure(expression: Expr) -> bool:
 
 def _push(relation: Relation) -> Relation:
     """Conditions on one side of a join are tested before the rows are kept."""
+    if isinstance(relation, Calc) and isinstance(relation.input, Windowed):
+        relation = _push_windowed(relation, relation.input)
+    if isinstance(relation, Calc) and isinstance(relation.input, Join) and relation.input.kind != "INNER":
+        relation = _push_outer(relation, relation.input)
     if isinstance(relation, Calc) and isinstance(relation.input, Join) and relation.input.kind == "INNER":
         join = relation.input
         width = len(join.left.fields)
@@ -83,6 +87,47 @@ def _push(relation: Relation) -> Relation:
         )
         relation = replace(relation, input=join, condition=all_of(rest))
     return relation.with_inputs(tuple(map(_push, relation.inputs())))
+
+
+def _push_windowed(calc: Calc, windowed: Windowed) -> Calc:
+    """Conditions that do not read the window are tested before a row becomes one per window."""
+    width = len(windowed.input.fields)
+    conditions = conjuncts(calc.condition)
+    below = [each for each in conditions if is_pure(each) and max(inputs(each), default=width) < width]
+    windowed = replace(windowed, input=_filtered(windowed.input, below))
+    return replace(calc, input=windowed, condition=all_of([each for each in conditions if each not in below]))
+
+
+def _push_outer(calc: Calc, join: Join) -> Calc:
+    """WHERE is tested before on the outer side, whose rows all come out; ON on the other side, whose rows need it."""
+    if join.kind == "FULL":
+        return calc
+    width = len(join.left.fields)
+
+    def is_left(each: Expr) -> bool | None:
+        used = inputs(each)
+        if not used or not is_pure(each) or min(used) < width <= max(used):
+            return None
+        return max(used) < width
+
+    outer_is_left = join.kind == "LEFT"
+    below: dict[bool, list[Expr]] = {True: [], False: []}
+    rest: dict[str, list[Expr]] = {"WHERE": [], "ON": []}
+    for place, each in [("WHERE", e) for e in conjuncts(calc.condition)] + [
+        ("ON", e) for e in conjuncts(join.residual)
+    ]:
+        side = is_left(each)
+        if side is not None and side == (outer_is_left if place == "WHERE" else not outer_is_left):
+            below[side].append(each if side else shifted(each, -width))
+        else:
+            rest[place].append(each)
+    join = replace(
+        join,
+        left=_filtered(join.left, below[True]),
+        right=_filtered(join.right, below[False]),
+        residual=all_of(rest["ON"]),
+    )
+    return replace(calc, input=join, condition=all_of(rest["WHERE"]))
 
 
 def _filtered(relation: Relation, conditions: list[Expr]) -> Relation:
@@ -110,6 +155,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             return _prune_calc(relation, needed)
         case Join():
             return _prune_join(relation, needed)
+        case Windowed():
+            return _prune_windowed(relation, needed)
         case Aggregate():
             return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
         case Scan():
@@ -149,19 +196,46 @@ def _prune_join(join: Join, needed: set[int]) -> tuple[Relation, dict[int, int]]
     needed = needed | {i for each in conjuncts(join.residual) for i in inputs(each)}
     left_needed = {each for each in needed if each < width} | {left for left, _ in join.keys}
     right_needed = {each - width for each in needed if each >= width} | {right for _, right in join.keys}
+    if isinstance(join.bound, Interval):
+        left_needed.add(join.bound.left_time)
+        right_needed.add(join.bound.right_time)
     left, left_places = _prune(join.left, left_needed)
     right, right_places = _prune(join.right, right_needed)
-    places = {old: new for old, new in left_places.items() if old in left_needed}
-    places |= {old + width: new + len(left.fields) for old, new in right_places.items() if old in right_needed}
+    places = dict(left_places)
+    places |= {old + width: new + len(left.fields) for old, new in right_places.items()}
+    olds = {new: old for old, new in places.items()}
     found = replace(
         join,
-        fields=left.fields + right.fields,
+        fields=tuple(join.fields[olds[new]] for new in range(len(left.fields) + len(right.fields))),
         left=left,
         right=right,
         keys=tuple((left_places[one], right_places[other]) for one, other in join.keys),
         residual=None if join.residual is None else _moved(join.residual, places),
+        bound=_moved_bound(join.bound, left_places, right_places),
     )
     return found, places
+
+
+def _moved_bound(
+    bound: Interval | SameWindow | None, left: dict[int, int], right: dict[int, int]
+) -> Interval | SameWindow | None:
+    match bound:
+        case Interval():
+            return replace(bound, left_time=left[bound.left_time], right_time=right[bound.right_time])
+        case SameWindow():
+            return replace(bound, left_end=left[bound.left_end], right_end=right[bound.right_end])
+    return None
+
+
+def _prune_windowed(windowed: Windowed, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    width = len(windowed.input.fields)
+    window = windowed.window
+    used = {each for each in needed if each < width} | {window.time}
+    found, places = _prune(windowed.input, used)
+    places = places | {width + each: len(found.fields) + each for each in range(3)}
+    olds = {new: old for old, new in places.items()}
+    fields = tuple(windowed.fields[olds[each]] for each in range(len(found.fields) + 3))
+    return Windowed(fields, found, replace(window, time=places[window.time])), places
 
 
 def _prune_aggregate(aggregate: Aggregate) -> Relation:

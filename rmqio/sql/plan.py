@@ -7,15 +7,21 @@ from typing import NamedTuple
 
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.expressions import Expr
-from rmqio.sql.types import SqlType
+from rmqio.sql.types import TIMESTAMP, SqlType
 
 
 class Field(NamedTuple):
-    """A column of a relation. `is_time`: it is the time that the watermark follows."""
+    """A column of a relation.
+
+    Attributes:
+      is_time: it is the time that the watermark follows.
+      table: of a join's column, the name of its table in FROM.
+    """
 
     name: str
     type: SqlType
     is_time: bool = False
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +70,46 @@ class Calc(Relation):
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """The bound of an interval join: how long after the left row's time that of the right row is, in microseconds.
+
+    Attributes:
+      left_time, right_time: positions of the time columns in the inputs.
+      lower_us, upper_us: the least and the most; negative: the right row comes first.
+    """
+
+    left_time: int
+    right_time: int
+    lower_us: int
+    upper_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SameWindow:
+    """The bound of a window join: both rows are in one window.
+
+    Attributes:
+      window: both sides' windows; its time column means nothing.
+      left_end, right_end: positions of `window_end` in the inputs.
+    """
+
+    window: Window
+    left_end: int
+    right_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Join(Relation):
     """Pairs of rows whose keys are equal, and for which the residual condition is true.
+
+    A row of an outer side that has no partner is there once, with NULL in the columns of the other side.
 
     Attributes:
       kind: INNER, LEFT, RIGHT or FULL.
       keys: positions of the columns that must be equal, left and right.
       residual: a condition on the columns of both.
       ttl_ms: how long a row waits for its partners, in milliseconds of processing time; 0: for ever.
+      bound: what says by the watermark that no more partners come; None: nothing does.
     """
 
     left: Relation
@@ -80,6 +118,7 @@ class Join(Relation):
     keys: tuple[tuple[int, int], ...]
     residual: Expr | None
     ttl_ms: int
+    bound: Interval | SameWindow | None = None
 
     def inputs(self) -> tuple[Relation, ...]:
         return self.left, self.right
@@ -98,6 +137,7 @@ class Window:
       size_us: the length of a window, in microseconds; of SESSION, the gap.
       slide_us: of HOP, the distance of starts; of CUMULATE, the step; else the size.
       offset_us: by which windows are shifted.
+      delay_us: by how much the times of the rows can be behind the watermark.
     """
 
     kind: str
@@ -105,9 +145,17 @@ class Window:
     size_us: int
     slide_us: int
     offset_us: int = 0
+    delay_us: int = 0
 
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+
+
+def window_fields() -> tuple[Field, ...]:
+    """Returns `WINDOW_COLUMNS` with their types."""
+    start, end, time = WINDOW_COLUMNS
+    kind = TIMESTAMP.nullable(False)
+    return Field(start, kind), Field(end, kind), Field(time, kind, True)
 
 
 @dataclass(frozen=True, slots=True)

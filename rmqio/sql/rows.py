@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -71,6 +72,11 @@ def type_hint(kind: SqlType) -> Any:
 def key_bytes(values: tuple[Any, ...]) -> bytes:
     """Returns the bytes of a key: equal for values that SQL takes as equal."""
     return pack(tuple(map(_plain, values)))
+
+
+def null_key(side: int, row: bytes) -> bytes:
+    """Returns one of 64 keys for a row of a side whose key has a NULL. `key_bytes` gives none that is equal."""
+    return b"\xc0%c%c" % (side, crc32(row) % 64)
 
 
 def _plain(value: Any) -> Any:

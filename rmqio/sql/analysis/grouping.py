@@ -11,7 +11,7 @@ from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, inputs
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Window, Windowed
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Window, Windowed, window_fields
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 
@@ -110,7 +110,7 @@ class Grouping:
         return None
 
     def _window_column(self, column: int) -> Expr:
-        return InputRef(windows.window_fields()[column].type, len(self.keys) + column)
+        return InputRef(window_fields()[column].type, len(self.keys) + column)
 
     def _auxiliary(self, node: nodes.Call, function: str, column: int) -> Expr:
         given = self.window_call
@@ -175,7 +175,7 @@ class Grouping:
             tuple(Field(f"${i}", each.type) for i, each in enumerate(columns)), source, self.condition, tuple(columns)
         )
         fields = [Field(f"KEY${i}", each.type) for i, each in enumerate(self.keys)]
-        fields += windows.window_fields() if window is not None else ()
+        fields += window_fields() if window is not None else ()
         fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
         return Aggregate(tuple(fields), computed, keys, window, tuple(calls))
 

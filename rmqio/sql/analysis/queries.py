@@ -11,11 +11,11 @@ from rmqio.sql.analysis.expressions import AGGREGATES, ExpressionBinder
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
-from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window, window_fields
+from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window
 from rmqio.sql.catalog.tables import Catalog, Table, View
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed
+from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
 from rmqio.sql.syntax import nodes
 
 
@@ -75,9 +75,6 @@ class QueryBinder:
         condition = None if select.where is None else where.condition(select.where)
         if select.group_by or select.having is not None or _has_aggregates(select):
             return self._grouped(select, source, binder, condition)
-        if isinstance(source, Windowed):
-            at = select.source or select
-            _refuse("rows of a window need GROUP BY window_start, window_end: others are not supported yet", at.span)
         projections: list[Expr] = []
         fields: list[Field] = []
         for item in select.items:
@@ -118,6 +115,8 @@ class QueryBinder:
     def _from(self, select: nodes.Select) -> tuple[Relation, Scope]:
         if select.source is None:
             return Constants((), ((),)), Scope(())
+        if isinstance(select.source, nodes.Join):
+            return self._join(select.source, select.where)
         return self._from_item(select.source)
 
     def _from_item(self, item: nodes.FromItem) -> tuple[Relation, Scope]:
@@ -146,7 +145,9 @@ class QueryBinder:
         relation = self.query(data.table) if isinstance(data.table, nodes.Query) else self.named(data.table)
         window = table_window(item.call, relation)
         alias = item.alias or (data.table if isinstance(data.table, nodes.Name) else None)
-        return _aliased(Windowed(relation.fields + window_fields(), relation, window), alias, item.columns)
+        # The time of a row is that of its window from here on.
+        fields = tuple(each._replace(is_time=False) for each in relation.fields) + window_fields()
+        return _aliased(Windowed(fields, relation, window), alias, item.columns)
 
     def named(self, name: nodes.Name) -> Relation:
         """Returns the rows of a table, a view or a query of WITH. Raises `Refusal` if there is none."""
@@ -163,8 +164,8 @@ class QueryBinder:
         binder = replace(self, common={}, within=(*self.within, view.name))
         return _renamed(binder.query(view.query), view.columns, span)
 
-    def _join(self, join: nodes.Join) -> tuple[Relation, Scope]:
-        return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms)
+    def _join(self, join: nodes.Join, where: nodes.Expression | None = None) -> tuple[Relation, Scope]:
+        return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms, where)
 
     # ---- others ----
 

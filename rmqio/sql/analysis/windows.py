@@ -8,7 +8,7 @@ from rmqio.sql import types
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Constant, Expr, InputRef
-from rmqio.sql.plan import Field, Relation, Window
+from rmqio.sql.plan import Relation, Window
 from rmqio.sql.syntax import nodes
 
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -30,12 +30,6 @@ AUXILIARY: Final = {
     for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
 }
 """Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
-
-
-def window_fields() -> tuple[Field, ...]:
-    """Returns `WINDOW_COLUMNS` with their types."""
-    kind = types.TIMESTAMP.nullable(False)
-    return Field("window_start", kind), Field("window_end", kind), Field("window_time", kind, True)
 
 
 def table_window(call: nodes.Call, relation: Relation) -> Window:

@@ -6,6 +6,7 @@ What travels to the workers is the description; `compiled` makes the function th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import Any, NamedTuple
@@ -16,11 +17,13 @@ from rmqio.sql.compile.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.compile.timing import Timing
+from rmqio.sql.compile.windowing import no_time, windowed
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.identity import id_position
-from rmqio.sql.plan import AggregateCall, Field, Window
+from rmqio.sql.plan import AggregateCall, Field, Window, window_fields
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.rows import key_bytes, pack
+from rmqio.sql.rows import key_bytes, null_key, pack
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, session_zone
 
 
@@ -48,6 +51,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowStep(Step):
+    """A row becomes one per window: its columns, and `WINDOW_COLUMNS`. `fields`: the columns before."""
+
+    window: Window
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ToTable:
     """Rows become messages. `columns`: those of the table, in the order of the row."""
 
@@ -57,9 +68,18 @@ class ToTable:
 
 @dataclass(frozen=True, slots=True)
 class ToKeys:
-    """Rows become pairs (bytes of the key, bytes of the row). A row whose key has a NULL is left out."""
+    """Rows become (bytes of the key, bytes of the row), and their time if the join is bounded by it.
+
+    Attributes:
+      keys: the columns of the key.
+      timing: where the rows of the other side are by time; None: anywhere.
+      nulls_of: which side of the join the rows are, if a row whose key has a NULL comes out, too: it gets a key that no
+        row of the other side has. None: it is left out.
+    """
 
     keys: tuple[int, ...]
+    timing: Timing | None = None
+    nulls_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +194,19 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
             out.line("if is_own: groups = {}")
         with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
             with out.block("for position, record in enumerate(batch):"):
-                with out.block("try:"), deep_trees():
+                if has_windows := any(isinstance(each, WindowStep) for each in fragment.steps):
+                    out.line("begun = len(values)")
+                with out.block("try:"), deep_trees(), ExitStack() as loops:
                     columns = _source(fragment, out)
-                    columns = _steps(fragment.steps, columns, out)
+                    columns = _steps(fragment.steps, columns, out, loops)
                     _target(fragment.target, columns, out)
                     if not is_grouped:  # groups come from several rows
                         out.line("place(position)")
+                undo = "; del values[begun:], positions[begun:]" * has_windows
                 with out.block("except ValueFailure as error:"):
-                    out.line("failed[position] = error")
+                    out.line(f"failed[position] = error{undo}")
                 with out.block("except (UnicodeError, ArithmeticError) as error:"):
-                    out.line("failed[position] = ValueFailure(str(error))")
+                    out.line(f"failed[position] = ValueFailure(str(error)){undo}")
         if is_grouped:
             out.line("if is_own: values = list(groups.items())")
         out.line("return Mapped(values, positions, failed)")
@@ -241,12 +264,23 @@ def _used(fragment: Fragment) -> set[int]:
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
+    if isinstance(first, WindowStep):
+        return set(range(len(first.fields)))
     used = [each for each in (first.condition, *first.projections) if each is not None]
     return {index for each in used for index in expressions.inputs(each)}
 
 
-def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter) -> list[str]:
+def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack | None = None) -> list[str]:
     for number, step in enumerate(steps):
+        if isinstance(step, WindowStep):
+            assert loops is not None
+            is_nullable = step.fields[step.window.time].type.is_nullable
+            columns = windowed(step.window, columns, is_nullable, out, loops)
+            for position, (name, kind) in enumerate(
+                zip(columns[-3:], (each.type for each in window_fields()), strict=True), len(columns) - 3
+            ):
+                out.remember(InputRef(kind, position), name)
+            continue
         if step.condition is not None:
             skip_unless(step.condition, out)
         columns = [_named(value(each, out), out) for each in step.projections]
@@ -271,16 +305,33 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
         case ToRows():
             out.line(f"add(({', '.join(columns)}{',' * bool(columns)}))")
         case ToKeys():
-            keys = [columns[each] for each in target.keys]
-            out.constants.update({"key_bytes": key_bytes, "pack": pack})
-            out.line(f"if {' or '.join(f'{each} is None' for each in keys)}: continue")
-            out.line(f"add((key_bytes(({', '.join(keys)},)), pack(({', '.join(columns)},))))")
+            _to_keys(target, columns, out)
         case ToGroups():
             _to_groups(target, columns, out)
         case ToTable():
             _to_table(target, columns, out)
         case OtherTarget():
             target.emit(columns, out)
+
+
+def _to_keys(target: ToKeys, columns: list[str], out: Emitter) -> None:
+    keys = [columns[each] for each in target.keys]
+    out.constants.update({"key_bytes": key_bytes, "pack": pack, "null_key": null_key})
+    is_null = " or ".join(f"{each} is None" for each in keys)
+    key = f"key_bytes(({', '.join(keys)},))"
+    row = out.name("r")
+    if target.nulls_of is None:
+        out.line(f"if {is_null}: continue")
+    out.line(f"{row} = pack(({', '.join(columns)},))")
+    if target.nulls_of is not None:
+        key = f"null_key({target.nulls_of}, {row}) if {is_null} else {key}"
+    if target.timing is None:
+        out.line(f"add(({key}, {row}))")
+        return
+    time = columns[target.timing.time]
+    out.constants["no_time"] = no_time
+    out.line(f"if {time} is None: no_time()")
+    out.line(f"add(({key}, {row}, {time}))")
 
 
 def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{}") -> None:
@@ -351,8 +402,3 @@ def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
         for each in target.calls
     ]
     emit_groups([columns[each] for each in target.keys], bucket, calls, out)
-
-
-def no_time() -> None:
-    """Raises `ValueFailure`: a row without a time is in no window."""
-    raise ValueFailure("the time of the window is NULL")

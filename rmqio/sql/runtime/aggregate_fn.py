@@ -128,8 +128,9 @@ class FinishFn(beam.DoFn):
         times: tuple[int, ...] = ()
         if isinstance(window, IntervalWindow):
             plan = self._spec.aggregate.window
-            end = window.end.micros
-            start = window.start.micros
+            delay = 0 if plan is None else plan.delay_us
+            end = window.end.micros - delay
+            start = window.start.micros - delay
             if plan is not None and plan.kind == "CUMULATE":
                 start = start_of(plan, end - 1)
             elif plan is not None and plan.kind == "SESSION":

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
 from rmqio.batches import Batch
 from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys
+from rmqio.sql.compile.timing import Timing
 from rmqio.sql.runtime.aggregate_groups import groups
 
 
@@ -20,7 +24,9 @@ def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Itera
       side: for rows with keys, which input of the join they are.
       time_us: the time of the element that they come from: none of them may be older.
     """
-    if isinstance(target, ToKeys):
+    if isinstance(target, ToKeys) and target.timing is not None:
+        yield from _by_key_and_time(values, side, target.timing)
+    elif isinstance(target, ToKeys):
         yield from _by_key(values, side)
     elif isinstance(target, ToGroups):
         yield from groups(values, len(target.keys), target.window, time_us)
@@ -37,3 +43,13 @@ def _by_key(pairs: list[tuple[bytes, bytes]], side: int) -> Iterator[tuple[bytes
         rows.setdefault(key, []).append(row)
     for key, found in rows.items():
         yield key, (side, found)
+
+
+def _by_key_and_time(rows: list[tuple[bytes, bytes, int]], side: int, timing: Timing) -> Iterator[TimestampedValue]:
+    """One element per key and window, at the window's start."""
+    found: dict[tuple[bytes, int], list[bytes]] = {}
+    for key, row, time_us in rows:
+        for prefix, start_us in timing.places(time_us):
+            found.setdefault((prefix + key, start_us), []).append(row)
+    for (key, start_us), members in found.items():
+        yield TimestampedValue((key, (side, members)), Timestamp(micros=start_us))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToTable
+from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToTable, WindowStep
 
 _TARGETS: Final = (ToGroups, ToKeys, ToTable)
 
@@ -52,7 +52,8 @@ class SharedScans:
 
     def __post_init__(self) -> None:
         for table, use in self.scans:
-            if type(use.fragment.target) in _TARGETS:
+            has_windows = any(isinstance(each, WindowStep) for each in use.fragment.steps)
+            if type(use.fragment.target) in _TARGETS and not has_windows:
                 self._by_table.setdefault(id(table), SharedScan([])).uses.append(use)
 
     def next(self, table: Table, use: ScanUse) -> SharedScan | None:

@@ -32,16 +32,18 @@ from rmqio.sql.compile.fragment import (
     ToKeys,
     ToRows,
     ToTable,
+    WindowStep,
 )
+from rmqio.sql.delays import delayed
 from rmqio.sql.errors import SqlError
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
-from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union
+from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
 from rmqio.sql.runtime.identified import id_of_row, message_of_row
-from rmqio.sql.runtime.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
+from rmqio.sql.runtime.joining import JoinRows, key_targets, waiting_join
 from rmqio.sql.runtime.reads import bounds
 from rmqio.sql.runtime.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
@@ -186,6 +188,9 @@ class Translation:
             case Union():
                 parts = [self._rows(each, steps, target, side) for each in relation.members]
                 return parts | self._label("Union") >> beam.Flatten()
+            case Windowed():
+                step = WindowStep(None, (), relation.window, relation.input.fields)
+                return self._rows(relation.input, (step, *steps), target, side)
             case Join():
                 return self._join(relation, steps, target, side)
             case Aggregate():
@@ -273,6 +278,7 @@ class Translation:
         return records
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        aggregate = delayed(aggregate)
         fields = aggregate.input.fields
         repeats: dict[str, Any] = {}
         if aggregate.window is None and not all(map(self._ends, _scans(aggregate))):
@@ -297,17 +303,16 @@ class Translation:
         return table.options.end_ms is not None or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
-        left = self._rows(join.left, (), ToKeys(tuple(one for one, _ in join.keys)), 0)
-        right = self._rows(join.right, (), ToKeys(tuple(other for _, other in join.keys)), 1)
+        ends = all(map(self._ends, _scans(join)))
+        fn = waiting_join(join, steps, target, side, ends)
+        left_keys, right_keys = key_targets(join)
+        left = self._rows(join.left, (), left_keys, 0)
+        right = self._rows(join.right, (), right_keys, 1)
         label = self._label("Join")
-        if join.residual is not None:
-            columns = _all_columns(join)
-            steps = (Step(join.residual, columns), *steps)
-        fragment = Fragment(FromRows(join.fields), steps, target)
-        spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side)
-        join_fn = JoinFn(spec) if all(map(self._ends, _scans(join))) else ExpiringJoinFn(spec)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
-        return both | label >> beam.ParDo(join_fn).with_output_types(hint_of(target))
+        if fn is not None:
+            return both | label >> beam.ParDo(fn).with_output_types(hint_of(target))
+        return both | label >> JoinRows(join, steps, target, side, hint_of(target))
 
 
 class _Recorded(Translation):
@@ -341,12 +346,6 @@ def _scans(relation: Relation) -> Iterator[Table]:
         yield relation.table
     for each in relation.inputs():
         yield from _scans(each)
-
-
-def _all_columns(join: Join) -> tuple[Any, ...]:
-    from rmqio.sql.expressions import InputRef
-
-    return tuple(InputRef(each.type, i) for i, each in enumerate(join.fields))
 
 
 def hint_of(target: Target) -> Any:

@@ -14,10 +14,10 @@ SESSION_GAP_US: Final = 1000
 
 
 def window_fn(window: Window | None) -> WindowFn:
-    """Returns Beam's windows for those of the plan. None: the global window."""
+    """Returns Beam's windows for those of the plan: later by their delay. None: the global window."""
     if window is None:
         return GlobalWindows()
-    size, offset = Duration(micros=window.size_us), Timestamp(micros=window.offset_us)
+    size, offset = Duration(micros=window.size_us), Timestamp(micros=window.offset_us + window.delay_us)
     match window.kind:
         case "TUMBLE":
             return FixedWindows(size, offset)
@@ -39,9 +39,9 @@ def times_of(window: Window, bucket_us: int, earliest_us: int) -> list[int]:
       earliest_us: the time of the batch: no element may be older.
     """
     if window.kind != "CUMULATE":
-        return [max(bucket_us, earliest_us)]
+        return [max(bucket_us + window.delay_us, earliest_us)]
     end = start_of(window, bucket_us) + window.size_us
-    return [max(each, earliest_us) for each in range(bucket_us, end, window.slide_us)]
+    return [max(each + window.delay_us, earliest_us) for each in range(bucket_us, end, window.slide_us)]
 
 
 def start_of(window: Window, at_us: int) -> int:

@@ -72,7 +72,7 @@ QUERIES = [
     ("SELECT o.id FROM orders o JOIN customers o ON o.id = o.id", "customers o", "called o"),
     ("SELECT o.id FROM orders o CROSS JOIN customers c", "customers c", "a join without a condition"),
     ("SELECT o.id FROM orders o JOIN customers c ON o.id > c.id", "o.id > c.id", "a join needs an equality"),
-    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.id = c.id", None, "needs a bound in time"),
+    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.id > c.id", "o.id > c.id", "a join needs an equality"),
     ("SELECT id FROM orders ORDER BY id", "id", "need an input that ends"),
     ("SELECT id FROM orders UNION SELECT id FROM customers", None, "UNION ALL keeps doubles"),
     ("SELECT id FROM orders UNION ALL SELECT id, name FROM customers", "SELECT id, name FROM customers", "1 and 2"),
@@ -169,7 +169,6 @@ WINDOW = "FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (f"SELECT * {WINDOW}", "rows of a window need GROUP BY window_start, window_end"),
         (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a", "GROUP BY over a window names window_start and window_end"),
         (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a, window_start", "takes window_start and window_end, both"),
         (
