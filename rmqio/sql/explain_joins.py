@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rmqio.sql.delays import bucket_us, kept_us
 from rmqio.sql.expressions import conjuncts
-from rmqio.sql.plan import Calc, Interval, Join, Relation, SameWindow, Window
+from rmqio.sql.plan import SAME_WINDOW, Calc, Interval, Join, Relation, SameWindow, Window
 from rmqio.sql.text import duration, text_of
 
 
@@ -33,6 +33,8 @@ def _key_texts(side: Relation) -> list[str]:
 
 def window_line(window: Window, names: Sequence[str]) -> str:
     """Returns `hop window of 1 min every 30 s by ts`."""
+    if window.kind == SAME_WINDOW:
+        return "the window that the rows are in, until the watermark passes its end"
     return f"{_window(window)} by {names[window.time]}"
 
 

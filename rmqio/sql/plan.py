@@ -132,7 +132,8 @@ class Window:
     """Windows of event time.
 
     Attributes:
-      kind: TUMBLE, HOP, CUMULATE or SESSION.
+      kind: TUMBLE, HOP, CUMULATE or SESSION; or `SAME_WINDOW`: the window that the rows are in already, whose start and
+        end are among the keys of the group.
       time: the position of the time column.
       size_us: the length of a window, in microseconds; of SESSION, the gap.
       slide_us: of HOP, the distance of starts; of CUMULATE, the step; else the size.
@@ -148,6 +149,7 @@ class Window:
     delay_us: int = 0
 
 
+SAME_WINDOW = "SAME"
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 

@@ -8,10 +8,21 @@ from typing import NoReturn
 from rmqio.sql import types
 from rmqio.sql.analysis import windows
 from rmqio.sql.analysis.expressions import ExpressionBinder
+from rmqio.sql.analysis.join_bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Expr, InputRef, inputs
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Window, Windowed, window_fields
+from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, inputs
+from rmqio.sql.plan import (
+    SAME_WINDOW,
+    Aggregate,
+    AggregateCall,
+    Calc,
+    Field,
+    Relation,
+    Window,
+    Windowed,
+    window_fields,
+)
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 
@@ -38,6 +49,7 @@ class Grouping:
     window_refs: dict[int, int] = field(default_factory=dict)
     window_call: nodes.Call | None = None
     calls: list[tuple[AggregateCall, Expr | None, Expr | None]] = field(default_factory=list)
+    carried: dict[tuple[Window, int], InputRef] = field(default_factory=dict)
 
     def add_group(self, node: nodes.Expression) -> None:
         """Adds an item of GROUP BY. A number is not a position, as in Flink."""
@@ -55,6 +67,8 @@ class Grouping:
             return
         require_key(bound.type, "a key of GROUP BY", node.span)
         self._refuse_window(bound, node.span)
+        if isinstance(bound, InputRef) and bound.index in (columns := window_columns(self.source)):
+            self.carried[columns[bound.index]] = bound
         self.keys.append(bound)
 
     def _refuse_window(self, bound: Expr, span: Span) -> None:
@@ -77,11 +91,24 @@ class Grouping:
         if not self.window_refs:
             if isinstance(self.source, Windowed):
                 _refuse("GROUP BY over a window names window_start and window_end", span)
+            if self.window is None:
+                self.window = self._carried_window()
             return
         assert isinstance(self.source, Windowed)
         if not {0, 1} <= set(self.window_refs.values()):
             _refuse("GROUP BY a window takes window_start and window_end, both", span)
         self.window = self.source.window
+
+    def _carried_window(self) -> Window | None:
+        """The window that the rows are in already, if GROUP BY names its start and its end."""
+        for window, column in self.carried:
+            if column == 1 and (window, 0) in self.carried:
+                return replace(window, kind=SAME_WINDOW, size_us=window.slide_us)
+        return None
+
+    def _carried_time(self, window: Window) -> Expr:
+        end = next(self.carried[each, 1] for each, column in self.carried if column == 1 and (each, 0) in self.carried)
+        return Operation(end.type, "TIME -", (end, Constant(types.INTERVAL_DAY.nullable(False), 1000)))
 
     # ---- what SELECT and HAVING mean ----
 
@@ -161,7 +188,10 @@ class Grouping:
             assert isinstance(source, Windowed)
             source = source.input
         if window is not None:
-            window = replace(window, time=column_of(InputRef(source.fields[window.time].type, window.time)))
+            time: Expr = InputRef(source.fields[window.time].type, window.time)
+            if window.kind == SAME_WINDOW:
+                time = self._carried_time(window)
+            window = replace(window, time=column_of(time))
         calls = []
         for call, argument, condition in self.calls:
             calls.append(
@@ -174,7 +204,8 @@ class Grouping:
         computed = Calc(
             tuple(Field(f"${i}", each.type) for i, each in enumerate(columns)), source, self.condition, tuple(columns)
         )
-        fields = [Field(f"KEY${i}", each.type) for i, each in enumerate(self.keys)]
+        times = [each for (_, column), each in self.carried.items() if column == 2 and window is not None]
+        fields = [Field(f"KEY${i}", each.type, each in times) for i, each in enumerate(self.keys)]
         fields += window_fields() if window is not None else ()
         fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
         return Aggregate(tuple(fields), computed, keys, window, tuple(calls))

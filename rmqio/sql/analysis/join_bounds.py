@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rmqio.sql import types
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, Operation
-from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Union, Window, Windowed
+from rmqio.sql.plan import SAME_WINDOW, Aggregate, Calc, Interval, Join, Relation, SameWindow, Union, Window, Windowed
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
@@ -141,7 +141,7 @@ def window_columns(relation: Relation) -> dict[int, tuple[Window, int]]:
             keys = {i: inner[each] for i, each in enumerate(relation.keys) if each in inner}
             if relation.window is None:  # its rows come at the end, or when they change
                 return {}
-            if relation.window.kind == "SESSION":
+            if relation.window.kind in ("SESSION", SAME_WINDOW):
                 return keys
             return keys | {len(relation.keys) + each: (_plain(relation.window), each) for each in range(3)}
         case Calc():

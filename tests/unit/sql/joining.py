@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,7 @@ class Run:
       late: elements that Beam drops.
       states: left and right bag and timer of each key and window, interval joins only.
       most: the most rows that were kept at one time.
+      largest: the most rows that came out together.
     """
 
     join: Join
@@ -51,6 +53,7 @@ class Run:
     groups: dict[tuple[bytes, Any], list[Any]] = field(default_factory=dict)
     watermark_us: int = -FOREVER_US
     most: int = 0
+    largest: int = 0
 
     def __post_init__(self) -> None:
         self._sources = [
@@ -63,12 +66,20 @@ class Run:
         self._fn.setup()
 
     def bundle(self, side: int, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Takes rows of one side that come together."""
+        """Takes rows of one side that come together, in a bundle of their own."""
+        self.begin()
+        self.elements(side, rows)
+
+    def begin(self) -> None:
+        """Begins a bundle."""
+        if hasattr(self._fn, "start_bundle"):
+            self._fn.start_bundle()
+
+    def elements(self, side: int, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Takes rows of one side."""
         run, target = self._sources[side]
         mapped = run(rows)
         assert not mapped.failed
-        if hasattr(self._fn, "start_bundle"):
-            self._fn.start_bundle()
         for each in outputs(target, mapped.values, side, 0) if mapped.values else ():
             key, value = each.value if self._windows else each
             windows: list[Any] = [None]
@@ -108,6 +119,7 @@ class Run:
     def _emit(self, batches: Any) -> None:
         for each in batches:
             self.rows += each
+            self.largest = max(self.largest, len(each))
 
 
 class Parts:
@@ -142,6 +154,11 @@ def source_of(relation: Relation, target: Target) -> tuple[Any, Target]:
 
 def started(text: str) -> Run:
     """Returns the join of the last statement of a script."""
+    return Run(*_planned(text))
+
+
+@functools.cache
+def _planned(text: str) -> tuple[Join, tuple[Step, ...]]:
     script = Script()
     script.run(text)
     relation: Relation = script.sinks[-1].input
@@ -151,7 +168,7 @@ def started(text: str) -> Run:
         relation = relation.input
     assert isinstance(relation, Join)
     assert relation.bound is None or isinstance(relation.bound, (Interval, SameWindow))
-    return Run(relation, steps)
+    return relation, steps
 
 
 def milliseconds(micros: int) -> int:

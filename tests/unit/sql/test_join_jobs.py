@@ -108,6 +108,27 @@ def test_rows_of_windows_and_their_join_can_be_grouped(cluster: InMemoryCluster)
     ]
 
 
+def test_rows_of_windows_are_grouped_by_them_and_by_larger_ones(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *(at(n, f"k{n % 2}", n * 10) for n in range(12)))
+    hop = "TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '30' SECOND, INTERVAL '1' MINUTE))"
+    text = (
+        f"{timed('t')} {SINK} CREATE VIEW sums AS SELECT SUM(a) AS total, window_end AS we, window_time AS wt FROM "
+        f"(SELECT a, window_start, window_end, window_time FROM {hop} WHERE a <> 0) w "
+        "GROUP BY window_start, window_end, window_time;"
+        "INSERT INTO sink SELECT total, CAST(we AS STRING) FROM sums;"
+        "INSERT INTO sink SELECT CAST(COUNT(*) AS INT), 'larger' FROM TABLE(TUMBLE(TABLE sums, DESCRIPTOR(wt), "
+        "INTERVAL '1' DAY)) GROUP BY window_start, window_end;"
+    )
+    job(cluster, text)
+    ends = {30 * n: sum(a for a in range(12) if 30 * n - 60 <= a * 10 < 30 * n) for n in range(1, 6)}
+    sums = [(total, f"{NOON + dt.timedelta(seconds=end)}.000") for end, total in ends.items()]
+    assert rows(cluster) == sorted([*sums, (5, "larger")])
+    script = Script()
+    script.run(text)
+    Translation(beam.Pipeline(), Connection(client_factory=InMemoryClientFactory("none"))).add(script.sinks[0])
+    assert "final at the watermark" in explain(script.sinks)
+
+
 def test_outer_joins_of_inputs_that_end(cluster: InMemoryCluster) -> None:
     put(cluster, "t", {"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"})
     put(cluster, "u", {"a": 1, "b": "p"}, {"a": 1, "b": "q"}, {"a": 7, "b": "r"}, {"b": "s"})

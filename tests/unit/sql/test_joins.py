@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sql.joining import FOREVER_US, milliseconds, started
+from tests.unit.sql.joining import FOREVER_US, Bag, milliseconds, started
 
 SECOND = 1_000_000
 TABLES = """
@@ -86,13 +87,18 @@ def sources(relation: Any) -> list[Any]:
     return [relation] if not relation.inputs() else [each for one in relation.inputs() for each in sources(one)]
 
 
+@functools.cache
+def connected() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
 def oracle(query: str, left: list[Row], right: list[Row]) -> list[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
-        for name, found in (("l", left), ("r", right)):
-            connection.execute(f"CREATE TABLE {name} (id INT, k INT, v INT, ts BIGINT)")
-            if found:
-                connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", found)
-        return connection.execute(query).fetchall()
+    for name, found in (("l", left), ("r", right)):
+        connected().execute(f"CREATE OR REPLACE TABLE {name} (id INT, k INT, v INT, ts BIGINT)")
+        if found:
+            values = ", ".join(str(each).replace("None", "NULL") for each in found)
+            connected().execute(f"INSERT INTO {name} VALUES {values}")
+    return connected().execute(query).fetchall()
 
 
 def ordered(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -147,3 +153,52 @@ def test_outer_joins_of_what_ends(kind: str, more: str, left: list[Any], right: 
     query = f"SELECT l.id, r.id FROM l {kind} r ON l.k = r.k {more} WHERE COALESCE(l.v, 1) > 0 AND COALESCE(r.v, 2) < 3"
     found = run(f"{TABLES} INSERT INTO sink {query};", left, right, random)
     assert ordered(found) == ordered(oracle(query, left, right))
+
+
+INNER = "l JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '2' SECOND AND l.ts + INTERVAL '10' SECOND"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_a_key_that_always_gets_some_are_forgotten(kind: str) -> None:
+    join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER.replace('JOIN', kind, 1)};")
+    for n in range(600):
+        join.bundle(n % 2, [(n, 1, n * SECOND)])
+        join.advance(milliseconds(n * SECOND))
+    copies = {"JOIN": 3, "LEFT JOIN": 4, "RIGHT JOIN": 4, "FULL JOIN": 8}[kind]
+    assert join.most <= (12 + 12 + 12) * copies
+    join.advance(FOREVER_US)
+    assert (join.late, join.states) == (0, {})
+    pairs = sum(n + m in range(600) and m % 2 == 1 for n in range(0, 600, 2) for m in range(-2, 11))
+    assert len(join.rows) == pairs
+
+
+def test_rows_that_are_too_late_are_dropped_and_those_in_time_are_not() -> None:
+    join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER.replace('JOIN', 'LEFT JOIN', 1)};")
+    join.bundle(0, [(1, 1, 100 * SECOND), (2, 1, 200 * SECOND)])
+    join.advance(150 * SECOND)
+    assert join.rows == [(1, None)]
+    join.bundle(1, [(3, 1, 105 * SECOND)])  # its partner came out without it
+    join.bundle(0, [(4, 1, 110 * SECOND)])
+    assert (join.rows, join.late) == ([(1, None)], 4)
+    join.bundle(1, [(5, 1, 200 * SECOND)])
+    join.advance(FOREVER_US)
+    assert join.rows == [(1, None), (2, 5)]
+
+
+def test_the_state_of_a_key_is_read_once_in_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(Bag, "read", lambda self: reads.append(len(self)) or list(self))
+    join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER};")
+    join.begin()
+    for n in range(100):
+        join.elements(n % 2, [(n, 1, 100 * SECOND + n)])
+    assert len(join.rows) == 50 * 50
+    assert len(reads) <= 2 * 2, "each side, of each piece of time"
+
+
+def test_pairs_of_a_key_are_made_some_at_a_time() -> None:
+    join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER};")
+    join.bundle(0, [(n, 1, 100 * SECOND) for n in range(300)])
+    join.bundle(1, [(n, 1, 100 * SECOND) for n in range(300)])
+    assert len(join.rows) == len(set(join.rows)) == 90_000
+    assert join.largest < 3000
