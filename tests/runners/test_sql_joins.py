@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.cli.main import main
+from rmqio.runners.capabilities import Mode
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.test_sql import MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]  # a fixture
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -88,8 +89,8 @@ def wanted_of(orders: list[Any], payments: list[Any]) -> list[tuple[Any, ...]]:
     found += joined("ends", orders, payments, lambda o, p: o["id"] == p["id"], "r")
     starts = range(-10, 1000, 5)
     for start in starts:
-        members = [[each for each in side if start <= seconds(each) < start + 10] for side in (orders, payments)]
-        found += joined("window", *members, lambda o, p: True, "r")
+        left, right = ([each for each in side if start <= seconds(each) < start + 10] for side in (orders, payments))
+        found += joined("window", left, right, lambda o, p: True, "r")
     times = {each["id"]: seconds(each) // 30 for each in orders}
     for window in sorted(set(times.values())):
         pairs = [other for _, one, other in within(orders, payments) if times[one] == window]
@@ -116,12 +117,10 @@ def test_joins_by_time_are_exact(
     assert paid(lab, topics) == wanted
 
 
-@pytest.mark.parametrize("runner", ENDLESS)
-def test_a_stream_joins_by_time_across_a_restart(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.shows(Mode.SPARK_STREAMING)
+def test_a_stream_joins_by_time_across_a_restart(topics: Topics, lab: Lab, tmp_path: Path) -> None:
     """Pairs come at once, rows without a partner when the watermark has passed; the state survives a restart."""
-    flags = [sys.executable, "-m", "rmqio", *command(STREAM, topics, runner, tmp_path)]
-    if runner.startswith("Flink"):
-        flags.append(f"--checkpoint_dir={tmp_path / 'flink'}")
+    flags = [sys.executable, "-m", "rmqio", *command(STREAM, topics, "SparkRunner --streaming", tmp_path)]
     orders, payments = events(120, 3), events(120, 4)
     send(lab, topics.devices, orders[:60])
     send(lab, topics.readings, payments[:40])

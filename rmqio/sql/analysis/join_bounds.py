@@ -98,8 +98,8 @@ def _constant_us(expression: Expr) -> int | None:
         value = expression.value if isinstance(expression, Constant) else None
         return value if isinstance(value, int) else None
     match expression:
-        case Constant(value=int()):
-            return expression.value
+        case Constant(value=int() as value):
+            return value
         case Operation(name="NEGATE"):
             inner = _constant_us(expression.arguments[0])
             return None if inner is None else -inner

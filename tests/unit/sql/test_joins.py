@@ -107,7 +107,7 @@ def ordered(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("interval", INTERVALS, ids=[each[0] for each in INTERVALS])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(left=rows, right=rows, random=st.randoms(use_true_random=False))
 def test_interval_joins(
     kind: str, interval: tuple[str, str], left: list[Any], right: list[Any], random: Random
@@ -123,7 +123,7 @@ def test_interval_joins(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", WINDOWS, ids=[f"{each[0]} {each[1]}" for each in WINDOWS])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(left=rows, right=rows, random=st.randoms(use_true_random=False))
 def test_window_joins(kind: str, window: tuple[str, ...], left: list[Any], right: list[Any], random: Random) -> None:
     name, sizes, starts, end = window
@@ -146,7 +146,7 @@ def test_window_joins(kind: str, window: tuple[str, ...], left: list[Any], right
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("more", ["", "AND l.v < r.v", "AND l.v = 1 AND r.v > 1"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(left=rows, right=rows, random=st.randoms(use_true_random=False))
 def test_outer_joins_of_what_ends(kind: str, more: str, left: list[Any], right: list[Any], random: Random) -> None:
     left, right = numbered(left), numbered(right)
@@ -186,8 +186,13 @@ def test_rows_that_are_too_late_are_dropped_and_those_in_time_are_not() -> None:
 
 
 def test_the_state_of_a_key_is_read_once_in_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = []
-    monkeypatch.setattr(Bag, "read", lambda self: reads.append(len(self)) or list(self))
+    reads: list[int] = []
+
+    def read(bag: Bag) -> list[Any]:
+        reads.append(len(bag))
+        return list(bag)
+
+    monkeypatch.setattr(Bag, "read", read)
     join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER};")
     join.begin()
     for n in range(100):
