@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 
 from rmqio.sql import types
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, Operation
-from rmqio.sql.plan import SAME_WINDOW, Aggregate, Calc, Interval, Join, Relation, SameWindow, Union, Window, Windowed
+from rmqio.sql.plan import (
+    SAME_WINDOW,
+    WINDOW_COLUMNS,
+    Aggregate,
+    Calc,
+    Interval,
+    Join,
+    Relation,
+    SameWindow,
+    Union,
+    Window,
+    Windowed,
+)
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
@@ -128,6 +140,18 @@ def same_window(keys: Iterable[tuple[int, int]], left: Relation, right: Relation
         if 0 in columns and 1 in columns:
             return SameWindow(window, *columns[1])
     return None
+
+
+def half_window(keys: Iterable[tuple[int, int]], left: Relation, right: Relation) -> str:
+    """Returns why keys that are starts and ends of windows make no window join; empty: there are no such keys."""
+    of_left, of_right = window_columns(left), window_columns(right)
+    for one, other in keys:
+        if one in of_left and other in of_right:
+            if of_left[one][0] != of_right[other][0]:
+                return "of equal windows, and these two differ"
+            if of_left[one] == of_right[other]:
+                return f"there is {WINDOW_COLUMNS[of_left[one][1]]} only"
+    return ""
 
 
 def window_columns(relation: Relation) -> dict[int, tuple[Window, int]]:

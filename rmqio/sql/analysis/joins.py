@@ -8,7 +8,7 @@ from typing import NoReturn
 from rmqio.sql import types
 from rmqio.sql.analysis import conversions
 from rmqio.sql.analysis.expressions import ExpressionBinder, conditional
-from rmqio.sql.analysis.join_bounds import TimeBounds, same_window, time_bounds, window_columns
+from rmqio.sql.analysis.join_bounds import TimeBounds, half_window, same_window, time_bounds, window_columns
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, Is, Not, Operation, all_of, conjuncts, inputs, shifted, transform
@@ -116,6 +116,10 @@ def _relation(
     bound = same_window(keys, left, right) or bounds.interval
     if isinstance(bound, Interval) and bound.lower_us > bound.upper_us:
         _refuse("no two rows fulfil the conditions on their times: the bounds exclude each other", join.span)
+    if bound is None and (windows := half_window(keys, left, right)):
+        _refuse(
+            f"a window join needs window_start = window_start and window_end = window_end, both: {windows}", join.span
+        )
     if bound is None and join.kind == "INNER" and not ttl_ms:
         _refuse(
             "this join keeps every row for ever: say how long a row waits for its partners, with "

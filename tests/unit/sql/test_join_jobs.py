@@ -20,6 +20,7 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.unit.sql.test_jobs import SINK, cluster, job, put, rows, stored, table
 
 __all__ = ["cluster"]  # a fixture
+WINDOWED = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '{}' MINUTE))"
 NOON = dt.datetime(2024, 5, 5, 12)
 
 
@@ -209,6 +210,18 @@ def test_explain_shows_the_bound() -> None:
         (
             "SELECT t.a FROM t JOIN u ON t.ts BETWEEN u.ts AND u.ts + INTERVAL '1' HOUR",
             "a join needs an equality between a column of each side: bounds of times come beside one",
+        ),
+        (
+            f"SELECT x.a FROM {WINDOWED.format('t', 1)} x JOIN {WINDOWED.format('u', 1)} y ON x.b = y.b AND "
+            "x.window_start = y.window_start",
+            "a window join needs window_start = window_start and window_end = window_end, both: there is window_start "
+            "only",
+        ),
+        (
+            f"SELECT x.a FROM {WINDOWED.format('t', 1)} x LEFT JOIN {WINDOWED.format('u', 2)} y ON x.b = y.b AND "
+            "x.window_start = y.window_start AND x.window_end = y.window_end",
+            "a window join needs window_start = window_start and window_end = window_end, both: of equal windows, and "
+            "these two differ",
         ),
         (
             "SELECT t.a FROM t LEFT JOIN u ON t.b = u.b AND t.ts > u.ts AND t.ts < u.ts",
