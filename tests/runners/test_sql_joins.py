@@ -117,6 +117,7 @@ def test_joins_by_time_are_exact(
     assert paid(lab, topics) == wanted
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shows(Mode.SPARK_STREAMING)
 def test_a_stream_joins_by_time_across_a_restart(topics: Topics, lab: Lab, tmp_path: Path) -> None:
     """Pairs come at once, rows without a partner when the watermark has passed; the state survives a restart."""
