@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import Any, Self, TypeVar
@@ -53,7 +53,7 @@ class Batch(list[T]):
 
         Args:
           values: one for each value of this batch, or for each of `positions`, in the same order.
-          positions: which values of this batch the new ones come from; None: all.
+          positions: which values of this batch the new ones come from; None: all. Several can come from one.
           step: a label that distinguishes the messages from others with the same places.
 
         Raises `LocalError` if the numbers differ.
@@ -75,7 +75,28 @@ class Batch(list[T]):
                 f"a batch of {self.queue} was changed: it has {len(self)} values and {len(self.offsets)} offsets; use "
                 "with_values"
             )
-        return place_ids(self.queue, self.offsets, self.steps)
+        if isinstance(self.offsets, range) or len(set(self.offsets)) == len(self.offsets):
+            return place_ids(self.queue, self.offsets, self.steps)
+        return [self._id_at(self.queue, *each) for each in zip(self.offsets, _ordinals(self.offsets), strict=True)]
+
+    def id_at(self, position: int) -> str | None:
+        """Returns the id of one message: the one at this position of `ids`."""
+        if self.queue is None:
+            return None
+        offset = self.offsets[position]
+        return self._id_at(self.queue, offset, sum(each == offset for each in self.offsets[:position]))
+
+    def _id_at(self, queue: MessageQueue, offset: int, ordinal: int) -> str:
+        # Several values of one record: the first has the id that a single one has.
+        return place_ids(queue, (offset,), f"{self.steps}\0{ordinal}" if ordinal else self.steps)[0]
+
+
+def _ordinals(offsets: Iterable[int]) -> Iterator[int]:
+    """Yields for each offset how many equal ones stand before it."""
+    seen: dict[int, int] = {}
+    for each in offsets:
+        seen[each] = seen.get(each, -1) + 1
+        yield seen[each]
 
 
 def place_ids(queue: MessageQueue, offsets: Iterable[int], steps: str = "") -> list[str]:

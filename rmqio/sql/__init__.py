@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqio.sql.user.decorators import udaf, udf, udtf
+
 if TYPE_CHECKING:
     from rmqio.sql.transform import BadRow, SqlResult, SqlTransform, element_time, row_time
 
-__all__ = ["BadRow", "SqlResult", "SqlTransform", "element_time", "row_time"]
+__all__ = ["BadRow", "SqlResult", "SqlTransform", "element_time", "row_time", "udaf", "udf", "udtf"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rmqio.sql.analysis.upserts import updates_of
 from rmqio.sql.delays import delay_us
+from rmqio.sql.expanding import Expand, described
 from rmqio.sql.explain_joins import column_names, join_lines, window_line
 from rmqio.sql.explain_reads import Reads
 from rmqio.sql.expressions import InputRef, conjuncts
@@ -51,6 +52,8 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
             return [f"Windows, append-only: {window_line(relation.window, _names(relation.input))}"]
         case Aggregate():
             return _aggregate(relation)
+        case Expand():
+            return described(relation, _names(relation.input))
         case Union():
             return [f"Union of {len(relation.members)}"]
         case Constants():
@@ -114,6 +117,8 @@ def _computed(relation: Relation) -> list[str]:
 
 def _call(call: AggregateCall, names: list[str]) -> str:
     argument = "*" if call.argument is None else names[call.argument]
+    if call.function is not None:
+        argument = "" if call.argument is None else argument.removeprefix("ROW(").removesuffix(")")
     only = "" if call.condition is None else f" FILTER (WHERE {names[call.condition]})"
     return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows
-from rmqio.sql.compile.shared import on_common_columns, shared_expressions
+from rmqio.sql.compile.shared import first_steps, on_common_columns, shared_expressions
 from rmqio.sql.plan import Relation, Scan
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.text import text_of
@@ -89,7 +89,7 @@ def _shared(uses: Sequence[Use]) -> list[str]:
     _, columns, together = on_common_columns(fragments)
     names = [each.name for each in columns]
     lines = [f"is read and decoded once for the {len(uses)} that read it: {', '.join(names) or 'no column'}"]
-    found = shared_expressions([each.steps[0] for each in together])
+    found = shared_expressions(first_steps(together))
     lines += [f"computes once for all: {text_of(each, names)}" for each in found]
     return lines
 

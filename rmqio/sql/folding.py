@@ -13,6 +13,7 @@ from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compile
 from rmqio.sql.expressions import Constant, Expr, NotNull, Operation, all_of, conjuncts, transform
 from rmqio.sql.functions import registry
 from rmqio.sql.plan import Calc, Join, Relation
+from rmqio.sql.user.definition import UserCall
 
 _KEPT: Final = ("ARRAY", "MAP", "ROW", "MULTISET", "NULL")
 """Values of these types are made anew for each row."""
@@ -47,6 +48,8 @@ def _folded(expression: Expr) -> Expr:
     if not children or isinstance(expression, NotNull) or expression.type.kind in _KEPT:
         return expression
     if not all(isinstance(each, Constant) and each.type.kind not in _KEPT for each in children):
+        return expression
+    if isinstance(expression, UserCall) and not expression.function.is_deterministic:
         return expression
     if isinstance(expression, Operation):
         function = registry.load().get(expression.name)

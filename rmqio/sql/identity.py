@@ -13,6 +13,7 @@ from typing import Final
 from rmqio.sql import types
 from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.tables import Column
+from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, shifted
 from rmqio.sql.plan import Aggregate, Calc, Field, Join, Relation, Scan, Sink, Union, Windowed
 
@@ -26,13 +27,14 @@ _ORIGIN: Final = Metadata(
     "row_id",
     "where the message is",
 )
+_NUMBER: Final = Field("$number", types.INTEGER)
 _COLUMN: Final = Column("$id", _TEXT, _ORIGIN, is_virtual=True)
 _OF_AGGREGATE: Final = {"fields", "input", "keys", "window", "calls"}
 
 
 def has_own_ids(relation: Relation) -> bool:
-    """Returns whether every row is made of one message: its id is that of the message."""
-    if isinstance(relation, (Calc, Union, Sink)):
+    """Returns whether every row is made of one message: its id is that of the message, and its place there."""
+    if isinstance(relation, (Calc, Expand, Union, Sink)):
         return all(map(has_own_ids, relation.inputs()))
     return isinstance(relation, Scan)
 
@@ -79,6 +81,8 @@ def _identified(relation: Relation, is_stream: bool) -> Relation | None:
                 input=found,
                 projections=(*relation.projections, last),
             )
+        case Expand():
+            return _of_expanded(relation, is_stream)
         case Union():
             return _of_union(relation, is_stream)
         case Join() if type(relation) is Join:
@@ -88,6 +92,22 @@ def _identified(relation: Relation, is_stream: bool) -> Relation | None:
         case Aggregate():
             return _of_aggregate(relation, is_stream)
     return None
+
+
+def _of_expanded(expand: Expand, is_stream: bool) -> Relation | None:
+    """The id of an element is that of its row, and its number there."""
+    found = _identified(expand.input, is_stream)
+    if found is None:
+        return None
+    width = len(expand.input.fields)
+    own = expand.fields[width:]
+    number = () if expand.shape.has_ordinality else (_NUMBER,)
+    made = replace(
+        expand, fields=(*found.fields, *own, *number), input=found, shape=replace(expand.shape, has_ordinality=True)
+    )
+    refs = _refs(made)
+    row_id = _row_id(refs[width], refs[-1])
+    return Calc((*expand.fields, _FIELD), made, None, (*refs[:width], *refs[width + 1 :][: len(own)], row_id))
 
 
 def _of_union(union: Union, is_stream: bool) -> Relation | None:

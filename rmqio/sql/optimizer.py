@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import (
     Expr,
     InputRef,
@@ -19,6 +20,7 @@ from rmqio.sql.expressions import (
 from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
 from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Scan, Sink, Union, Windowed
+from rmqio.sql.user.definition import UserCall
 
 
 def optimize(relation: Relation) -> Relation:
@@ -52,9 +54,9 @@ def is_pure(expression: Expr) -> bool:
     """Returns whether it is the same whenever it is computed."""
     functions = registry.load()
     return all(
-        functions[each.name].is_pure
+        each.function.is_deterministic if isinstance(each, UserCall) else functions[each.name].is_pure
         for each in walk(expression)
-        if isinstance(each, Operation) and each.name in functions
+        if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
     )
 
 
@@ -86,6 +88,8 @@ def _push(relation: Relation) -> Relation:
             residual=None,
         )
         relation = replace(relation, input=join, condition=all_of(rest))
+    if isinstance(relation, Calc) and isinstance(relation.input, Expand):
+        relation = _push_below(relation, relation.input)
     return relation.with_inputs(tuple(map(_push, relation.inputs())))
 
 
@@ -130,6 +134,15 @@ def _push_outer(calc: Calc, join: Join) -> Calc:
     return replace(calc, input=join, condition=all_of(rest["WHERE"]))
 
 
+def _push_below(calc: Calc, expand: Expand) -> Calc:
+    """Conditions on the row that becomes several are tested before it does."""
+    width = len(expand.input.fields)
+    conditions = conjuncts(calc.condition)
+    moved = [each for each in conditions if is_pure(each) and max(inputs(each), default=width) < width]
+    rest = all_of([each for each in conditions if each not in moved])
+    return replace(calc, input=replace(expand, input=_filtered(expand.input, moved)), condition=rest)
+
+
 def _filtered(relation: Relation, conditions: list[Expr]) -> Relation:
     if not conditions:
         return relation
@@ -157,6 +170,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             return _prune_join(relation, needed)
         case Windowed():
             return _prune_windowed(relation, needed)
+        case Expand():
+            return _prune_expand(relation, needed)
         case Aggregate():
             return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
         case Scan():
@@ -236,6 +251,18 @@ def _prune_windowed(windowed: Windowed, needed: set[int]) -> tuple[Relation, dic
     olds = {new: old for old, new in places.items()}
     fields = tuple(windowed.fields[olds[each]] for each in range(len(found.fields) + 3))
     return Windowed(fields, found, replace(window, time=places[window.time])), places
+
+
+def _prune_expand(expand: Expand, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    width = len(expand.input.fields)
+    own = expand.fields[width:]
+    found, places = _prune(expand.input, {each for each in needed if each < width} | inputs(expand.rows))
+    start = len(found.fields)
+    rows = _moved(expand.rows, places)
+    return replace(expand, fields=found.fields + own, input=found, rows=rows), {
+        **places,
+        **{width + i: start + i for i in range(len(own))},
+    }
 
 
 def _prune_aggregate(aggregate: Aggregate) -> Relation:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.expressions import Expr
 from rmqio.sql.types import TIMESTAMP, SqlType
+from rmqio.sql.user.definition import UserFunction
 
 
 class Field(NamedTuple):
@@ -184,6 +185,7 @@ class AggregateCall:
       argument: the position of the argument's column; None: COUNT(*).
       condition: the position of the column of FILTER; None: every row counts.
       is_distinct: equal arguments count once.
+      function: the user's own; its argument is the ROW of all arguments.
     """
 
     name: str
@@ -191,6 +193,7 @@ class AggregateCall:
     argument: int | None = None
     condition: int | None = None
     is_distinct: bool = False
+    function: UserFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)

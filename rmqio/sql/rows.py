@@ -11,7 +11,7 @@ import msgspec
 
 from rmqio.sql.plan import Field
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import DECIMALS
+from rmqio.sql.values import DECIMALS, ValueFailure
 
 pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """A row to bytes."""
@@ -22,7 +22,11 @@ def pack_group(keys: tuple[Any, ...], accumulators: Sequence[Any]) -> bytes:
     try:
         return pack((keys, accumulators))
     except OverflowError:
+        pass
+    try:
         return pack((keys, [_fitting(each) for each in accumulators]))
+    except OverflowError:  # in an accumulator of the user's own
+        raise ValueFailure("an accumulator holds an integer of more than 64 bits, which cannot travel") from None
 
 
 def _fitting(accumulator: Any) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rmqio.sql.analysis import names
 from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.analysis.tables import check_table
@@ -17,6 +18,7 @@ from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes
 from rmqio.sql.texts import Texts
+from rmqio.sql.user import loading
 from rmqio.sql.values import in_zone
 
 
@@ -30,6 +32,7 @@ class Script:
       sinks: the plan of each INSERT INTO, optimized, in order.
       explained: the plans for EXPLAIN, in order.
       texts: what was run.
+      folders: where the modules of functions are looked for, beside Python's path.
     """
 
     catalog: Catalog = field(default_factory=Catalog)
@@ -37,11 +40,13 @@ class Script:
     sinks: list[Sink] = field(default_factory=list)
     explained: list[Relation] = field(default_factory=list)
     texts: Texts = field(default_factory=Texts)
+    folders: tuple[str, ...] = ()
     _open_set: Span | None = None
 
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
         self._open_set = None
+        self.folders = loading.folder_of(file)
         for statement in self.texts.parse(text, file):
             self.run_statement(statement)
         if self._open_set is not None:
@@ -71,6 +76,7 @@ class Script:
         raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
 
     def _run(self, statement: nodes.Statement) -> None:
+        statement = names.resolved(statement, self.catalog.functions)
         match statement:
             case nodes.CreateTable():
                 self.catalog.create_table(statement)
@@ -104,7 +110,7 @@ class Script:
             case nodes.QueryStatement():
                 raise Refusal("a query of a script needs a table for its rows: INSERT INTO ... SELECT", statement.span)
             case nodes.CreateFunction():
-                raise Refusal("CREATE FUNCTION is not supported yet", statement.span)
+                names.create(self.catalog, statement, self.folders or loading.folder_of(""))
             case _:
                 raise Refusal("this statement belongs into the shell", statement.span)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, Relation, Scan, Sink, Union, Window
 from rmqio.sql.recursion import deep_trees
@@ -92,7 +93,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "aggregates": [_call(each, names) for each in relation.calls],
                 **_more(relation, {"input", "keys", "window", "calls"}),
             }
-        case Calc() | Union():
+        case Calc() | Expand() | Union():
             pass
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
@@ -113,6 +114,10 @@ def _columns(relation: Relation) -> list[str]:
         case Calc():
             below = _columns(relation.input)
             return [text_of(_unwrapped(each), below) for each in relation.projections]
+        case Expand():
+            below = _columns(relation.input)
+            rows = text_of(relation.rows, below)
+            return [*below, *(f"{rows}.{each.name}" for each in relation.fields[len(below) :])]
         case Join():
             return [*_columns(relation.left), *_columns(relation.right)]
         case Aggregate():

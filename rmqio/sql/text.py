@@ -20,6 +20,7 @@ from rmqio.sql.expressions import (
     Operation,
 )
 from rmqio.sql.types import SqlType
+from rmqio.sql.user.definition import UserCall
 
 _BINARY: Final = {
     "=", "<>", "<", "<=", ">", ">=", "||", "LIKE", "RLIKE", "REGEXP", "SIMILAR TO", "IS NOT DISTINCT FROM",
@@ -43,6 +44,8 @@ def text_of(expression: Expr, names: Sequence[str]) -> str:
             return constant_text(expression.value, expression.type)
         case Operation():
             return _operation(expression, [inner(each) for each in expression.arguments])
+        case UserCall():
+            return f"{expression.function.name}({', '.join(map(of, expression.arguments))})"
         case Logical():
             return f" {expression.operator} ".join(map(inner, expression.operands))
         case Not():

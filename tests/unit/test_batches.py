@@ -40,6 +40,17 @@ def test_other_values_have_the_places_and_other_steps_have_other_ids() -> None:
             batch.with_values(*wrong)
 
 
+def test_several_values_of_one_record_have_ids_of_their_own() -> None:
+    batch = Batch("abc", QUEUE, [7, 9, 12])
+    several = batch.with_values("uvwxyz", [0, 1, 1, 1, 2, 0], step="A")
+    ids = several.ids() or []
+    assert len(set(ids)) == 6
+    assert [several.id_at(position) for position in range(6)] == ids
+    assert ids[:2] + ids[4:5] == batch.with_values("abc", step="A").ids(), "the first is as if it were alone"
+    assert several.with_values("uvwxyz").ids() == ids
+    assert batch.with_values("vw", [1, 1], step="A").ids() == ids[1:3], "other records do not matter"
+
+
 def test_a_batch_without_places_has_no_ids() -> None:
     assert Batch([1, 2]).ids() is None
     assert Batch([1, 2]).with_values([3], [0]).ids() is None

@@ -36,7 +36,7 @@ def test_blocks_are_valid_and_plans_are_as_shown(page: Path) -> None:
     for kind, text in _BLOCK.findall(page.read_text()):
         if kind == "sql" and page.name != "pyspark.md":  # Spark's own SQL
             before = len(script.explained)
-            script.run(text, page.name)
+            script.run(text, str(page))  # modules of functions lie beside it
             shown = explain(script.explained[before:])
         elif kind == "text" and shown:
             assert text.rstrip() == shown

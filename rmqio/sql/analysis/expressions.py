@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqio.sql import types
-from rmqio.sql.analysis import calls, conversions, intervals
+from rmqio.sql.analysis import calls, conversions, intervals, user_calls
 from rmqio.sql.analysis.arithmetic import arithmetic
 from rmqio.sql.analysis.conversions import converted, same_type
 from rmqio.sql.analysis.scope import Scope, field_of
@@ -17,6 +17,7 @@ from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Logical, Memb
 from rmqio.sql.functions import registry
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
+from rmqio.sql.user.definition import AGGREGATE
 from rmqio.sql.values import ValueFailure
 
 AGGREGATES: Final = frozenset(
@@ -28,6 +29,13 @@ AGGREGATES: Final = frozenset(
 WITHOUT_PARENTHESES: Final = frozenset(
     {"CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"}
 )
+
+
+def is_aggregate(node: nodes.Call) -> bool:
+    """Returns whether an aggregate function is called."""
+    if node.function is not None:
+        return bool(node.function.kind == AGGREGATE)
+    return node.name.text.upper() in AGGREGATES
 
 
 @dataclass(frozen=True)
@@ -294,6 +302,8 @@ def _subquery(node: nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> E
 @_bind.register
 def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     name = node.name.text.upper()
+    if node.function is not None:
+        return user_calls.bound(node, binder)
     if node.over is not None:
         raise Refusal("OVER is not supported yet", node.over.span)
     if name in AGGREGATES:
@@ -314,6 +324,7 @@ def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
     function = functions.get(name)
     if function is None:
         known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)
+        known += node.known if isinstance(node, nodes.Call) else ()
         raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
     try:
         wanted, result = registry.match(function, [each.type for each in arguments])

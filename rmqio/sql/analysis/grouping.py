@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmqio.sql import types
-from rmqio.sql.analysis import windows
+from rmqio.sql.analysis import user_calls, windows
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.join_bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
@@ -149,6 +149,8 @@ class Grouping:
         name = node.name.text.upper()
         if node.over is not None:
             _refuse("OVER is not supported yet", node.over.span)
+        if node.function is not None:
+            return self._added(*user_calls.aggregate(node, self.inner, self._refuse_window))
         if name not in SUPPORTED:
             _refuse(f"{name} is not supported yet", node.span)
         condition = None if node.filter is None else replace(self.inner, place="in FILTER").condition(node.filter)
@@ -165,11 +167,14 @@ class Grouping:
                 require_key(argument.type, f"{name}(DISTINCT ...)", node.span)
         kind = result_type(name, argument.type if argument is not None else None, node)
         is_distinct = node.quantifier == "DISTINCT" and name not in ("MIN", "MAX")
-        call = (AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
+        return self._added(AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
+
+    def _added(self, made: AggregateCall, argument: Expr | None, condition: Expr | None) -> Expr:
+        call = (made, argument, condition)
         if call not in self.calls:
             self.calls.append(call)
         start = len(self.keys) + (3 if self.window is not None else 0)
-        return InputRef(kind, start + self.calls.index(call))
+        return InputRef(made.type, start + self.calls.index(call))
 
     # ---- relations ----
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmqio.sql import types
-from rmqio.sql.analysis import conversions
-from rmqio.sql.analysis.expressions import AGGREGATES, ExpressionBinder
+from rmqio.sql.analysis import conversions, laterals
+from rmqio.sql.analysis.expressions import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
@@ -127,14 +127,12 @@ class QueryBinder:
                 relation = self.named(item.name)
                 return _aliased(relation, item.alias or item.name, item.columns)
             case nodes.Derived():
-                if item.is_lateral:
-                    _refuse("LATERAL (query) is not supported yet", item.span)
                 return _aliased(self.query(item.query), item.alias, item.columns)
             case nodes.Join():
                 return self._join(item)
             case nodes.TableFunction() if item.call.name.text.upper() in WINDOW_FUNCTIONS:
                 return self._windowed(item)
-        return _refuse("table functions and UNNEST are not supported yet", item.span)
+        return laterals.alone(self, item)
 
     def _windowed(self, item: nodes.TableFunction) -> tuple[Relation, Scope]:
         data = next((each for each in item.call.arguments), None)
@@ -165,6 +163,10 @@ class QueryBinder:
         return _renamed(binder.query(view.query), view.columns, span)
 
     def _join(self, join: nodes.Join, where: nodes.Expression | None = None) -> tuple[Relation, Scope]:
+        if laterals.is_lateral(join.right):
+            found = laterals.expanded(self, join, self._from_item(join.left))
+            if found is not None:
+                return found
         return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms, where)
 
     # ---- others ----
@@ -297,7 +299,7 @@ def _calls_aggregate(node: object) -> bool:
     pending = [node]
     while pending:
         each = pending.pop()
-        if isinstance(each, nodes.Call) and each.name.text.upper() in AGGREGATES and each.over is None:
+        if isinstance(each, nodes.Call) and is_aggregate(each) and each.over is None:
             return True
         if isinstance(each, tuple):
             pending += each
@@ -311,7 +313,7 @@ def _with_conditions(select: nodes.Select) -> nodes.Select:
     source = select.source
     if not isinstance(source, nodes.Join) or isinstance(source.left, nodes.Join):
         return select
-    if source.kind != "CROSS" or select.where is None:
+    if source.kind != "CROSS" or select.where is None or laterals.is_lateral(source.right):
         return select
     joined = replace(source, kind="INNER", condition=select.where)
     return replace(select, source=joined, where=None)

@@ -12,6 +12,7 @@ from rmqio.sql.catalog.options import TableOptions, table_options
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
+from rmqio.sql.user.definition import UserFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Catalog:
 
     tables: dict[str, Table] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
-    functions: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, UserFunction] = field(default_factory=dict)
     further: FurtherTables | None = None
 
     def create_table(self, statement: nodes.CreateTable) -> None:
@@ -102,8 +103,13 @@ class Catalog:
             "TABLE": self.tables, "VIEW": self.views, "FUNCTION": self.functions,
         }[statement.kind]  # type: ignore[assignment]  # fmt: skip
         name = statement.name
-        if kept.pop(name.text, None) is None and not statement.if_exists:
+        written = self.function_named(name.text) if statement.kind == "FUNCTION" else None
+        if kept.pop(written or name.text, None) is None and not statement.if_exists:
             raise Refusal(f"there is no {statement.kind.lower()} {name}{nearest(name.text, kept)}", name.span)
+
+    def function_named(self, name: str) -> str | None:
+        """Returns the name as CREATE FUNCTION has written it: names of functions ignore case. None: there is none."""
+        return next((each for each in self.functions if each.upper() == name.upper()), None)
 
     def relation(self, name: nodes.Name) -> Table | View:
         """Returns the table or view. Raises `Refusal` if there is none."""

@@ -9,41 +9,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from rmqio.sql import types, values
+from rmqio.sql.compile.accumulators import Accumulator
 from rmqio.sql.compile.casts import single
 from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.user_aggregates import user_accumulator
 from rmqio.sql.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import ValueFailure
 
 
-@dataclass(frozen=True, slots=True)
-class Accumulator:
-    """How an aggregate accumulates.
-
-    Attributes:
-      start: the accumulator of no rows, as Python's source.
-      add: source that adds `{value}` to `{acc}`; the value is never None.
-      hint: its type, for msgspec.
-      merge: makes one of two.
-      finish: makes the result.
-    """
-
-    start: str
-    add: str
-    hint: Any
-    merge: Callable[[Any, Any], Any]
-    finish: Callable[[Any], Any]
-
-
 def accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:
     """Returns how the aggregate accumulates."""
+    if call.function is not None:
+        return user_accumulator(call, argument)
     if argument is None:
         return Accumulator("0", "{acc} += 1", int, _plus, _same)
     if call.is_distinct:
@@ -217,16 +201,18 @@ def emit_groups(
     `bucket`: the start of the row's piece of time, or empty.
     """
     out.constants["zero"] = Decimal(0)
+    names = [{key: out.constant(each, "u") for key, each in how.constants.items()} for how, _, _ in calls]
+    starts = [how.start.format(**bound) for (how, _, _), bound in zip(calls, names, strict=True)]
     group = f"({', '.join([*keys, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
     out.line(f"group = {group}")
     out.line("found = groups.get(group)")
     with out.block("if found is None:"):
-        out.line(f"found = groups[group] = [{', '.join(each.start for each, _, _ in calls)}]")
+        out.line(f"found = groups[group] = [{', '.join(starts)}]")
     for position, (how, argument, condition) in enumerate(calls):
         tests = [condition] if condition else []
-        if argument:
+        if argument and not how.constants:  # the user's own looks for NULL itself
             tests.append(f"{argument} is not None")
-        lines = how.add.format(acc=f"found[{position}]", value=argument).split("\n")
+        lines = how.add.format(acc=f"found[{position}]", value=argument, **names[position]).split("\n")
         if tests:
             with out.block(f"if {' and '.join(tests)}:"):
                 for each in lines:

@@ -31,6 +31,7 @@ from rmqio.sql.expressions import (
 from rmqio.sql.functions import registry
 from rmqio.sql.functions.times import now_us
 from rmqio.sql.types import BITS
+from rmqio.sql.user.definition import UserCall
 from rmqio.sql.values import ValueFailure
 
 
@@ -102,13 +103,13 @@ def _operation(expression: Operation, out: Emitter) -> str:
             _emit_check(checked, expression, name, out)
     else:
         out.line(f"{name} = None if {' or '.join(f'{each} is None' for each in nulls)} else {code}")
-    return out.remember(expression, name) if _is_pure(expression) else name
+    return _remembered(expression, name, out)
 
 
 def _nulls(expression: Operation, arguments: list[str]) -> list[str]:
     """The arguments that must be tested for NULL."""
     function = registry.load().get(expression.name)
-    if function is not None and not function.is_strict:
+    if expression.name == "ROW" or (function is not None and not function.is_strict):
         return []
     pairs = zip(expression.arguments, arguments, strict=True)
     return list(dict.fromkeys(name for each, name in pairs if each.type.is_nullable and name.isidentifier()))
@@ -172,12 +173,16 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
         out.line(f"{name} = {out.constant(single, 'f')}({name})")
 
 
+def _remembered(expression: Expr, name: str, out: Emitter) -> str:
+    return out.remember(expression, name) if _is_pure(expression) else name
+
+
 def _is_pure(expression: Expr) -> bool:
     functions = registry.load()
     return all(
-        functions[each.name].is_pure
+        each.function.is_deterministic if isinstance(each, UserCall) else functions[each.name].is_pure
         for each in walk(expression)
-        if isinstance(each, Operation) and each.name in functions
+        if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
     )
 
 
@@ -204,7 +209,7 @@ def _conversion(expression: Conversion, out: Emitter) -> str:
             out.line(f"{name} = None")
     else:
         out.line(f"{name} = {test}{code}")
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 # ---- three-valued logic ---------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ def _logical(expression: Logical, out: Emitter) -> str:
     name = out.name()
     out.line(f"{name} = {value(expression.operands[0], out)}")
     _more_operands(expression.operands, 1, name, decided, out)
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 _DEPTH: Final = 15
@@ -254,7 +259,7 @@ def _not(expression: Not, out: Emitter) -> str:
     name = out.name()
     test = f"None if {operand} is None else " if expression.operand.type.is_nullable else ""
     out.line(f"{name} = {test}not {operand}")
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 @_value.register
@@ -263,7 +268,7 @@ def _test(expression: Is, out: Emitter) -> str:
     name = out.name()
     is_constant = not operand.isidentifier()  # a literal other than NULL, TRUE and FALSE
     out.line(f"{name} = {'False' if is_constant else f'{operand} is {expression.value}'}")
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 @_value.register
@@ -276,14 +281,14 @@ def _membership(expression: Membership, out: Emitter) -> str:
     otherwise = " or None" if has_null else ""
     test = f"None if {operand} is None else " if expression.operand.type.is_nullable else ""
     out.line(f"{name} = {test}({operand} in {members}{otherwise})")
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 @_value.register
 def _conditional(expression: Conditional, out: Emitter) -> str:
     name = out.name()
     _branches(expression.parts, name, out)
-    return out.remember(expression, name)
+    return _remembered(expression, name, out)
 
 
 def _branches(parts: tuple[Expr, ...], name: str, out: Emitter) -> None:

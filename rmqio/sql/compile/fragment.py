@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import localcontext
 from typing import Any, NamedTuple
 
+from rmqio.model import Record
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile import generating, user_calls  # noqa: F401 - the latter adds how calls are compiled
 from rmqio.sql.compile.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.compile.windowing import no_time, windowed
+from rmqio.sql.expanding import Expand, Shape
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.identity import id_position
 from rmqio.sql.plan import AggregateCall, Field, Window, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, null_key, pack
+from rmqio.sql.types import SqlType
+from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, session_zone
 
 
@@ -56,6 +61,27 @@ class WindowStep(Step):
 
     window: Window
     fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generate(Step):
+    """A row becomes several: its columns, and those of an element of a list.
+
+    Attributes:
+      rows: the list.
+      shape: how an element becomes columns.
+      types: of the columns that are added, with that of the ordinal at the end.
+    """
+
+    rows: Expr
+    shape: Shape
+    types: tuple[SqlType, ...]
+
+
+def step_of(expand: Expand) -> Generate:
+    """Returns what happens to the rows of the input."""
+    own = tuple(each.type for each in expand.fields[len(expand.input.fields) :])
+    return Generate(None, (), expand.rows, expand.shape, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +220,63 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
             out.line("if is_own: groups = {}")
         with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
             with out.block("for position, record in enumerate(batch):"):
-                if has_windows := any(isinstance(each, WindowStep) for each in fragment.steps):
-                    out.line("begun = len(values)")
-                with out.block("try:"), deep_trees(), ExitStack() as loops:
-                    columns = _source(fragment, out)
-                    columns = _steps(fragment.steps, columns, out, loops)
-                    _target(fragment.target, columns, out)
-                    if not is_grouped:  # groups come from several rows
-                        out.line("place(position)")
-                undo = "; del values[begun:], positions[begun:]" * has_windows
-                with out.block("except ValueFailure as error:"):
-                    out.line(f"failed[position] = error{undo}")
-                with out.block("except (UnicodeError, ArithmeticError) as error:"):
-                    out.line(f"failed[position] = ValueFailure(str(error)){undo}")
+                with out.block("try:"), deep_trees():
+                    emit_row(fragment, _source(fragment, out), out)
+                emit_failures(fragment, out)
         if is_grouped:
             out.line("if is_own: values = list(groups.items())")
         out.line("return Mapped(values, positions, failed)")
     return out.function("fragment")  # type: ignore[no-any-return]
+
+
+def emit_row(given: Fragment, columns: list[str], out: Emitter, bind: str = "") -> None:
+    """Adds all that happens to a row after it is loaded.
+
+    Args:
+      bind: a line that comes before the results are added.
+    """
+    target = given.target
+    collects = isinstance(target, ToGroups) and _is_generating(given)
+    if _is_generating(given):
+        out.line("made = []")
+    with ExitStack() as loops:
+        columns = _steps(given.steps, columns, out, loops)
+        if isinstance(target, ToGroups) and collects:  # no row of it is in a group before all of them are computed
+            _require_time(target, columns, out)
+            out.line(f"made.append(({', '.join(columns)}{',' * bool(columns)}))")
+        else:
+            if bind:
+                out.line(bind)
+            _target(target, columns, out)
+            if not isinstance(target, ToGroups):  # groups come from several rows
+                out.line("place(position)")
+    if collects:
+        fresh = [out.name() for _ in columns]
+        if bind:
+            out.line(bind)
+        with out.block(f"for {', '.join(fresh)}, in made:" if fresh else "for _ in made:"):
+            _target(target, fresh, out)
+
+
+def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
+    """Adds what happens to a row that fails: it fails as a whole, also if it has become several.
+
+    Args:
+      number: behind the names of the results.
+    """
+    out.constants.update({"ValueFailure": ValueFailure, "FunctionError": FunctionError, "placed": placed})
+    for caught, error in (("ValueFailure", "error"), ("(UnicodeError, ArithmeticError)", "ValueFailure(str(error))")):
+        with out.block(f"except {caught} as error:"):
+            out.line(f"failed{number}[position] = {error}")
+            if _is_generating(given):
+                out.line(f"while positions{number} and positions{number}[-1] == position:")
+                out.line(f"    del values{number}[-1], positions{number}[-1]")
+    with out.block("except FunctionError as error:"):
+        out.line("raise placed(error, record) from error")
+
+
+def _is_generating(given: Fragment) -> bool:
+    return any(isinstance(each, (Generate, WindowStep)) for each in given.steps)
 
 
 def _source(fragment: Fragment, out: Emitter) -> list[str]:
@@ -264,22 +330,24 @@ def _used(fragment: Fragment) -> set[int]:
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
-    if isinstance(first, WindowStep):
-        return set(range(len(first.fields)))
+    if isinstance(first, (Generate, WindowStep)):
+        return _used(replace(fragment, steps=()))
     used = [each for each in (first.condition, *first.projections) if each is not None]
     return {index for each in used for index in expressions.inputs(each)}
 
 
-def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack | None = None) -> list[str]:
+def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack) -> list[str]:
     for number, step in enumerate(steps):
         if isinstance(step, WindowStep):
-            assert loops is not None
             is_nullable = step.fields[step.window.time].type.is_nullable
             columns = windowed(step.window, columns, is_nullable, out, loops)
             for position, (name, kind) in enumerate(
                 zip(columns[-3:], (each.type for each in window_fields()), strict=True), len(columns) - 3
             ):
                 out.remember(InputRef(kind, position), name)
+            continue
+        if isinstance(step, Generate):
+            columns = generating.emit(step.rows, step.shape, step.types, columns, out, loops)
             continue
         if step.condition is not None:
             skip_unless(step.condition, out)
@@ -382,9 +450,7 @@ def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
     window = target.window
     if window is not None:
         time = columns[window.time]
-        if target.fields[window.time].type.is_nullable:
-            out.constants["no_time"] = no_time
-            out.line(f"if {time} is None: no_time()")
+        _require_time(target, columns, out)
         bucket = out.name("b")
         out.line(
             f"{bucket} = {time}"
@@ -402,3 +468,15 @@ def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
         for each in target.calls
     ]
     emit_groups([columns[each] for each in target.keys], bucket, calls, out)
+
+
+def _require_time(target: ToGroups, columns: list[str], out: Emitter) -> None:
+    if target.window is not None and target.fields[target.window.time].type.is_nullable:
+        out.constants["no_time"] = no_time
+        out.line(f"if {columns[target.window.time]} is None: no_time()")
+
+
+def placed(error: FunctionError, record: Any) -> FunctionError:
+    """Returns the error of an aggregate of the user's own, with the place of the row that it failed at."""
+    at = f"{record.queue}, offset {record.queue_offset}: " if isinstance(record, Record) else ""
+    return FunctionError(f"{at}{error}")

@@ -15,7 +15,7 @@ from typing import Any
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
 from rmqio.sql.compile.emitter import UNSET, Emitter
-from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, Step, ToGroups, ToRows, compiled, within
+from rmqio.sql.compile.fragment import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows, compiled, within
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
 from rmqio.sql.optimizer import is_pure
 from rmqio.sql.recursion import deep_trees
@@ -59,7 +59,10 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
     assert isinstance(given.source, FromTable)
     old = given.source.columns
     names = [each.name for each in columns]
-    first, *others = given.steps or (Step(None, tuple(InputRef(each.type, i) for i, each in enumerate(old))),)
+    steps = given.steps
+    if not steps or isinstance(steps[0], Generate):
+        steps = (Step(None, tuple(InputRef(each.type, i) for i, each in enumerate(old))), *steps)
+    first, *others = steps
 
     def moved(expression: Expr) -> Expr:
         if isinstance(expression, InputRef):
@@ -71,6 +74,11 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
         tuple(transform(each, moved) for each in first.projections),
     )
     return Fragment(FromTable(given.source.table, tuple(columns)), (step, *others), given.target)
+
+
+def first_steps(given: Sequence[Fragment]) -> list[Step]:
+    """Returns the first steps of fragments on common columns: each has one that makes no further rows."""
+    return [each.steps[0] for each in given]
 
 
 def shared_expressions(steps: Sequence[Step]) -> list[Expr]:
@@ -118,7 +126,7 @@ def _compiled(table: Table, columns: tuple[Column, ...], given: list[Fragment], 
         "unset": UNSET, "by_itself": _by_itself(alone, given),
     })  # fmt: skip
     numbers = range(len(given))
-    lazy = {each: f"s{i}" for i, each in enumerate(shared_expressions([each.steps[0] for each in given]))}
+    lazy = {each: f"s{i}" for i, each in enumerate(shared_expressions(first_steps(given)))}
     with out.block("def fragment(batch, all_groups):"):
         for i in numbers:
             out.line(f"values{i}, positions{i}, failed{i} = [], [], {{}}")
@@ -154,16 +162,10 @@ def _output(number: int, given: Fragment, lazy: dict[Expr, str], out: Emitter) -
         with out.block("try:"):
             out.lazy = dict(lazy)
             names = [out.find(InputRef(each.type, i)) or "" for i, each in enumerate(given.source.columns)]  # type: ignore[union-attr]
-            found = fragment._steps(given.steps, names, out)
-            out.line(f"add, place, groups = add{number}, place{number}, groups{number}")
-            fragment._target(given.target, found, out)
-            if not isinstance(given.target, ToGroups):
-                out.line("place(position)")
+            bind = f"add, place, groups = add{number}, place{number}, groups{number}"
+            fragment.emit_row(given, names, out, bind)
             out.lazy = {}
-        with out.block("except ValueFailure as error:"):
-            out.line(f"failed{number}[position] = error")
-        with out.block("except (UnicodeError, ArithmeticError) as error:"):
-            out.line(f"failed{number}[position] = ValueFailure(str(error))")
+        fragment.emit_failures(given, out, str(number))
         out.line("break")
     _leave(out.lines, begun)
     out.restore(before)

@@ -33,9 +33,11 @@ from rmqio.sql.compile.fragment import (
     ToRows,
     ToTable,
     WindowStep,
+    step_of,
 )
 from rmqio.sql.delays import delayed
 from rmqio.sql.errors import SqlError
+from rmqio.sql.expanding import Expand
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
@@ -185,6 +187,8 @@ class Translation:
                 return self._rows(relation.input, (step, *steps), target, side)
             case Scan():
                 return self._scan(relation, steps, target, side)
+            case Expand():
+                return self._rows(relation.input, (step_of(relation), *steps), target, side)
             case Union():
                 parts = [self._rows(each, steps, target, side) for each in relation.members]
                 return parts | self._label("Union") >> beam.Flatten()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, ToRows
+from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, ToRows, step_of
+from rmqio.sql.expanding import Expand
 from rmqio.sql.plan import Calc, Constants, Relation, Scan, Union
 from rmqio.sql.shell.settings import Scan as ScanSettings
 from rmqio.start import StartFrom, StopAt
@@ -43,6 +44,8 @@ def branches(relation: Relation, steps: tuple[Step, ...] = ()) -> list[Branch] |
     match relation:
         case Calc():
             return branches(relation.input, (Step(relation.condition, relation.projections), *steps))
+        case Expand():
+            return branches(relation.input, (step_of(relation), *steps))
         case Scan() if relation.table.options.connector == "rocketmq":
             return [Branch(relation.table, Fragment(FromTable(relation.table, relation.columns), steps, ToRows()))]
         case Constants():

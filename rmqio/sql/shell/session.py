@@ -156,9 +156,12 @@ class Session:
             case nodes.CreateTable() | nodes.CreateView() | nodes.CreateFunction():
                 self._create(statement)
             case nodes.Drop():
+                name = statement.name.text
+                if statement.kind == "FUNCTION":
+                    name = self.script.catalog.function_named(name) or name
                 self.script.run_statement(statement)
                 if self.catalog is not None:
-                    self.catalog.remove(statement.kind, statement.name.text)
+                    self.catalog.remove(statement.kind, name)
             case _:
                 self.script.run_statement(statement)
 

@@ -179,13 +179,14 @@ class Builder(ExpressionBuilder):
 
     def create_function(self, meta: Meta, children: list[Any]) -> nodes.CreateFunction:
         name, *language = _of(children, nodes.Name)
-        path = next(text_of(each) for each in children if isinstance(each, Token) and each.type == "STRING")
+        path = next(each for each in children if isinstance(each, Token) and each.type == "STRING")
         return nodes.CreateFunction(
             name,
-            path,
+            text_of(path),
             language[0].text if language else None,
             _take(children, "if_not_exists") is not None,
             span=span_of(meta),
+            path_span=span_of(path),
         )
 
     def drop(self, meta: Meta, children: list[Any]) -> nodes.Drop:

@@ -190,7 +190,10 @@ class MapOf(Expression):
 
 @dataclass(frozen=True)
 class Call(Expression):
-    """A call of a function. `name` is upper case if it was written without quotes."""
+    """A call of a function. `name` is upper case if it was written without quotes.
+
+    `function`: the user's function of this name, a `UserFunction`; `known`: the names of all of them.
+    """
 
     name: Name
     arguments: tuple[Expression, ...]
@@ -198,6 +201,8 @@ class Call(Expression):
     is_star: bool = False
     filter: Expression | None = None
     over: Over | None = None
+    function: Any = field(default=None, compare=False)
+    known: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -468,6 +473,7 @@ class CreateFunction(Statement):
     path: str
     language: str | None
     if_not_exists: bool = False
+    path_span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,10 @@ def test_rows_and_arrays() -> None:
     assert found.values == [("Rome", "y", None, [1, 2], 8)]
 
 
+def test_a_row_of_null_is_not_null() -> None:
+    assert query("SELECT ROW(a, c), ROW(a, b) IS NULL FROM t", [row(b=1)]).values == [((None, None), False)]
+
+
 @pytest.mark.parametrize(
     ("pattern", "texts"),
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, Step, ToGroups, ToTable, compiled
-from rmqio.sql.compile.shared import compiled_together, on_common_columns, shared_expressions
+from rmqio.sql.compile.shared import compiled_together, first_steps, on_common_columns, shared_expressions
 from rmqio.sql.plan import Aggregate, Calc, Relation, Scan
 from rmqio.sql.script import Script
 from tests.helpers.transforms.records import record_of
@@ -86,7 +86,7 @@ def test_together_as_alone(chosen: list[str], bodies: list[tuple[bytes, str | No
 def test_what_is_shared() -> None:
     def shared(*statements: str) -> int:
         _, _, found = on_common_columns(list(fragments(";".join(statements) + ";")))
-        return len(shared_expressions([each.steps[0] for each in found]))
+        return len(shared_expressions(first_steps(found)))
 
     assert shared(QUERIES[1], "INSERT INTO x SELECT a, b FROM t WHERE CAST(b AS INT) + 1 = a") == 1
     assert shared(QUERIES[1], "INSERT INTO x SELECT CAST(b AS INT), b FROM t WHERE CAST(b AS INT) = 3") == 1
