@@ -125,6 +125,7 @@ class Translation:
     def add_all(self, sinks: Sequence[Sink]) -> None:
         """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
         recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
+        recorded.inputs = self.inputs
         recorded._run = self._run
         for sink in sinks:
             recorded.add(sink)
@@ -145,7 +146,7 @@ class Translation:
 
     def _identified(self, sink: Sink, label: str) -> Sink:
         """The sink with stable ids, if its rows can have them."""
-        if has_own_ids(sink):
+        if has_own_ids(sink) or any(id(each) in self.inputs for each in _scans(sink)):
             return sink
         is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not all(map(self._ends, _scans(sink)))
         # A run that ends can have read something else, which gives groups other rows.

@@ -14,6 +14,7 @@ from rmqio import security
 from rmqio.sql.plan import Sink
 from rmqio.sql.script import Script
 from rmqio.sql.shell.work import Work
+from rmqio.sql.values import in_zone
 
 
 def run(work: Work) -> int:
@@ -40,7 +41,8 @@ def _select(work: Work) -> int:
     )
 
     def build(pipeline: Any) -> None:
-        write_rows(Translation(pipeline, connection).rows(work.plan), work.descriptor)
+        with in_zone(work.settings.zone):
+            write_rows(Translation(pipeline, connection).rows(work.plan), work.descriptor)
 
     return run_program("rmqio sql", runners.options([]), build, lambda _: "", verbose=arguments.verbose)
 
