@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,19 @@ def test_the_rows_of_queues_come_in_the_order_of_their_time(cluster: InMemoryClu
     shell = Shell(cluster, stop=StopAt.latest())
     shell(ORDERS.format(more=""))
     assert [int(row[0]) for row in shell.rows("SELECT id FROM orders;")] == list(range(200))
+
+
+def test_a_query_without_an_end_prints_what_is_stored_later(cluster: InMemoryCluster, shell: Shell) -> None:
+    query = threading.Thread(target=shell, args=("SELECT id FROM orders WHERE id > 8 LIMIT 3;",))
+    query.start()
+    while "9" not in [line.strip() for line in shell.lines]:
+        assert query.is_alive()
+        query.join(0.01)
+    for number in (10, 11):
+        put(cluster, number, number % 2)
+    query.join(30)
+    assert not query.is_alive()
+    assert sorted(int(line) for line in shell.lines[2:]) == [9, 10, 11]
 
 
 @pytest.mark.parametrize("query", ["SELECT id FROM orders WHERE id < 0", "SELECT 1 AS id WHERE FALSE"])
