@@ -218,6 +218,21 @@ def test_an_endless_group_by_is_refused_with_the_reason(shell: Shell) -> None:
     )
 
 
+def test_times_are_those_of_the_session(shell: Shell) -> None:
+    query = "SELECT CAST(TIMESTAMP '2024-01-31 12:00:00' AS TIMESTAMP_LTZ(0)) AS instant, 1 AS n;"
+    assert shell(query)[2] == "2024-01-31 12:00:00Z  1"
+    shell("SET 'table.local-time-zone' = 'Asia/Shanghai';")
+    assert shell(query)[2] == "2024-01-31 04:00:00Z  1"
+
+
+def test_a_statement_set_holds_nothing_else(shell: Shell) -> None:
+    shell("CREATE TABLE large (id BIGINT) WITH ('topic' = 'more'); BEGIN STATEMENT SET;")
+    shell("INSERT INTO large SELECT id FROM orders;")
+    assert len(shell.session.script.sinks) == 1
+    assert "a statement set holds INSERT INTO" in shell.error("SELECT id FROM orders;")
+    assert "a statement set holds INSERT INTO" in shell.error("SHOW TABLES;")
+
+
 # ---- errors ----
 
 
