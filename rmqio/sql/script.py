@@ -55,7 +55,7 @@ class Script:
     def run_statement(self, statement: nodes.Statement) -> None:
         """Adds a statement of one of the texts. Raises `SqlError` if it is not valid."""
         with self.placing(statement):
-            self._check_place(statement)
+            self.check_place(statement)
             self._run(statement)
 
     @contextlib.contextmanager
@@ -69,7 +69,12 @@ class Script:
         except Refusal as refusal:
             raise self.texts.error(refusal.message, refusal.span or statement.span) from None
 
-    def _check_place(self, statement: nodes.Statement) -> None:
+    @property
+    def is_in_set(self) -> bool:
+        """Whether a statement set has begun and not ended."""
+        return self._open_set is not None
+
+    def check_place(self, statement: nodes.Statement) -> None:
         """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
         if self._open_set is None or isinstance(statement, (nodes.Insert, nodes.EndSet)):
             return

@@ -57,13 +57,16 @@ class Terminal:
         return part
 
     def interrupt(self, wanted: str = "interrupted", timeout_s: float = 60) -> None:
-        """Types Ctrl-C until what is shown matches: a program that edits lines takes it as a key."""
+        """Types Ctrl-C, once a second, until what is shown matches: an editor of lines takes it as a key."""
         deadline = time.monotonic() + timeout_s
-        while not re.search(wanted, self.shown[self._at :], re.DOTALL):
-            assert time.monotonic() < deadline, f"no {wanted!r} in {self.shown[self._at :]!r}"
+        while True:
+            try:
+                self.wait_for(wanted, 1)
+                return
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
             self.type(CTRL_C)
-            self._read(1)
-        self.wait_for(wanted)
 
     def wait(self, timeout_s: float = 60) -> int:
         """Waits until the program ends, and returns its exit status."""

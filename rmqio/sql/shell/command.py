@@ -27,6 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise LocalError(f"the shell needs the extra 'sql': pip install 'rmqio[sql]' ({error})") from error
 
+    if arguments.rest or arguments.runner != "DirectRunner":
+        from rmqio import runners
+
+        options = runners.options(arguments.rest, runner=arguments.runner)
+        if unknown := runners.unknown_flags(options):
+            raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
     path = file_of(arguments.catalog)
     if path is None and "none" not in arguments.catalog:
         path = default_catalog()

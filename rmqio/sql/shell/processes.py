@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rmqio.sql.errors import SqlError
@@ -55,8 +56,8 @@ def rows_of(work: Work, fields: Sequence[Field]) -> Generator[list[tuple[Any, ..
         if process.wait() != 0:
             raise SqlError("the query has failed")
     finally:
+        _kill(process, signal.SIGKILL)  # it only reads
         os.close(reading)
-        _end(process)
 
 
 def run(work: Work) -> int:
@@ -76,7 +77,7 @@ def run(work: Work) -> int:
 
 
 def _with_descriptor(work: Work, descriptor: int) -> Work:
-    return Work(work.plan, work.arguments, work.settings, descriptor)
+    return replace(work, descriptor=descriptor)
 
 
 def _started(work: Work, **how: Any) -> subprocess.Popen[bytes]:
@@ -92,11 +93,13 @@ def _started(work: Work, **how: Any) -> subprocess.Popen[bytes]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends the process and those that it has started, such as Spark's."""
-    if process.poll() is not None:
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    _kill(process, signal.SIGTERM)
+    _kill(process, signal.SIGKILL)
+
+
+def _kill(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)
-            return

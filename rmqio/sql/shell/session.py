@@ -135,12 +135,18 @@ class Session:
             self._sources = before
 
     def _run(self, statement: nodes.Statement) -> None:
+        with self.script.placing(statement):
+            self.script.check_place(statement)
         match statement:
             case nodes.QueryStatement():
                 self._select(statement)
-            case nodes.Insert():
+            case nodes.Insert() | nodes.BeginSet() | nodes.EndSet():
                 self.script.run_statement(statement)
-                self._insert(self.script.sinks.pop())
+                if self.script.is_in_set:
+                    return
+                sinks, self.script.sinks = self.script.sinks, []
+                if sinks:
+                    self._insert(sinks)
             case nodes.Explain():
                 self.script.run_statement(statement)
                 self.write(explain([self.script.explained.pop()]))
@@ -275,7 +281,7 @@ class Session:
         from rmqio.sql.shell.processes import rows_of
         from rmqio.sql.shell.work import Work
 
-        return rows_of(Work(plan, self._arguments(bounds), self.script.settings), plan.fields)
+        return rows_of(Work(self._arguments(bounds), self.script.settings, query=plan), plan.fields)
 
     def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
         printer = RowPrinter(plan.fields, self.write)
@@ -306,17 +312,19 @@ class Session:
         options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
         return RemotingClientFactory(options)
 
-    def _insert(self, sink: Sink) -> None:
+    def _insert(self, sinks: list[Sink]) -> None:
         from rmqio.sql.shell.processes import run
         from rmqio.sql.shell.work import Work
 
         bounds = self._bounds()
         bounds = replace(bounds, start=self.scan.start or bounds.start)  # of tables that do not say it, as in a job
-        end = "to its end" if all(map(bounds.stop_of, tables(sink))) else "until Ctrl-C"
-        self.note(f"INSERT INTO {sink.table.name} runs on {self.arguments.runner}, {end}")
-        status = run(Work(sink, self._arguments(bounds), self.script.settings))
+        read = [table for sink in sinks for table in tables(sink)]
+        end = "to its end" if all(map(bounds.stop_of, read)) else "until Ctrl-C"
+        names = ", ".join(dict.fromkeys(each.table.name for each in sinks))
+        self.note(f"INSERT INTO {names} runs on {self.arguments.runner}, {end}")
+        status = run(Work(self._arguments(bounds), self.script.settings, sinks=tuple(sinks)))
         if status not in (0, 130):
-            raise SqlError(f"INSERT INTO {sink.table.name} has ended with status {status}")
+            raise SqlError(f"INSERT INTO {names} has ended with status {status}")
 
     def _bounds(self) -> Bounds:
         is_set = self.scan.stop is not None or self.scan.is_endless

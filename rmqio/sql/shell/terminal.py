@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,8 @@ def run(session: Session) -> None:
                 session.note("interrupted")
             text = editor.prompt()
             is_running = True
+            # The editor has a handler of its own, which a Ctrl-C at its very end would leave behind.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             _run(session, text)
             is_running = False
         except KeyboardInterrupt:  # it ends the query, or clears the statement

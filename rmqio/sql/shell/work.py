@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from rmqio.sql.plan import Relation
+from rmqio.sql.plan import Relation, Sink
 from rmqio.sql.settings import Settings
 
 
@@ -14,13 +14,15 @@ class Work:
     """The work of a process.
 
     Attributes:
-      plan: of an INSERT INTO, which runs on the runner of the arguments; or of a SELECT, on the Direct runner.
       arguments: those of the command line; `start` and `stop` are the statement's.
       settings: what SET has set.
+      sinks: of INSERT INTO, which run as one job on the runner of the arguments.
+      query: of SELECT, which runs on the Direct runner; None: there are sinks.
       descriptor: where the rows of a SELECT are written.
     """
 
-    plan: Relation
     arguments: argparse.Namespace
     settings: Settings
+    sinks: tuple[Sink, ...] = ()
+    query: Relation | None = None
     descriptor: int = -1

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from rmqio import security
-from rmqio.sql.plan import Sink
+from rmqio.sql.plan import Relation
 from rmqio.sql.script import Script
 from rmqio.sql.shell.work import Work
 from rmqio.sql.values import in_zone
@@ -19,14 +19,14 @@ from rmqio.sql.values import in_zone
 
 def run(work: Work) -> int:
     """Runs a statement and returns its exit status."""
-    if isinstance(work.plan, Sink):
-        from rmqio.sql import command
+    if work.query is not None:
+        return _select(work, work.query)
+    from rmqio.sql import command
 
-        return command._run_job(Script(settings=work.settings, sinks=[work.plan]), work.arguments)
-    return _select(work)
+    return command._run_job(Script(settings=work.settings, sinks=list(work.sinks)), work.arguments)
 
 
-def _select(work: Work) -> int:
+def _select(work: Work, query: Relation) -> int:
     from rmqio import runners
     from rmqio.runners.program import run_program
     from rmqio.sql.runtime.rows_fn import write_rows
@@ -42,7 +42,7 @@ def _select(work: Work) -> int:
 
     def build(pipeline: Any) -> None:
         with in_zone(work.settings.zone):
-            write_rows(Translation(pipeline, connection).rows(work.plan), work.descriptor)
+            write_rows(Translation(pipeline, connection).rows(query), work.descriptor)
 
     return run_program("rmqio sql", runners.options([]), build, lambda _: "", verbose=arguments.verbose)
 

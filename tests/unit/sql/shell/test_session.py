@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,19 @@ def test_the_rows_of_queues_come_in_the_order_of_their_time(cluster: InMemoryClu
     assert [int(row[0]) for row in shell.rows("SELECT id FROM orders;")] == list(range(200))
 
 
+def test_a_query_without_an_end_prints_what_is_stored_later(cluster: InMemoryCluster, shell: Shell) -> None:
+    query = threading.Thread(target=shell, args=("SELECT id FROM orders WHERE id > 8 LIMIT 3;",))
+    query.start()
+    while "9" not in [line.strip() for line in shell.lines]:
+        assert query.is_alive()
+        query.join(0.01)
+    for number in (10, 11):
+        put(cluster, number, number % 2)
+    query.join(30)
+    assert not query.is_alive()
+    assert sorted(int(line) for line in shell.lines[2:]) == [9, 10, 11]
+
+
 @pytest.mark.parametrize("query", ["SELECT id FROM orders WHERE id < 0", "SELECT 1 AS id WHERE FALSE"])
 def test_a_query_without_rows_shows_its_columns(shell: Shell, query: str) -> None:
     assert shell(f"{LATEST} {query};") == ["id", "--"]
@@ -202,6 +216,21 @@ def test_an_endless_group_by_is_refused_with_the_reason(shell: Shell) -> None:
         + " " * 41
         + "^" * 55
     )
+
+
+def test_times_are_those_of_the_session(shell: Shell) -> None:
+    query = "SELECT CAST(TIMESTAMP '2024-01-31 12:00:00' AS TIMESTAMP_LTZ(0)) AS instant, 1 AS n;"
+    assert shell(query)[2] == "2024-01-31 12:00:00Z  1"
+    shell("SET 'table.local-time-zone' = 'Asia/Shanghai';")
+    assert shell(query)[2] == "2024-01-31 04:00:00Z  1"
+
+
+def test_a_statement_set_holds_nothing_else(shell: Shell) -> None:
+    shell("CREATE TABLE large (id BIGINT) WITH ('topic' = 'more'); BEGIN STATEMENT SET;")
+    shell("INSERT INTO large SELECT id FROM orders;")
+    assert len(shell.session.script.sinks) == 1
+    assert "a statement set holds INSERT INTO" in shell.error("SELECT id FROM orders;")
+    assert "a statement set holds INSERT INTO" in shell.error("SHOW TABLES;")
 
 
 # ---- errors ----

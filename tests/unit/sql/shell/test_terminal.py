@@ -61,6 +61,27 @@ def test_lines_are_edited_completed_and_kept(shell: Terminal, environment: dict[
         assert again.wait() == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--nmae_server=x"], "unknown argument"),
+        (["--runner=Sprk"], "the nearest known one is"),
+        (["--catalog=a.sql", "--catalog=b.sql"], "names two files"),
+    ],
+)
+def test_wrong_arguments_start_no_shell(environment: dict[str, str], more: list[str], message: str) -> None:
+    with on_terminal([*COMMAND, *more], environment) as terminal:
+        terminal.wait_for(message)
+        assert terminal.wait() == 2
+
+
+def test_a_catalog_that_is_not_valid_starts_no_shell(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "c.sql").write_text("CREATE TABEL t")
+    with on_terminal([*COMMAND, f"--catalog={tmp_path / 'c.sql'}"], environment) as terminal:
+        terminal.wait_for(r"c\.sql:1:8: unexpected TABEL")
+        assert terminal.wait() == 2
+
+
 @pytest.mark.slow
 def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
     grouped = "FROM (VALUES (1), (2), (1)) AS v (a) GROUP BY a"
@@ -74,6 +95,10 @@ def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
     shell.run("CREATE TEMPORARY TABLE out (a INT) WITH ('connector' = 'print');", r"\n")
     found = shell.run("INSERT INTO out VALUES (41), (42);", "rows written", timeout_s=120)
     assert '{"a":41}\n{"a":42}\n' in found
+    shell.run("BEGIN STATEMENT SET; INSERT INTO out VALUES (43);", r"\n")
+    shell.run("INSERT INTO out VALUES (44);", r"\n")
+    found = shell.run("END;", "2 rows written|0 rows written", timeout_s=120)
+    assert {'{"a":43}', '{"a":44}'} <= set(found.splitlines())
     shell.type(f"SELECT a {grouped};{ENTER}")
     shell.interrupt()
     shell.wait_for(PROMPT)
