@@ -233,3 +233,20 @@ def test_joins_that_are_refused(query: str, message: str) -> None:
     with pytest.raises(SqlError) as caught:
         shown(query)
     assert caught.value.message == message
+
+
+def test_ids_of_rows_are_those_of_another_run_and_all_differ(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", at(1, "x", 45), at(2, "y", 200), at(3, None, 45))
+    put(cluster, "u", at(10, "x", 46), at(20, "x", 47))
+    text = (
+        f"{timed('t')} {timed('u')} {SINK} INSERT INTO sink SELECT a, CAST(window_end AS STRING) FROM TABLE(HOP(TABLE "
+        "t, DESCRIPTOR(ts), INTERVAL '30' SECOND, INTERVAL '1' MINUTE));"
+        "INSERT INTO sink SELECT t.a, 'join' FROM t LEFT JOIN u ON t.b = u.b AND t.ts BETWEEN u.ts - INTERVAL '5' "
+        "SECOND AND u.ts;"
+    )
+    found = []
+    for _ in range(2):
+        job(cluster, text)
+        found.append({each.message_id for each in stored(cluster, "sink")})
+    assert len(found[0]) == 2 * 3 + 4
+    assert found[0] == found[1]
