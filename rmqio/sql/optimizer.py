@@ -18,7 +18,20 @@ from rmqio.sql.expressions import (
 )
 from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
-from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Scan, Sink, Union, Windowed
+from rmqio.sql.lookup_rules import prune_lookup, push_lookup
+from rmqio.sql.plan import (
+    Aggregate,
+    Calc,
+    Interval,
+    Join,
+    LookupJoin,
+    Relation,
+    SameWindow,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+)
 
 
 def optimize(relation: Relation) -> Relation:
@@ -86,6 +99,8 @@ def _push(relation: Relation) -> Relation:
             residual=None,
         )
         relation = replace(relation, input=join, condition=all_of(rest))
+    if isinstance(relation, Calc) and isinstance(relation.input, LookupJoin):
+        relation = push_lookup(relation, relation.input, _filtered, is_pure)
     return relation.with_inputs(tuple(map(_push, relation.inputs())))
 
 
@@ -157,6 +172,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             return _prune_join(relation, needed)
         case Windowed():
             return _prune_windowed(relation, needed)
+        case LookupJoin():
+            return prune_lookup(relation, needed, _prune, _moved)
         case Aggregate():
             return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
         case Scan():

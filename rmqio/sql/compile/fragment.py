@@ -5,6 +5,7 @@ What travels to the workers is the description; `compiled` makes the function th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from rmqio.sql.compile.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
+from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.compile.windowing import no_time, windowed
-from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.expressions import InputRef
 from rmqio.sql.identity import id_position
 from rmqio.sql.plan import AggregateCall, Field, Window, window_fields
 from rmqio.sql.recursion import deep_trees
@@ -40,14 +43,6 @@ class FromRows:
     """Rows are tuples."""
 
     fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A filter and a projection."""
-
-    condition: Expr | None
-    projections: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,23 +181,33 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
         {"ValueFailure": ValueFailure, "Mapped": Mapped, "localcontext": localcontext, "DECIMALS": DECIMALS}
     )
     is_grouped = isinstance(fragment.target, ToGroups)
+    is_joined = any(isinstance(each, LookUp) for each in fragment.steps)
     with out.block("def fragment(batch, groups=None):"):
         out.line("values, positions, failed = [], [], {}")
         out.line("add, place = values.append, positions.append")
         if is_grouped:
             out.line("is_own = groups is None")
             out.line("if is_own: groups = {}")
+        begun(fragment.steps, out)
         with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
             with out.block("for position, record in enumerate(batch):"):
-                if has_windows := any(isinstance(each, WindowStep) for each in fragment.steps):
-                    out.line("begun = len(values)")
-                with out.block("try:"), deep_trees(), ExitStack() as loops:
-                    columns = _source(fragment, out)
-                    columns = _steps(fragment.steps, columns, out, loops)
-                    _target(fragment.target, columns, out)
-                    if not is_grouped:  # groups come from several rows
-                        out.line("place(position)")
-                undo = "; del values[begun:], positions[begun:]" * has_windows
+                has_loops = any(isinstance(each, (WindowStep, LookUp)) for each in fragment.steps)
+                waits = is_grouped and any(isinstance(each, LookUp) for each in fragment.steps)
+                if has_loops:
+                    out.line("begun, waiting = len(values), []" if waits else "begun = len(values)")
+                with out.block("try:"), deep_trees():
+                    with ExitStack() as loops:
+                        columns = _source(fragment, out)
+                        columns = _steps(fragment.steps, columns, out, loops)
+                        if waits:
+                            out.line(f"waiting.append(({', '.join(columns)},))")
+                        else:
+                            _target(fragment.target, columns, out)
+                            if not is_grouped:  # groups come from several rows
+                                out.line("place(position)")
+                    if waits:
+                        _all_or_none(fragment.target, len(columns), out)
+                undo = "; del values[begun:], positions[begun:]" * has_loops
                 with out.block("except ValueFailure as error:"):
                     out.line(f"failed[position] = error{undo}")
                 with out.block("except (UnicodeError, ArithmeticError) as error:"):
@@ -260,7 +265,7 @@ def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
 
 def _used(fragment: Fragment) -> set[int]:
     """The columns of the source that the first step reads, or all."""
-    if not fragment.steps:
+    if not fragment.steps or isinstance(fragment.steps[0], LookUp):
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
@@ -271,7 +276,13 @@ def _used(fragment: Fragment) -> set[int]:
 
 
 def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack | None = None) -> list[str]:
+    """Adds the steps. Those that make several rows of one begin loops, which stay open in `loops`."""
+    look_ups = itertools.count()
     for number, step in enumerate(steps):
+        if isinstance(step, LookUp):
+            assert loops is not None
+            columns = loops.enter_context(looked_up(step, next(look_ups), columns, out))
+            continue
         if isinstance(step, WindowStep):
             assert loops is not None
             is_nullable = step.fields[step.window.time].type.is_nullable
@@ -289,6 +300,13 @@ def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: Exi
             for position, (name, each) in enumerate(zip(columns, step.projections, strict=True)):
                 out.remember(InputRef(each.type, position), name)
     return columns
+
+
+def _all_or_none(target: Target, width: int, out: Emitter) -> None:
+    """A group cannot give back what it has got: the rows of a record go into it when none has failed."""
+    names = [out.name("g") for _ in range(width)]
+    with out.block(f"for {', '.join(names)}, in waiting:"):
+        _target(target, names, out)
 
 
 def _named(code: str, out: Emitter) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.batches import Batch, MessageBatch, place_ids
+from rmqio.batches import Batch, MessageBatch
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.transforms.metrics import queue_labels
 from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
@@ -44,9 +44,10 @@ class Origin:
 
     def id_of(self, position: int) -> str | None:
         """The id that the batch gives a value."""
-        element, place = self.element, self.place(position)
-        if place is not None:
-            return place_ids(place[0], (place[1],), element.steps)[0]
+        element = self.element
+        if isinstance(element, Batch):
+            ids = element.ids()
+            return None if ids is None else ids[position]
         return element.ids[position] if isinstance(element, MessageBatch) and element.ids is not None else None
 
 
