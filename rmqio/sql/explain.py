@@ -7,10 +7,24 @@ from collections.abc import Sequence
 from rmqio.sql.analysis.upserts import updates_of
 from rmqio.sql.delays import delay_us
 from rmqio.sql.expanding import Expand, described
+from rmqio.sql.explain_dimensions import look_up_lines, place_of
 from rmqio.sql.explain_joins import column_names, join_lines, window_line
 from rmqio.sql.explain_reads import Reads
 from rmqio.sql.expressions import InputRef, conjuncts
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Constants, Field, Join, Relation, Scan, Sink, Union, Windowed
+from rmqio.sql.plan import (
+    Aggregate,
+    AggregateCall,
+    Calc,
+    Constants,
+    Field,
+    Join,
+    LookupJoin,
+    Relation,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+)
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
@@ -50,6 +64,8 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
             return join_lines(relation)
         case Windowed():
             return [f"Windows, append-only: {window_line(relation.window, _names(relation.input))}"]
+        case LookupJoin():
+            return look_up_lines(relation)
         case Aggregate():
             return _aggregate(relation)
         case Expand():
@@ -62,8 +78,7 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
 
 
 def _sink(sink: Sink) -> list[str]:
-    options = sink.table.options
-    place = f"topic {options.topic}, {options.format}" if options.connector == "rocketmq" else options.connector
+    place = place_of(sink.table)
     updates = updates_of(sink).aggregate is not None
     kind = f"upsert by {', '.join(sink.table.primary_key)}" if updates else "append-only"
     return [f"Insert into {sink.table.name} ({place}), {kind}", *_columns("writes", sink.fields)]
@@ -74,11 +89,13 @@ def _scan(scan: Scan, reads: Reads) -> list[str]:
     body = [each.name for each in scan.columns if each.metadata is None]
     beside = [each.name for each in scan.columns if each.metadata is not None]
     all_physical = sum(each.is_physical for each in scan.table.columns)
-    lines = [f"Read {scan.table.name} (topic {options.topic}, {options.format}), append-only"]
+    is_topic = options.connector == "rocketmq"
+    lines = [f"Read {scan.table.name} ({place_of(scan.table)}), append-only{'' if is_topic else ', ends'}"]
     lines.append(f"decodes {', '.join(body)} ({len(body)} of {all_physical} columns)" if body else "decodes nothing")
     if beside:
         lines.append(f"metadata {', '.join(beside)}")
-    lines += reads.lines(scan)
+    if is_topic:
+        lines += reads.lines(scan)
     if options.on_error != "fail":
         letters = f" {options.dead_letter_topic}" if options.on_error == "dead-letter" else ""
         lines.append(f"bad rows: {options.on_error}{letters}")

@@ -11,11 +11,12 @@ from dataclasses import fields, replace
 from typing import Final
 
 from rmqio.sql import types
+from rmqio.sql.catalog.connectors import DATABASE
 from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, shifted
-from rmqio.sql.plan import Aggregate, Calc, Field, Join, Relation, Scan, Sink, Union, Windowed
+from rmqio.sql.plan import Aggregate, Calc, Field, Join, LookupJoin, Relation, Scan, Sink, Union, Windowed
 
 ROW_ID: Final = "ROW ID"
 _TEXT: Final = types.VARCHAR.nullable(False)
@@ -34,9 +35,9 @@ _OF_AGGREGATE: Final = {"fields", "input", "keys", "window", "calls"}
 
 def has_own_ids(relation: Relation) -> bool:
     """Returns whether every row is made of one message: its id is that of the message, and its place there."""
-    if isinstance(relation, (Calc, Expand, Union, Sink)):
+    if isinstance(relation, (Calc, Expand, LookupJoin, Union, Sink)):
         return all(map(has_own_ids, relation.inputs()))
-    return isinstance(relation, Scan)
+    return isinstance(relation, Scan) and relation.table.options.connector != DATABASE
 
 
 def has_groups(relation: Relation) -> bool:
@@ -68,6 +69,8 @@ def id_position(columns: tuple[Column, ...]) -> int | None:
 def _identified(relation: Relation, is_stream: bool) -> Relation | None:
     """The relation with an id as its last column."""
     match relation:
+        case Scan() if relation.table.options.connector == DATABASE:
+            return None  # its rows have no order
         case Scan():
             return replace(relation, fields=(*relation.fields, _FIELD), columns=(*relation.columns, _COLUMN))
         case Calc():

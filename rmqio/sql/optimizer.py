@@ -19,7 +19,20 @@ from rmqio.sql.expressions import (
 )
 from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
-from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Scan, Sink, Union, Windowed
+from rmqio.sql.lookup_rules import prune_lookup, push_lookup
+from rmqio.sql.plan import (
+    Aggregate,
+    Calc,
+    Interval,
+    Join,
+    LookupJoin,
+    Relation,
+    SameWindow,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+)
 from rmqio.sql.user.definition import UserCall
 
 
@@ -90,6 +103,8 @@ def _push(relation: Relation) -> Relation:
         relation = replace(relation, input=join, condition=all_of(rest))
     if isinstance(relation, Calc) and isinstance(relation.input, Expand):
         relation = _push_below(relation, relation.input)
+    if isinstance(relation, Calc) and isinstance(relation.input, LookupJoin):
+        relation = push_lookup(relation, relation.input, _filtered, is_pure)
     return relation.with_inputs(tuple(map(_push, relation.inputs())))
 
 
@@ -172,6 +187,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             return _prune_windowed(relation, needed)
         case Expand():
             return _prune_expand(relation, needed)
+        case LookupJoin():
+            return prune_lookup(relation, needed, _prune, _moved)
         case Aggregate():
             return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
         case Scan():

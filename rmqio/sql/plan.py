@@ -129,6 +129,30 @@ class Join(Relation):
 
 
 @dataclass(frozen=True, slots=True)
+class LookupJoin(Relation):
+    """Each row of the input, with the rows of a dimension table that have its key at that moment.
+
+    Attributes:
+      dimension: projections and filters of the table's scan. It is no input: workers load it.
+      kind: INNER or LEFT.
+      keys: what must be equal, of the input, and the position of the dimension's column.
+      residual: a condition on the columns of both.
+    """
+
+    input: Relation
+    dimension: Relation
+    kind: str
+    keys: tuple[tuple[Expr, int], ...]
+    residual: Expr | None
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Windows of event time.
 

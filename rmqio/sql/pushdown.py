@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rmqio.model import MessageFilter
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, Is, Logical, Membership, Operation
 from rmqio.sql.plan import Calc, Relation, Scan, Union
@@ -87,8 +88,8 @@ def _find(relation: Relation, above: Calc | None, found: list[Use]) -> None:
 
 def endless_reads(plans: Iterable[Relation]) -> list[str]:
     """Returns the tables that the plans read and that have no end of their own."""
-    tables = {each.scan.table.name: each.scan.table.options.end_ms for each in uses_of(plans)}
-    return [name for name, end_ms in tables.items() if end_ms is None]
+    tables = {each.scan.table.name: each.scan.table.options for each in uses_of(plans)}
+    return [name for name, each in tables.items() if each.end_ms is None and each.connector not in (FILES, DATABASE)]
 
 
 def pushed_of(table: Table, uses: Sequence[Use]) -> Pushed:

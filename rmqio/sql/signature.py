@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import Conversion, Expr, NotNull
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, Relation, Scan, Sink, Union, Window
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, LookupJoin, Relation, Scan, Sink, Union, Window
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
@@ -93,7 +93,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "aggregates": [_call(each, names) for each in relation.calls],
                 **_more(relation, {"input", "keys", "window", "calls"}),
             }
-        case Calc() | Expand() | Union():
+        case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
@@ -120,6 +120,8 @@ def _columns(relation: Relation) -> list[str]:
             return [*below, *(f"{rows}.{each.name}" for each in relation.fields[len(below) :])]
         case Join():
             return [*_columns(relation.left), *_columns(relation.right)]
+        case LookupJoin():
+            return [*_columns(relation.input), *_columns(relation.dimension)]
         case Aggregate():
             names = _columns(relation.input)
             times = [each.name for each in relation.fields[len(relation.keys) :][:3]] if relation.window else []

@@ -42,7 +42,7 @@ OUTSIDE_WORLD = {
     "ssl",
     "multiprocessing",
 }
-SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform"}
+SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -123,7 +123,7 @@ def broken_rule(imported: Import) -> str | None:
     if imported.top == "prompt_toolkit" and not is_in(module, "rmqio.sql.shell.terminal"):
         return "prompt_toolkit only in the shell's terminal"
     if imported.top == "apache_beam" and is_in(module, "rmqio.sql") and not is_in(module, *SQL_WITH_BEAM):
-        return "of sql, only its runtime, its transform and its command know Beam"
+        return "of sql, only its runtime, its transform, its command and its files know Beam"
     if imported.top == "lark" and not is_in(module, "rmqio.sql.syntax"):
         return "lark only in the parser of SQL"
     if imported.is_of("rmqio.transforms") and is_in(module, "rmqio.pyspark"):

@@ -7,11 +7,13 @@ from typing import NoReturn
 
 from rmqio.sql import types
 from rmqio.sql.analysis import conversions, laterals
+from rmqio.sql.analysis.dimensions import is_versioned, looked_up
 from rmqio.sql.analysis.expressions import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef
@@ -119,11 +121,11 @@ class QueryBinder:
             return self._join(select.source, select.where)
         return self._from_item(select.source)
 
-    def _from_item(self, item: nodes.FromItem) -> tuple[Relation, Scope]:
+    def _from_item(self, item: nodes.FromItem, *, is_right: bool = False) -> tuple[Relation, Scope]:
         match item:
             case nodes.TableRef():
-                if item.as_of is not None:
-                    _refuse("FOR SYSTEM_TIME AS OF is not supported yet", item.as_of.span)
+                if item.as_of is not None and not is_right:
+                    _refuse("a table FOR SYSTEM_TIME AS OF stands on the right of a JOIN, or LEFT JOIN", item.span)
                 relation = self.named(item.name)
                 return _aliased(relation, item.alias or item.name, item.columns)
             case nodes.Derived():
@@ -167,6 +169,8 @@ class QueryBinder:
             found = laterals.expanded(self, join, self._from_item(join.left))
             if found is not None:
                 return found
+        if is_versioned(join.right):
+            return looked_up(join, self._from_item(join.left), self._from_item(join.right, is_right=True))
         return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms, where)
 
     # ---- others ----
@@ -215,7 +219,7 @@ def _refuse(message: str, span: Span) -> NoReturn:
 
 def scan_of(table: Table) -> Relation:
     """Returns the rows of a table, with its computed columns."""
-    if table.options.connector not in ("rocketmq", "elements"):
+    if table.options.connector not in ("rocketmq", "elements", FILES, DATABASE):
         raise Refusal(f"the table {table.name} cannot be read: its connector is {table.options.connector!r}", None)
     # Metadata that is only written, such as a delay, is no column of what is read.
     read = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqio.sql.analysis.bounded_sinks import require_written
 from rmqio.sql.analysis.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Refusal, nearest
@@ -13,6 +14,7 @@ from rmqio.sql.syntax import nodes
 
 def sink_of(statement: nodes.Insert, table: Table, relation: Relation) -> Sink:
     """Returns the sink. Raises `Refusal` if the columns do not fit."""
+    require_written(statement, table)
     if statement.is_overwrite:
         raise Refusal("INSERT OVERWRITE is not supported: a topic cannot be overwritten", statement.span)
     require_writable(table)

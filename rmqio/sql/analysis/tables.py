@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqio.sql import formats, types
+from rmqio.sql.analysis.dimensions import require_no_metadata
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.analysis.scope import Scope
@@ -15,6 +16,7 @@ from rmqio.sql.syntax import nodes
 
 def check_table(table: Table) -> None:
     """Raises `Refusal` if the format does not fit the columns, or a computed column or the watermark is not valid."""
+    require_no_metadata(table)
     formats.check(table)
     if any(each.expression is not None for each in table.columns):
         scan_of(table)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import datetime as dt
 import zoneinfo
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from rmqio.sql.catalog import connectors
+from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.nodes import Option
 from rmqio.start import StartFrom
 
-CONNECTORS: Final = ("rocketmq", "print", "blackhole")
+CONNECTORS: Final = ("rocketmq", "print", "blackhole", connectors.FILES, connectors.DATABASE)
 FORMATS: Final = (
     "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
 )  # fmt: skip
@@ -83,6 +85,7 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
         "retryTimes", "sleepTimeMs", "msgIsJsonArray", "producer.retry.times", "connector.version", "instanceId",
         "json.decode.json-parser.enabled",
     ),
+    **connectors.NAMES,
 }  # fmt: skip
 _BY_SPELLING: Final = {
     "".join(each for each in spelling.lower() if each.isalnum()): name
@@ -109,6 +112,7 @@ class TableOptions:
       push_down: what of WHERE the broker filters, one of `PUSH_DOWN`; None: tags, unless the table has a watermark,
         which would follow fewer rows.
       of_format: the options that `rmqio.sql.formats` reads, by their names.
+      of_connector: the options of files and databases.
     """
 
     connector: str = "rocketmq"
@@ -128,6 +132,7 @@ class TableOptions:
     is_exactly_once: bool = False
     push_down: str | None = None
     of_format: dict[str, Option] = field(default_factory=dict, hash=False)
+    of_connector: ConnectorOptions = field(default_factory=ConnectorOptions)
     given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
 
 
@@ -147,7 +152,7 @@ def table_options(options: Sequence[Option], table: str) -> TableOptions:
         if name is None:
             spellings = [each for spellings in _NAMES.values() for each in spellings]
             raise Refusal(f"the option {option.key!r} is unknown{nearest(option.key, spellings)}", option.span)
-        if name in found and name != "ignored":
+        if name in found and name not in ("ignored", "lookup_ignored"):
             before = found[name].key
             doubled = "is given twice" if before == option.key else f"means the same as {before!r}, which is there too"
             raise Refusal(f"the option {option.key!r} {doubled}", option.span)
@@ -172,8 +177,14 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
 
     from rmqio.sql.formats.options import of_format  # formats know tables, which know options
 
+    if "connector" in found:
+        named = connectors.connector_named(text("connector"))
+        found["connector"] = replace(found["connector"], value=named)
     connector = one_of("connector", CONNECTORS, "rocketmq")
-    format_name = one_of("format", FORMATS, _default_format(found))
+    of_connector = connectors.connector_options(connector, found, table)
+    formats = connectors.FILE_FORMATS if connector == connectors.FILES else FORMATS
+    format_name = one_of("format", formats, _default_format(found))
+    connectors.check_format(found, format_name)
     on_error = one_of("on_error", ON_ERROR, "dead-letter" if "dead_letters" in found else "fail")
     if text("skip_errors", "false").lower() == "true":
         on_error = "skip"
@@ -208,6 +219,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         is_exactly_once=is_exactly_once,
         push_down=one_of("push_down", PUSH_DOWN, "tags") if "push_down" in found else None,
         of_format=of_format(found, format_name),
+        of_connector=of_connector,
         given={option.key: option.value for name, option in found.items()},
     )
 

@@ -5,6 +5,7 @@ What travels to the workers is the description; `compiled` makes the function th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from rmqio.sql.compile.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
+from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.compile.windowing import no_time, windowed
 from rmqio.sql.expanding import Expand, Shape
@@ -45,14 +48,6 @@ class FromRows:
     """Rows are tuples."""
 
     fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A filter and a projection."""
-
-    condition: Expr | None
-    projections: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +213,7 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
         if is_grouped:
             out.line("is_own = groups is None")
             out.line("if is_own: groups = {}")
+        begun(fragment.steps, out)
         with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
             with out.block("for position, record in enumerate(batch):"):
                 with out.block("try:"), deep_trees():
@@ -276,7 +272,7 @@ def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
 
 
 def _is_generating(given: Fragment) -> bool:
-    return any(isinstance(each, (Generate, WindowStep)) for each in given.steps)
+    return any(isinstance(each, (Generate, LookUp, WindowStep)) for each in given.steps)
 
 
 def _source(fragment: Fragment, out: Emitter) -> list[str]:
@@ -326,7 +322,7 @@ def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
 
 def _used(fragment: Fragment) -> set[int]:
     """The columns of the source that the first step reads, or all."""
-    if not fragment.steps:
+    if not fragment.steps or isinstance(fragment.steps[0], LookUp):
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
@@ -337,7 +333,12 @@ def _used(fragment: Fragment) -> set[int]:
 
 
 def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack) -> list[str]:
+    """Adds the steps. Those that make several rows of one begin loops, which stay open in `loops`."""
+    look_ups = itertools.count()
     for number, step in enumerate(steps):
+        if isinstance(step, LookUp):
+            columns = loops.enter_context(looked_up(step, next(look_ups), columns, out))
+            continue
         if isinstance(step, WindowStep):
             is_nullable = step.fields[step.window.time].type.is_nullable
             columns = windowed(step.window, columns, is_nullable, out, loops)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
+from rmqio.sql.catalog.connectors import DATABASE
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import csv, key_value, raw, texts
+from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
 from rmqio.sql.formats.base import Decoder, Encoder, Fields
 from rmqio.sql.formats.json import JsonDecoder, JsonOptions
 from rmqio.sql.formats.json_encoder import JsonEncoder
@@ -19,6 +20,8 @@ def check(table: Table) -> None:
     """Raises `Refusal` if the table's options, columns and format do not fit together. Asks no registry."""
     options = FormatOptions(table.options.of_format)
     fields = _physical(table)
+    if table.options.connector == DATABASE:
+        return
     match table.options.format:
         case "json":
             JsonOptions.of(options)
@@ -48,6 +51,8 @@ def require_writable(table: Table) -> None:
 def decoder_of(table: Table, fields: Fields) -> Decoder:
     """Returns the decoder of a table's bodies to some of its columns. Raises `Refusal`."""
     options = FormatOptions(table.options.of_format)
+    if table.options.connector == DATABASE or table.options.format == "parquet":
+        return python_rows.RowDecoder(fields)
     match table.options.format:
         case "csv":
             return csv.CsvDecoder(table, fields, csv.CsvOptions.of(options))

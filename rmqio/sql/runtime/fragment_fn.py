@@ -17,7 +17,7 @@ from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.fragment import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, compiled
 from rmqio.sql.runtime.outputs import outputs
-from rmqio.transforms.read_failures import failure_of_record
+from rmqio.sql.runtime.places import failure_of, place_of
 
 ERRORS: Final = "errors"
 _MOST_GROUPS: Final = 100_000
@@ -93,10 +93,11 @@ class FragmentFn(beam.DoFn):
         for position, error in mapped.failed.items():
             record = batch[position]
             if self._on_error == "dead-letter":
-                yield beam.pvalue.TaggedOutput(ERRORS, failure_of_record(record, error))
+                yield beam.pvalue.TaggedOutput(ERRORS, failure_of(record, error))
             elif self._on_error == "fail":
-                raise SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}") from error
+                raise SerdeError(f"{place_of(record)}: {error}") from error
         if self._on_error == "skip":
             position, error = next(iter(mapped.failed.items()))
-            _LOGGER.warning("%d rows left out, the first at %s, offset %d: %s", len(mapped.failed),
-                            batch[position].queue, batch[position].queue_offset, error)  # fmt: skip
+            _LOGGER.warning(
+                "%d rows left out, the first at %s: %s", len(mapped.failed), place_of(batch[position]), error
+            )

@@ -27,7 +27,7 @@ def message(
     """
     found = (keys or "").split()
     if primary_key:
-        row = "_".join(map(_escaped, primary_key))
+        row = row_key(primary_key)
         found.insert(0, row)
         sharding_key = sharding_key or row
     for each in key_columns:
@@ -48,6 +48,11 @@ def message(
         )
     except LocalError as error:
         raise ValueFailure(str(error)) from error
+
+
+def row_key(primary_key: tuple[str, ...]) -> str:
+    """Returns the key of a message that says which row it is, of the texts of its primary key."""
+    return "_".join(map(_escaped, primary_key))
 
 
 def _escaped(text: str) -> str:

@@ -20,6 +20,7 @@ from rmqio.options import ReadOptions
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.analysis.upserts import Updates, updates_of
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import (
     Fragment,
@@ -39,8 +40,9 @@ from rmqio.sql.delays import delayed
 from rmqio.sql.errors import SqlError
 from rmqio.sql.expanding import Expand
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
-from rmqio.sql.plan import Aggregate, Calc, Constants, Join, Relation, Scan, Sink, Union, Windowed
+from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
+from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
@@ -51,6 +53,7 @@ from rmqio.sql.runtime.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
 from rmqio.sql.runtime.table_time import TableTime
 from rmqio.sql.runtime.windows import window_fn
+from rmqio.sql.runtime.write_files import WriteFiles
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters, WriteToRocketMQ
 from rmqio.transforms.batch_coder import BatchConstraint
@@ -138,6 +141,7 @@ class Translation:
         """Adds what an INSERT INTO does."""
         label = self._label(f"Write {sink.table.name}")
         self._updates = updates_of(sink)
+        bounded.require_written(sink.table, all(map(self._ends, _scans(sink))))
         if sink.table.options.connector == "rocketmq":
             sink = self._identified(sink, label)
         target = ToTable(sink.table, sink.columns)
@@ -165,6 +169,9 @@ class Translation:
         if sink.table.options.connector == "print":
             _ = rows | label.replace("Write", "Print") >> beam.Map(_print)
             return
+        if sink.table.options.connector == FILES:
+            _ = rows | label >> WriteFiles(sink.table, sink.columns, self._run[:12])
+            return
         options = sink.table.options
         how: dict[str, Any] = {"producer_group": options.producer_group}
         if options.is_exactly_once:
@@ -190,6 +197,9 @@ class Translation:
                 return self._scan(relation, steps, target, side)
             case Expand():
                 return self._rows(relation.input, (step_of(relation), *steps), target, side)
+            case LookupJoin():
+                step = bounded.look_up(relation, self._run, self.connection.of)
+                return self._rows(relation.input, (step, *steps), target, side)
             case Union():
                 parts = [self._rows(each, steps, target, side) for each in relation.members]
                 return parts | self._label("Union") >> beam.Flatten()
@@ -216,11 +226,12 @@ class Translation:
         if id(table) in self.inputs:
             return self.inputs[id(table)].rows(label, scan, steps, target, side)
         fragment = Fragment(FromTable(table, scan.columns), steps, target)
-        if (shared := self._shared.next(table, ScanUse(fragment, side))) is not None:
+        is_topic = table.options.connector == "rocketmq"
+        if is_topic and (shared := self._shared.next(table, ScanUse(fragment, side))) is not None:
             return self._shared_rows(table, shared, label)
         mapping = beam.ParDo(FragmentFn(fragment, label, table.options.on_error, side))
         hint = hint_of(target)
-        records = self._read(table)
+        records = self._read(table) if is_topic else self._read_rows(scan)
         if table.options.on_error != "dead-letter":
             return records | label >> mapping.with_output_types(hint)
         outputs = records | label >> mapping.with_outputs(ERRORS, main="rows")
@@ -282,6 +293,11 @@ class Translation:
         self._reads[id(table)] = table, records
         return records
 
+    def _read_rows(self, scan: Scan) -> Any:
+        """The rows of files or of a database: of the columns that the statement needs."""
+        read = bounded.ReadRows(scan.table, tuple(each.name for each in scan.columns if each.is_physical))
+        return self.pipeline | self._label(f"Read {scan.table.name}") >> read
+
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         aggregate = delayed(aggregate)
         fields = aggregate.input.fields
@@ -305,6 +321,8 @@ class Translation:
     def _ends(self, table: Table) -> bool:
         if id(table) in self.inputs:
             return self.inputs[id(table)].is_bounded
+        if table.options.connector in (FILES, DATABASE):
+            return True
         return table.options.end_ms is not None or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:

@@ -7,17 +7,15 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import Timestamp
 
@@ -32,7 +30,6 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms import ReadFromRocketMQ
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.transform.row_kinds import Customer, Everything, Local, Loose, Order, Place, Seen
-
 
 EVERYTHING = Everything(
     True, 1, 2, 3, 1 << 62, 0.5, math.pi, "é中", b"\x00\xff", Decimal("12.340000000000000000"), Timestamp(1.5),  # type: ignore[arg-type]

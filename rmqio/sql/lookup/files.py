@@ -1,0 +1,222 @@
+"""Rows of files: lines of JSON and CSV, and Parquet. Local files, or those of a filesystem that Beam knows."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from rmqio.errors import LocalError
+from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import nearest
+from rmqio.sql.formats.csv import CsvOptions
+from rmqio.sql.formats.options import FormatOptions
+
+CHUNK: Final = 512
+"""Rows that are decoded together."""
+
+
+class Line(NamedTuple):
+    """A row of a file, not yet decoded. `body`: bytes of a line, or a dict of values."""
+
+    body: Any
+    path: str
+    number: int
+    """Counts from 1: lines of text, rows of Parquet."""
+    version: str = ""
+    """Of the file: another one when the file has changed."""
+
+    # A row can stand where a message is expected that has a place in a topic.
+
+    @property
+    def topic(self) -> str:
+        return self.path
+
+    @property
+    def broker(self) -> str:
+        return self.version
+
+    @property
+    def queue_id(self) -> int:
+        return 0
+
+    @property
+    def queue_offset(self) -> int:
+        return self.number
+
+
+def paths_of(path: str) -> list[str]:
+    """Returns the files of a path: itself, those of a folder that are not hidden, or those that match a pattern.
+
+    Raises `LocalError` if there are none, or they cannot be listed.
+    """
+    from apache_beam.io.filesystems import FileSystems
+
+    is_folder = path.endswith("/") or os.path.isdir(path)
+    try:
+        found = _matches(f"{path.rstrip('/')}/*") if is_folder else _matches(path)
+        if not found and not is_folder and "://" in path:
+            found, is_folder = _matches(f"{path}/*"), True
+    except Exception as error:  # a filesystem of Beam can raise anything
+        raise LocalError(f"{path} cannot be listed: {error}") from error
+    if is_folder:
+        found = [each for each in found if FileSystems.split(each)[1][:1] not in (".", "_")]
+        found = [each for each in found if not os.path.isdir(each)]
+        if not found and os.path.isdir(path):
+            return []
+    if not found:
+        raise LocalError(f"there is no file {path}")
+    return sorted(found)
+
+
+def _matches(pattern: str) -> list[str]:
+    from apache_beam.io.filesystems import FileSystems
+
+    return [each.path for each in FileSystems.match([pattern])[0].metadata_list]
+
+
+def version_of(path: str) -> str:
+    """Returns a text that differs for a file that has changed: its size and time."""
+    from apache_beam.io.filesystems import FileSystems
+
+    for each in FileSystems.match([path])[0].metadata_list:
+        if each.path == path:
+            return f"{each.size_in_bytes}-{each.last_updated_in_seconds}"
+    return ""
+
+
+def rows_of(table: Table, path: str, names: Sequence[str]) -> Iterator[list[Line]]:
+    """Yields the rows of a file of the table, some hundred at a time. `names`: the columns that are needed."""
+    yield from _parquet(path, names) if table.options.format == "parquet" else _texts(table, path)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    from apache_beam.io.filesystems import FileSystems
+
+    try:
+        file = FileSystems.open(path)
+    except Exception as error:  # see paths_of
+        raise LocalError(f"{path} cannot be read: {error}") from error
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+# ---- text -----------------------------------------------------------------------------------------------------------
+
+
+def _texts(table: Table, path: str) -> Iterator[list[Line]]:
+    options = table.options
+    with _opened(path) as file:
+        lines: Iterable[tuple[int, bytes]] = enumerate(_lines(file, path), 1)
+        if options.format == "csv":
+            lines = _records(lines, CsvOptions.of(FormatOptions(options.of_format)))
+        chunk: list[Line] = []
+        skips = options.of_connector.skips_first_line
+        for number, body in lines:
+            if number == 1 and skips:
+                continue
+            if body.strip():
+                chunk.append(Line(body, path, number))
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+
+def _lines(file: Any, path: str) -> Iterator[bytes]:
+    """The lines of a file, without their ends."""
+    rest = codecs.BOM_UTF8
+    is_first = True
+    while True:
+        try:
+            data = file.read(1 << 20)
+        except Exception as error:  # also of a decompressor
+            raise LocalError(f"{path} cannot be read: {error}") from error
+        if is_first:
+            rest = data.removeprefix(codecs.BOM_UTF8)
+            is_first = False
+        else:
+            rest += data
+        *whole, rest = rest.split(b"\n") if data else (rest, b"")
+        for each in whole:
+            yield each.removesuffix(b"\r")
+        if not data:
+            return
+
+
+def _records(lines: Iterable[tuple[int, bytes]], options: CsvOptions) -> Iterator[tuple[int, bytes]]:
+    """The records of CSV: a field in quotes can have line breaks. Comments are left out."""
+    quote, escape = options.quote.encode(), options.escape.encode()
+    begun: list[bytes] = []
+    start = 0
+    for number, line in lines:
+        if not begun and options.has_comments and line.startswith(b"#"):
+            continue
+        start = start if begun else number
+        if quote and quote in line:
+            bare = line.replace(escape + escape, b"").replace(escape + quote, b"") if escape else line
+            is_odd = bare.count(quote) % 2 == 1
+            if is_odd:
+                begun.append(line)
+                if len(begun) > 1:
+                    yield start, b"\n".join(begun)
+                    begun = []
+                continue
+        if begun:
+            begun.append(line)
+        else:
+            yield number, line
+    if begun:
+        yield start, b"\n".join(begun)  # its decoder says that the quote is missing
+
+
+# ---- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise LocalError("files of Parquet need pyarrow: pip install pyarrow") from error
+    with _opened(path) as file:
+        try:
+            source = pq.ParquetFile(file)
+        except (pa.ArrowException, OSError) as error:
+            raise LocalError(f"{path} is no file of Parquet: {error}") from error
+        known = source.schema_arrow.names
+        for each in names:
+            if each not in known:
+                raise LocalError(f"{path} has no column {each}{nearest(each, known)}")
+        number = 0
+        if not names:  # only the rows count
+            for start in range(0, source.metadata.num_rows, CHUNK):
+                stop = min(start + CHUNK, source.metadata.num_rows)
+                yield [Line({}, path, each + 1) for each in range(start, stop)]
+            return
+        try:
+            for batch in source.iter_batches(CHUNK, columns=list(names)):
+                rows = _microseconds(pa, batch).to_pylist()
+                yield [Line(row, path, number + i) for i, row in enumerate(rows, 1)]
+                number += len(rows)
+        except pa.ArrowException as error:
+            raise LocalError(f"{path} cannot be read behind row {number}: {error}") from error
+
+
+def _microseconds(pa: Any, batch: Any) -> Any:
+    """The batch with times of nanoseconds cut to microseconds: Python's own have no more."""
+    columns = []
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        elif pa.types.is_time64(kind) and kind.unit == "ns":
+            column = column.cast(pa.time64("us"), safe=False)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
