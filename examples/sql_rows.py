@@ -38,10 +38,14 @@ if __name__ == "__main__":
             "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer",
             tables={"orders": "(customer STRING, amount DOUBLE)"},
         )
-        totals | "To dicts" >> beam.Map(lambda row: row._asdict()) | WriteToRocketMQ(
-            arguments.sink_topic,
-            name_server=arguments.name_server,
-            serializer=JsonSerializer(key_fields=["customer"]),
-            id_fn=str,  # a total that is written again has the same id
+        (
+            totals
+            | "To dicts" >> beam.Map(lambda row: row._asdict())
+            | WriteToRocketMQ(
+                arguments.sink_topic,
+                name_server=arguments.name_server,
+                serializer=JsonSerializer(key_fields=["customer"]),
+                id_fn=str,  # a total that is written again has the same id
+            )
         )
         totals | beam.Map(print)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import keyword
 import typing
@@ -68,10 +69,8 @@ def _row_of(kind: Any) -> list[tuple[str, Any]] | None:
     if any(
         isinstance(each, (str, typing.ForwardRef)) for each in fields.values()
     ):  # `from __future__ import annotations`
-        try:
+        with contextlib.suppress(NameError, TypeError):  # a name that is only known where the class is
             fields |= typing.get_type_hints(found.user_type)
-        except (NameError, TypeError):  # a name that is only known where the class is
-            pass
     return [(name, fields[name]) for name, _ in found._fields]
 
 

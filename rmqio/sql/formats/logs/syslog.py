@@ -90,9 +90,7 @@ def _new(line: str, head: re.Match[str], found: dict[str, str]) -> dict[str, str
 def _end_of_data(line: str, at: int) -> int:
     if line.startswith("-", at):
         return at + 1
-    end = at
-    for *_, end in _elements(line, at):
-        pass
+    end = max((end for *_, end in _elements(line, at)), default=at)
     if end == at:
         raise ValueFailure(f"the structured data of syslog is neither '-' nor [id name=\"value\"]: {shown(line[at:])}")
     return end

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
-duckdb = pytest.importorskip("duckdb", reason="it is the oracle")
+pytest.importorskip("duckdb", reason="it is the oracle")
 
 import apache_beam as beam
+import duckdb
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.runners import options

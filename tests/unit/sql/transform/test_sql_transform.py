@@ -7,20 +7,19 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import Timestamp
 
+import rmqio.sql
 from rmqio import StartFrom, StopAt
 from rmqio.errors import LocalError
 from rmqio.runners import options
@@ -32,7 +31,6 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms import ReadFromRocketMQ
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.transform.row_kinds import Customer, Everything, Local, Loose, Order, Place, Seen
-
 
 EVERYTHING = Everything(
     True, 1, 2, 3, 1 << 62, 0.5, math.pi, "é中", b"\x00\xff", Decimal("12.340000000000000000"), Timestamp(1.5),  # type: ignore[arg-type]
@@ -148,7 +146,8 @@ def test_windows_by_a_column_and_by_the_time_of_elements(pipeline: beam.Pipeline
     if of_elements:
         stamp = beam.Map(lambda row: beam.window.TimestampedValue(beam.Row(n=row.n), row.at))
         rows = rows | stamp.with_output_types(beam.typehints.row_type.RowTypeConstraint.from_fields([("n", int)]))
-    text = """SELECT window_start, SUM(n) AS n, window_time FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+    text = """SELECT window_start, SUM(n) AS n, window_time
+              FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' MINUTE))
               GROUP BY window_start, window_end, window_time"""
     found = rows | SqlTransform(text, "t", rowtime=element_time("at") if of_elements else "at")
     times = found | beam.Map(
@@ -239,7 +238,7 @@ def test_no_bad_rows_are_an_empty_output(pipeline: beam.Pipeline) -> None:
     run(pipeline)
 
 
-# ---- messages ----------------------------------------------------------------------------------------------------------
+# ---- messages -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -291,13 +290,14 @@ def test_tables_of_the_text_are_read(cluster: InMemoryCluster, pipeline: beam.Pi
     run(pipeline)
 
 
-# ---- refused -----------------------------------------------------------------------------------------------------------
+# ---- refused --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT idd FROM PCOLLECTION", "line 1:8: there is no column idd: did you mean 'id'?\n  SELECT idd FROM PCOLLECTION\n         ^^^"),
+        ("SELECT idd FROM PCOLLECTION",
+         "line 1:8: there is no column idd: did you mean 'id'?\n  SELECT idd FROM PCOLLECTION\n         ^^^"),
         ("SELECT id FROM PCOLECTION", "there is no table PCOLECTION: did you mean 'PCOLLECTION'?"),
         ("SELECT COUNT(*) FROM PCOLLECTION", "column 1 of the result has no name: give it one with AS"),
         ("SELECT id, id FROM PCOLLECTION", "the result has two columns id: give one another name with AS"),
@@ -319,7 +319,7 @@ def test_texts_that_are_refused(pipeline: beam.Pipeline, text: str, message: str
 
 
 def test_a_text_that_does_not_parse_is_refused_at_once() -> None:
-    with pytest.raises(SqlError, match="unexpected the end|not complete"):
+    with pytest.raises(SqlError, match="the statement is not complete"):
         SqlTransform("SELECT")
     with pytest.raises(SqlError, match="the text has no statement"):
         SqlTransform("-- nothing")
@@ -333,7 +333,8 @@ QUERY = "SELECT 1 AS a FROM PCOLLECTION"
     [
         ([1], int, "the elements of PCOLLECTION have no schema: they are int"),
         ([{"a": 1}], dict[str, int], "have no schema"),
-        ([beam.Row(a={1})], beam.typehints.row_type.RowTypeConstraint.from_fields([("a", set[int])]), "which SQL does not have; it has bool"),
+        ([beam.Row(a={1})], beam.typehints.row_type.RowTypeConstraint.from_fields([("a", set[int])]),
+         "which SQL does not have; it has bool"),
     ],
 )  # fmt: skip
 def test_elements_that_are_no_rows(pipeline: beam.Pipeline, elements: list[Any], kind: Any, message: str) -> None:
@@ -395,6 +396,4 @@ def test_sql_is_imported_when_it_is_asked_for() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() in ("[]", "['apache_beam']")
     with pytest.raises(AttributeError, match="has no attribute 'SqlTransforms'"):
-        import rmqio.sql
-
-        rmqio.sql.SqlTransforms  # noqa: B018
+        _ = rmqio.sql.SqlTransforms
