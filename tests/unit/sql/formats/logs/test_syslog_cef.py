@@ -172,7 +172,7 @@ def test_any_line_is_read_or_refused(line: str, more: str) -> None:
     for parse in (syslog.parse, cef.parse):
         for text in (line, more, f"<34>1 - - - - - {more}", f"CEF:0|a|b|c|d|e|5|{line}"):
             with contextlib.suppress(ValueFailure):
-                parse(text)  # type: ignore[operator]
+                parse(text)
 
 
 @pytest.mark.parametrize("part", ["a", "=", "a=", " a=", "\\", "|", '" ', '[a b="', "a ", "] "])
@@ -188,7 +188,7 @@ def test_hostile_lines_take_no_time(part: str) -> None:
             "CEF:0|a|b|c|d|e|5|",
         ):
             try:
-                parse(head + part * 100_000)  # type: ignore[operator]
+                parse(head + part * 100_000)
             except ValueFailure:
                 continue
     assert time.process_time() - begun < 5
