@@ -152,9 +152,14 @@ Spec = tuple[tuple[str, SqlType], ...]
 @lru_cache(maxsize=500)
 def row_type(spec: Spec) -> Any:
     """Returns the NamedTuple of rows with these columns."""
-    made: Any = NamedTuple("SqlRow", [(name, python_type(kind)) for name, kind in spec])  # type: ignore[misc]
-    made.__reduce__ = lambda self: (_row, (spec, tuple(self)))  # the class is nowhere to be imported from
+    fields = [(name, python_type(kind)) for name, kind in spec]
+    made: Any = NamedTuple("SqlRow", fields)  # type: ignore[misc]
+    made.__reduce__ = lambda row: _reduced(spec, row)  # the class is nowhere to be imported from
     return made
+
+
+def _reduced(spec: Spec, row: Any) -> tuple[Any, ...]:
+    return _row, (spec, tuple(row))
 
 
 def _row(spec: Spec, values: tuple[Any, ...]) -> Any:

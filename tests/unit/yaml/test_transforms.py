@@ -100,7 +100,7 @@ def test_rows_are_written(cluster: InMemoryCluster, pipeline: beam.Pipeline) -> 
     rows = pipeline | beam.Create(
         [beam.Row(id=1, tag="T", key="k 1", where="u"), beam.Row(id=2, tag="T", key="k2", where="u")]
     )
-    place = {"client_factory": InMemoryClientFactory(cluster.name)}
+    place: dict[str, Any] = {"client_factory": InMemoryClientFactory(cluster.name)}
     _ = rows | WriteToRocketMQ("t", tags="tag", keys="key", topic_column="where", **place)
     pipeline.run().wait_until_finish()
     assert sorted((json.loads(each.body)["id"], each.tags, each.keys) for each in stored(cluster)) == [
@@ -124,7 +124,7 @@ def test_rows_that_cannot_be_written_are_an_output(cluster: InMemoryCluster, pip
 
 def test_avro_goes_round(cluster: InMemoryCluster) -> None:
     pytest.importorskip("fastavro")
-    place = {"client_factory": InMemoryClientFactory(cluster.name)}
+    place: dict[str, Any] = {"client_factory": InMemoryClientFactory(cluster.name)}
     with beam.Pipeline(options=options([])) as writing:
         rows = writing | beam.Create([beam.Row(id=1, name="a"), beam.Row(id=2, name="é")])
         _ = rows | WriteToRocketMQ("t", format="avro", schema=json.dumps(AVRO), **place)

@@ -257,10 +257,10 @@ def test_messages_are_an_input(cluster: InMemoryCluster, pipeline: beam.Pipeline
         body = {"id": n, "ts": str(dt.datetime(2024, 1, 1) + dt.timedelta(seconds=3 * n))}
         cluster.append("t", json.dumps(body).encode(), queue_id=n % 2, tags="a" if n % 4 else None)
     cluster.append("t", b"{", queue_id=0)
-    time = {"timestamp": row_time(DDL)} if reading == "batches with times" else {}
+    time: dict[str, Any] = {"timestamp": row_time(DDL)} if reading == "batches with times" else {}
     read = ReadFromRocketMQ(
         "t", start=StartFrom.earliest(), stop=StopAt.latest(), batches=reading != "records",
-        client_factory=InMemoryClientFactory(cluster.name), **time,  # type: ignore[arg-type]
+        client_factory=InMemoryClientFactory(cluster.name), **time,
     )  # fmt: skip
     text = """SELECT window_start AS s, COUNT(*) AS n, COUNT(tag) AS tags
               FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"""
@@ -369,7 +369,7 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
         windowed | "windowed" >> SqlTransform("SELECT COUNT(*) AS n FROM t", "t")
     with pytest.raises(SqlError, match="the table has no WATERMARK FOR"):
         row_time("(a INT)")
-    with pytest.raises(SqlError, match="table t:1:17"):
+    with pytest.raises(SqlError, match="table t:1:26"):
         row_time("(a INT, a INT)")
 
 
