@@ -154,7 +154,8 @@ def row_type(spec: Spec) -> Any:
     """Returns the NamedTuple of rows with these columns."""
     fields = [(name, python_type(kind)) for name, kind in spec]
     made: Any = NamedTuple("SqlRow", fields)  # type: ignore[misc]
-    made.__reduce__ = lambda row: _reduced(spec, row)  # the class is nowhere to be imported from
+    # The class is nowhere to be imported from.
+    made.__reduce__ = lambda row: _reduced(spec, row)  # type: ignore[method-assign, assignment]
     return made
 
 

@@ -39,7 +39,7 @@ def expected(query: str, left: list[Left], right: list[Right]) -> list[tuple[Any
     for name, rows in (("a", left), ("b", right)):
         for row in rows:
             connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", list(row))
-    return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+    return list(connection.execute(query).fetchall())
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
