@@ -3,8 +3,7 @@
     rmqio local --port 9876 --topic orders:4 --topic totals &
     python examples/sql_rows.py --name_server=127.0.0.1:9876
 
-A body that is not JSON, or an amount that is no number, fails the pipeline; `on_error="output"` sets the row aside. For
-the orders of write_with_keys.py, the program writes and prints these totals:
+A body that is not JSON fails the pipeline; `on_error="output"` sets it aside. The orders of write_with_keys.py give:
 
     SqlRow(customer='c-0', total=45.0)
     SqlRow(customer='c-1', total=55.0)
@@ -38,10 +37,14 @@ if __name__ == "__main__":
             "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer",
             tables={"orders": "(customer STRING, amount DOUBLE)"},
         )
-        totals | "To dicts" >> beam.Map(lambda row: row._asdict()) | WriteToRocketMQ(
-            arguments.sink_topic,
-            name_server=arguments.name_server,
-            serializer=JsonSerializer(key_fields=["customer"]),
-            id_fn=str,  # a total that is written again has the same id
+        (
+            totals
+            | "To dicts" >> beam.Map(lambda row: row._asdict())
+            | WriteToRocketMQ(
+                arguments.sink_topic,
+                name_server=arguments.name_server,
+                serializer=JsonSerializer(key_fields=["customer"]),
+                id_fn=str,  # a total that is written again has the same id
+            )
         )
         totals | beam.Map(print)

@@ -1,4 +1,4 @@
-"""What the configurations of the transforms have in common."""
+"""Parts that the configurations of the transforms share."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ReadFromRocketMQ(beam.PTransform):
     Args:
       topic: the topic.
       format: `json` (default), `raw`, `avro`, `csv`, `key-value`, `grok`, `syslog` or `cef`.
-      schema: of json, a JSON Schema `{type: object, properties: ...}`; of avro, the Avro schema, from which columns come.
+      schema: of json, a JSON Schema `{type: object, properties: ...}`; of avro, the Avro schema. It gives the columns.
       columns: instead of a schema, types of SQL by name: `{id: BIGINT, name: STRING}`. For raw, the default is
         `{payload: BYTES}`.
       metadata: columns beside the body, by name: `{id: message_id}`; or a list of names.

@@ -56,7 +56,7 @@ def test_rows_of_messages_and_of_python(runner: str, topics: Topics, lab: Lab, t
     flags = (
         [*runner.split(), f"--checkpoint_dir={tmp_path / 'checkpoint'}"] if "streaming" in runner else runner.split()
     )
-    place = {"name_server": topics.name_server}
+    place: dict[str, Any] = {"name_server": topics.name_server}
     with beam.Pipeline(options=options(flags)) as pipeline:
         messages = pipeline | ReadFromRocketMQ(
             topics.readings, start=StartFrom.earliest(), stop=StopAt.latest(), batches=True,

@@ -24,7 +24,7 @@ PAGES: Final = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_KINDS: Final = {"python", "json", "sql", "text", "sh", "console", ""}
+_KINDS: Final = {"python", "json", "sql", "text", "sh", "console", "yaml", ""}
 _ELSEWHERE: Final = frozenset({"cd", "conda-pack", "export", "gcc", "git", "jq", "seq", "venv-pack"})
 """Programs that are not ours."""
 _SEPARATORS: Final = frozenset({"|", ";", "&", "&&", "<", ">"})
@@ -166,7 +166,7 @@ def _of_rmqio(arguments: list[str]) -> str | None:
 
 def _of_module(arguments: list[str]) -> str | None:
     module, *rest = arguments
-    if module in ("pytest", "venv", "pip"):
+    if module in ("pytest", "venv", "pip", "apache_beam.yaml.main"):
         return None
     names = (f"{module}.__main__", module)
     found = next((name for name in names if _exists(name)), None)

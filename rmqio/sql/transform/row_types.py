@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import keyword
 import typing
@@ -68,10 +69,8 @@ def _row_of(kind: Any) -> list[tuple[str, Any]] | None:
     if any(
         isinstance(each, (str, typing.ForwardRef)) for each in fields.values()
     ):  # `from __future__ import annotations`
-        try:
+        with contextlib.suppress(NameError, TypeError):  # a name that is only known where the class is
             fields |= typing.get_type_hints(found.user_type)
-        except (NameError, TypeError):  # a name that is only known where the class is
-            pass
     return [(name, fields[name]) for name, _ in found._fields]
 
 
@@ -153,9 +152,15 @@ Spec = tuple[tuple[str, SqlType], ...]
 @lru_cache(maxsize=500)
 def row_type(spec: Spec) -> Any:
     """Returns the NamedTuple of rows with these columns."""
-    made: Any = NamedTuple("SqlRow", [(name, python_type(kind)) for name, kind in spec])  # type: ignore[misc]
-    made.__reduce__ = lambda self: (_row, (spec, tuple(self)))  # the class is nowhere to be imported from
+    fields = [(name, python_type(kind)) for name, kind in spec]
+    made: Any = NamedTuple("SqlRow", fields)  # type: ignore[misc]
+    # The class is nowhere to be imported from.
+    made.__reduce__ = lambda row: _reduced(spec, row)  # type: ignore[method-assign, assignment]
     return made
+
+
+def _reduced(spec: Spec, row: Any) -> tuple[Any, ...]:
+    return _row, (spec, tuple(row))
 
 
 def _row(spec: Spec, values: tuple[Any, ...]) -> Any:

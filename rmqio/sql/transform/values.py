@@ -1,4 +1,4 @@
-"""Values of Python as values of SQL, and back. Type hints promise nothing at run time: what does not fit is a bad row."""
+"""Values of Python as values of SQL, and back. Type hints promise nothing: what does not fit them is a bad row."""
 
 from __future__ import annotations
 

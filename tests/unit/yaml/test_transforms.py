@@ -81,7 +81,8 @@ def test_json_is_read_with_metadata_and_errors(cluster: InMemoryCluster, pipelin
     [
         ({"format": "raw"}, b"\x00x", (b"\x00x",)),
         ({"format": "raw", "columns": {"text": "STRING"}}, "é".encode(), ("é",)),
-        ({"format": "CSV", "columns": {"a": "INT", "b": "STRING"}, "format_options": {"csv.field-delimiter": ";"}}, b"1;x", (1, "x")),
+        ({"format": "CSV", "columns": {"a": "INT", "b": "STRING"}, "format_options": {"csv.field-delimiter": ";"}},
+         b"1;x", (1, "x")),
         ({"format": "cef", "columns": {"severity": "INT", "src": "STRING"}}, b"CEF:0|a|b|c|d|e|5|src=x", (5, "x")),
         ({"columns": {"a": "INT", "at": "TIMESTAMP(3)"}, "event_time": "at", "event_time_delay": 1.5},
          b'{"a": 1, "at": "1970-01-01 00:00:02"}', (1, Timestamp(2))),
@@ -99,7 +100,7 @@ def test_rows_are_written(cluster: InMemoryCluster, pipeline: beam.Pipeline) -> 
     rows = pipeline | beam.Create(
         [beam.Row(id=1, tag="T", key="k 1", where="u"), beam.Row(id=2, tag="T", key="k2", where="u")]
     )
-    place = {"client_factory": InMemoryClientFactory(cluster.name)}
+    place: dict[str, Any] = {"client_factory": InMemoryClientFactory(cluster.name)}
     _ = rows | WriteToRocketMQ("t", tags="tag", keys="key", topic_column="where", **place)
     pipeline.run().wait_until_finish()
     assert sorted((json.loads(each.body)["id"], each.tags, each.keys) for each in stored(cluster)) == [
@@ -123,7 +124,7 @@ def test_rows_that_cannot_be_written_are_an_output(cluster: InMemoryCluster, pip
 
 def test_avro_goes_round(cluster: InMemoryCluster) -> None:
     pytest.importorskip("fastavro")
-    place = {"client_factory": InMemoryClientFactory(cluster.name)}
+    place: dict[str, Any] = {"client_factory": InMemoryClientFactory(cluster.name)}
     with beam.Pipeline(options=options([])) as writing:
         rows = writing | beam.Create([beam.Row(id=1, name="a"), beam.Row(id=2, name="é")])
         _ = rows | WriteToRocketMQ("t", format="avro", schema=json.dumps(AVRO), **place)
@@ -163,7 +164,8 @@ def test_columns_of_schemas() -> None:
     [
         ({}, "the format json needs schema, or columns"),
         ({"schema": {"type": "string"}}, "of format json, it must be {type: object, properties: ...}"),
-        ({"schema": {"type": "object", "properties": {"a": {"type": "text"}}}}, "schema: a is {'type': 'text'}; a type is boolean"),
+        ({"schema": {"type": "object", "properties": {"a": {"type": "text"}}}},
+         "schema: a is {'type': 'text'}; a type is boolean"),
         ({"schema": SCHEMA, "columns": {"a": "INT"}}, "schema and columns both give the columns"),
         ({"columns": {"a": "INTT"}}, "INTT is not a type"),
         ({"format": "jsn", "columns": {"a": "INT"}}, "format is 'jsn': did you mean 'json'?"),

@@ -76,7 +76,7 @@ def _event(line: str) -> Mapping[str, str]:
 
 
 def _extension_text(line: str) -> str:
-    """What stands behind the seventh bar that is not escaped."""
+    """The text behind the seventh bar that is not escaped."""
     at = line.index("CEF:")
     for _ in range(7):
         at = _bar(line, at) + 1

@@ -90,9 +90,7 @@ def _new(line: str, head: re.Match[str], found: dict[str, str]) -> dict[str, str
 def _end_of_data(line: str, at: int) -> int:
     if line.startswith("-", at):
         return at + 1
-    end = at
-    for *_, end in _elements(line, at):
-        pass
+    end = max((end for *_, end in _elements(line, at)), default=at)
     if end == at:
         raise ValueFailure(f"the structured data of syslog is neither '-' nor [id name=\"value\"]: {shown(line[at:])}")
     return end
@@ -150,7 +148,7 @@ def _old(line: str, at: int, found: dict[str, str], year: int | None, zone: dt.t
 def _instant(old: re.Match[str], year: int | None, zone: dt.tzinfo) -> str:
     month, day, own_year, time, fraction = old.groups()
     month_number = _MONTHS.index(month) + 1
-    clock = [int(each) for each in time.split(":")]
+    hour, minute, second = (int(each) for each in time.split(":"))
     try:
         if own_year is not None or year is not None:
             years = [int(own_year or year or 0)]
@@ -161,7 +159,7 @@ def _instant(old: re.Match[str], year: int | None, zone: dt.tzinfo) -> str:
         for each in years:
             if month_number == 2 and int(day) == 29 and len(years) > 1 and not _is_leap(each):
                 continue
-            moments.append(dt.datetime(each, month_number, int(day), *clock, tzinfo=zone))
+            moments.append(dt.datetime(each, month_number, int(day), hour, minute, second, tzinfo=zone))
         if len(moments) > 1:
             moments.sort(key=lambda moment: abs(moment - now))
         if not moments:

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
-duckdb = pytest.importorskip("duckdb", reason="it is the oracle")
+pytest.importorskip("duckdb", reason="it is the oracle")
 
 import apache_beam as beam
+import duckdb
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.runners import options
@@ -38,7 +39,7 @@ def expected(query: str, left: list[Left], right: list[Right]) -> list[tuple[Any
     for name, rows in (("a", left), ("b", right)):
         for row in rows:
             connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", list(row))
-    return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+    return list(connection.execute(query).fetchall())
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

@@ -63,7 +63,11 @@ COMBINED = {
         ("a(?P<own>[0-9]+)", "a12", {"own": "12"}),
         ("%{WORD:[http][request]} %{WORD:@x} %{WORD:a.b}", "a b c", {"http.request": "a", "@x": "b", "a.b": "c"}),
         ("%{WORD}", "abc", {}),
-        ("%{URI:u}", "see https://u:p@example.com:8080/a/b?q=1#x", {"u": "https://u:p@example.com:8080/a/b?q=1#x", "port": "8080"}),
+        (
+            "%{URI:u}",
+            "see https://u:p@example.com:8080/a/b?q=1#x",
+            {"u": "https://u:p@example.com:8080/a/b?q=1#x", "port": "8080"},
+        ),
         ("%{EMAILADDRESS:e}", "to joe.x+y@example.org.", {"e": "joe.x+y@example.org."}),
         ("%{PATH:p}", r"in C:\a\b.txt", {"p": r"C:\a\b.txt"}),
         ("^%{QS:q}$", r'"a \" b"', {"q": r'"a \" b"'}),

@@ -1,0 +1,41 @@
+"""Each block of YAML on the page is what Beam YAML and the transforms take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+import yaml
+
+import rmqio.yaml
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = (ROOT / "docs/sql/yaml.md").read_text()
+BLOCKS: Final[list[Any]] = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def test_transforms_of_the_page_are_made() -> None:
+    made = [getattr(rmqio.yaml, each["type"])(**each["config"]) for block in BLOCKS[1:] for each in block]
+    assert [type(each).__name__ for each in made] == ["ReadFromRocketMQ", "RocketMQSql", "WriteToRocketMQ"]
+
+
+def test_the_providers_of_the_page_are_those_of_the_package() -> None:
+    listed = yaml.safe_load(Path(rmqio.yaml.PROVIDERS).read_text())
+    assert BLOCKS[0] == {"providers": listed}
+    for name, path in listed[0]["transforms"].items():
+        assert path == f"rmqio.yaml.{name}"
+
+
+@pytest.mark.parametrize("name", ["ReadFromRocketMQ", "RocketMQSql", "WriteToRocketMQ"])
+def test_the_page_and_the_docstring_name_all_options(name: str) -> None:
+    import inspect
+
+    made = getattr(rmqio.yaml, name)
+    options = [each for each in inspect.signature(made.__init__).parameters if each not in ("self", "client_factory")]
+    assert [each for each in options if f"`{each}`" not in PAGE and f"{each}:" not in PAGE] == []
+    assert [each for each in options if not re.search(rf"(?m)^      (?:\w+, )*{each}(?:, \w+)*:", made.__doc__)] == []
