@@ -20,6 +20,8 @@ from rmqio.sql.expressions import (
 from rmqio.sql.folding import folded
 from rmqio.sql.functions import registry
 from rmqio.sql.plan import Aggregate, Calc, Interval, Join, Relation, SameWindow, Scan, Sink, Union, Windowed
+from rmqio.sql.pruning import pruned
+from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.user.definition import UserCall
 
 
@@ -184,6 +186,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             members = tuple(_narrowed(each, kept) for each in relation.members)
             fields = tuple(relation.fields[each] for each in kept)
             return Union(fields, members), {old: new for new, old in enumerate(kept)}
+        case Lookup() | Over() | Sorted() | Repeated():
+            return pruned(relation, needed, _prune)
     return relation, {each: each for each in range(len(relation.fields))}
 
 
