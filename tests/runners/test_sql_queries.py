@@ -105,6 +105,7 @@ WITH ('topic' = '{readings}');
 CREATE TABLE u (k STRING) WITH ('topic' = '{devices}');
 CREATE TABLE sink (kind STRING, n BIGINT, x BIGINT, y STRING) WITH ('topic' = '{alarms}');
 SET 'table.exec.state.ttl' = '1 h';
+SET 'table.exec.source.idle-timeout' = '10 min'; -- or an idle queue would follow the clock
 INSERT INTO sink SELECT 'over', n, SUM(n) OVER w, CAST(LAG(n) OVER w AS STRING) FROM t;
 INSERT INTO sink SELECT 'in', n, 0, k FROM t WHERE k IN (SELECT k FROM u) AND n < 1000;
 CREATE VIEW counts AS SELECT window_start, window_end, COUNT(*) AS n
@@ -114,14 +115,12 @@ SELECT 'union', n, 0, CAST(window_start AS STRING) FROM (SELECT * FROM counts UN
 """.replace("OVER w", "OVER (PARTITION BY k ORDER BY ts)")
 LAST = 1000
 """The number of rows that only move the watermark."""
-AHEAD = dt.datetime.now().replace(second=0, microsecond=0) + dt.timedelta(days=2)
-"""Times of rows are ahead of the clock, which a queue follows that has been read to its end."""
 
 
 def stream_rows(first: int, count: int) -> list[dict[str, Any]]:
     """Rows of three keys, a second apart, out of order by up to four seconds; then one per queue, a minute later."""
     random = Random(first)
-    times = [AHEAD + dt.timedelta(seconds=n) for n in range(first, first + count)]
+    times = [MIDNIGHT + dt.timedelta(seconds=n) for n in range(first, first + count)]
     rows: list[dict[str, Any]] = [{"n": first + i, "k": f"k{i % 3}", "ts": str(at)} for i, at in enumerate(times)]
     rows.sort(key=lambda row: (row["n"] - first + random.randrange(4), row["n"]))
     end = times[-1] + dt.timedelta(seconds=30)
@@ -138,13 +137,13 @@ def stream_wanted(rows: list[dict[str, Any]], partners: set[str]) -> Counter[tup
             found["over", row["n"], total, before] += 1
             before = str(row["n"])
     for row in rows:
-        seconds = int((dt.datetime.fromisoformat(row["ts"]) - AHEAD).total_seconds())
+        seconds = int((dt.datetime.fromisoformat(row["ts"]) - MIDNIGHT).total_seconds())
         counts[seconds // 20] += 1
         if row["k"] in partners:
             found["in", row["n"], 0, row["k"]] += 1
     newest = max(row["ts"] for row in rows)
     for window, count in counts.items():
-        start = AHEAD + dt.timedelta(seconds=20 * window)
+        start = MIDNIGHT + dt.timedelta(seconds=20 * window)
         if start + dt.timedelta(seconds=25) <= dt.datetime.fromisoformat(newest):
             found["union", count, 0, f"{start}.000"] += 1
     return found
