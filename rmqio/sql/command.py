@@ -140,7 +140,7 @@ def _run_job(script: Script, arguments: argparse.Namespace) -> int:
 
     def build(pipeline: Any) -> None:
         with in_zone(script.settings.zone):
-            Translation(pipeline, connection).add_all(script.sinks)
+            Translation(pipeline, connection, errors=script.texts.error).add_all(script.sinks)
         if arguments.explain:
             print(f"\n{how_it_runs(pipeline)}\n")
 

@@ -9,8 +9,9 @@ from rmqio.sql.delays import delay_us
 from rmqio.sql.expanding import Expand, described
 from rmqio.sql.explain_dimensions import look_up_lines, place_of
 from rmqio.sql.explain_joins import column_names, join_lines, window_line
+from rmqio.sql.explain_more import more_described, more_names
 from rmqio.sql.explain_reads import Reads
-from rmqio.sql.expressions import InputRef, conjuncts
+from rmqio.sql.expressions import conjuncts
 from rmqio.sql.plan import (
     Aggregate,
     AggregateCall,
@@ -26,6 +27,7 @@ from rmqio.sql.plan import (
     Windowed,
 )
 from rmqio.sql.recursion import deep_trees
+from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.text import duration, text_of
 
 
@@ -74,6 +76,8 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
             return [f"Union of {len(relation.members)}"]
         case Constants():
             return [f"{len(relation.rows)} rows of the statement"]
+        case Lookup() | Over() | Sorted() | Repeated():
+            return more_described(relation, _names)
     return [type(relation).__name__]
 
 
@@ -106,7 +110,7 @@ def _calc(calc: Calc) -> list[str]:
     names = _names(calc.input)
     lines = [f"where {text_of(each, names)}" for each in conjuncts(calc.condition)]
     computed = [
-        field.name if isinstance(each, InputRef) and names[each.index] == field.name
+        field.name if text_of(each, names) == field.name
         else f"{text_of(each, names)} AS {field.name}"
         for field, each in zip(calc.fields, calc.projections, strict=True)
     ]  # fmt: skip
@@ -117,6 +121,8 @@ def _names(relation: Relation) -> list[str]:
     """The columns of a relation as text: those of an aggregate are what it computes."""
     if isinstance(relation, Join):
         return column_names(relation)
+    if isinstance(relation, (Lookup, Over, Sorted, Repeated)):
+        return more_names(relation, _names)
     if not isinstance(relation, Aggregate):
         return [each.name for each in relation.fields]
     names = _computed(relation.input)
@@ -148,7 +154,9 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
     if window is None:
         when = "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
     lines = [f"Group by {keys or 'nothing'}, {when}"]
-    if window is not None:
+    if aggregate.origin is not None:
+        lines = [f"{aggregate.origin.name} by {keys}, {when if window else 'once when the input ends'}"]
+    elif window is not None:
         lines.append(window_line(window, names))
         if behind := delay_us(aggregate.input):
             lines.append(f"closes {duration(behind // 1000)} later: rows of the join are so much behind the watermark")

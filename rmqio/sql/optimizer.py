@@ -33,6 +33,8 @@ from rmqio.sql.plan import (
     Union,
     Windowed,
 )
+from rmqio.sql.pruning import pruned
+from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.user.definition import UserCall
 
 
@@ -201,6 +203,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             members = tuple(_narrowed(each, kept) for each in relation.members)
             fields = tuple(relation.fields[each] for each in kept)
             return Union(fields, members), {old: new for new, old in enumerate(kept)}
+        case Lookup() | Over() | Sorted() | Repeated():
+            return pruned(relation, needed, _prune)
     return relation, {each: each for each in range(len(relation.fields))}
 
 

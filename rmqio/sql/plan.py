@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.errors import Span
 from rmqio.sql.expressions import Expr
 from rmqio.sql.types import TIMESTAMP, SqlType
 from rmqio.sql.user.definition import UserFunction
@@ -220,6 +221,13 @@ class AggregateCall:
     function: UserFunction | None = None
 
 
+class Origin(NamedTuple):
+    """The operator that a relation comes from, such as UNION, and where it stands: for messages and EXPLAIN."""
+
+    name: str
+    span: Span
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate(Relation):
     """One row per key, and window: the keys, `WINDOW_COLUMNS` if there is a window, and the results of the calls."""
@@ -228,6 +236,8 @@ class Aggregate(Relation):
     keys: tuple[int, ...]
     window: Window | None
     calls: tuple[AggregateCall, ...]
+    origin: Origin | None = field(default=None, compare=False)
+    """The operator that it comes from; None: GROUP BY or DISTINCT."""
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)

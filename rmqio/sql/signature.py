@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rmqio.sql.expanding import Expand
+from rmqio.sql.explain_more import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, LookupJoin, Relation, Scan, Sink, Union, Window
 from rmqio.sql.recursion import deep_trees
+from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.text import duration, text_of
 
 Step = dict[str, Any]
@@ -95,13 +97,17 @@ def _steps(relation: Relation) -> Iterator[Step]:
             }
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
+        case Lookup() | Over() | Sorted() | Repeated():
+            yield more_step(relation, _columns)
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
 
 
 def _more(relation: Relation, known: set[str]) -> Step:
     """Attributes that this module does not know, but for relations and columns."""
-    names = [each for each in relation.__dataclass_fields__ if each not in known | {"fields", "members", "rows"}]
+    names = [
+        each for each in relation.__dataclass_fields__ if each not in known | {"fields", "members", "rows", "origin"}
+    ]
     found = {each: getattr(relation, each) for each in names}
     return {key: repr(value) for key, value in found.items() if not isinstance(value, Relation) and value is not None}
 
@@ -128,6 +134,8 @@ def _columns(relation: Relation) -> list[str]:
             return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
         case Union():
             return [" or ".join(dict.fromkeys(each)) for each in zip(*map(_columns, relation.members), strict=True)]
+        case Lookup() | Over() | Sorted() | Repeated():
+            return more_names(relation, _columns)
     return [each.name for each in relation.fields]
 
 

@@ -285,15 +285,13 @@ def _from_for(node: nodes.FromFor, binder: ExpressionBinder) -> Expr:
     raise Refusal("... FROM ... stands in SUBSTRING only", node.span)
 
 
-@_bind.register
-def _query(node: nodes.ScalarQuery, binder: ExpressionBinder) -> Expr:
-    raise Refusal("a query as a value is not supported: join with it", node.span)
-
-
+@_bind.register(nodes.ScalarQuery)
 @_bind.register(nodes.InQuery)
 @_bind.register(nodes.Exists)
-def _subquery(node: nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> Expr:
-    raise Refusal("IN and EXISTS with a query stand in WHERE, joined by AND", node.span)
+def _subquery(node: nodes.ScalarQuery | nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> Expr:
+    raise Refusal(
+        f"a sub-query cannot stand {binder.place or 'here'}: it stands in SELECT, WHERE and HAVING", node.span
+    )
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
@@ -305,7 +303,8 @@ def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     if node.function is not None:
         return user_calls.bound(node, binder)
     if node.over is not None:
-        raise Refusal("OVER is not supported yet", node.over.span)
+        where = "it stands in SELECT, and a query around it can test it"
+        raise Refusal(f"OVER cannot stand {binder.place or 'here'}: {where}", node.over.span)
     if name in AGGREGATES:
         if binder.aggregate is None:
             place = binder.place or "here"

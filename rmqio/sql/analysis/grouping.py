@@ -11,7 +11,7 @@ from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.join_bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, inputs
+from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Operation, inputs
 from rmqio.sql.plan import (
     SAME_WINDOW,
     Aggregate,
@@ -148,7 +148,7 @@ class Grouping:
     def _aggregate(self, node: nodes.Call) -> Expr:
         name = node.name.text.upper()
         if node.over is not None:
-            _refuse("OVER is not supported yet", node.over.span)
+            _refuse("OVER cannot stand beside GROUP BY: group in a sub-query of FROM first", node.over.span)
         if node.function is not None:
             return self._added(*user_calls.aggregate(node, self.inner, self._refuse_window))
         if name not in SUPPORTED:
@@ -158,6 +158,8 @@ class Grouping:
         if node.is_star:
             if name != "COUNT":
                 _refuse(f"{name}(*) has no meaning: {name} takes a column", node.span)
+        elif name == "COUNT" and node.quantifier == "DISTINCT" and len(node.arguments) > 1:
+            argument = self._together(node)
         elif len(node.arguments) != 1:
             _refuse(f"{name} takes one argument, not {len(node.arguments)}", node.span)
         else:
@@ -175,6 +177,19 @@ class Grouping:
             self.calls.append(call)
         start = len(self.keys) + (3 if self.window is not None else 0)
         return InputRef(made.type, start + self.calls.index(call))
+
+    def _together(self, node: nodes.Call) -> Expr:
+        """The values of COUNT(DISTINCT a, b) as one; NULL if one of them is."""
+        values = [replace(self.inner, place="in another one").bind(each) for each in node.arguments]
+        for each, at in zip(values, node.arguments, strict=True):
+            self._refuse_window(each, at.span)
+            require_key(each.type, "COUNT(DISTINCT ...)", at.span)
+        flag = types.BOOLEAN.nullable(False)
+        tests = tuple(Is(flag, each, None) for each in values)
+        names = tuple(f"EXPR${i}" for i in range(len(values)))
+        kind = SqlType("ROW", False, elements=tuple(each.type for each in values), names=names)
+        row = Operation(kind, "ROW", tuple(values))
+        return Conditional(kind.nullable(), (Logical(flag, "OR", tests), Constant(kind.nullable(), None), row))
 
     # ---- relations ----
 

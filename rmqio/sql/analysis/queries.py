@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -11,7 +12,11 @@ from rmqio.sql.analysis.dimensions import is_versioned, looked_up
 from rmqio.sql.analysis.expressions import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
+from rmqio.sql.analysis.ordering import sorted_query
+from rmqio.sql.analysis.over import with_results
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
+from rmqio.sql.analysis.sets import set_operation
+from rmqio.sql.analysis.subqueries import parted
 from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
@@ -46,10 +51,7 @@ class QueryBinder:
             found = _renamed(binder.query(each.query), each.columns, each.name.span)
             binder = replace(binder, common={**binder.common, each.name.text: found})
         if query.order_by or query.limit is not None or query.offset:
-            _refuse(
-                "ORDER BY and LIMIT need an input that ends, and are not supported yet",
-                (query.order_by or (query,))[0].span,
-            )
+            return sorted_query(query, binder)
         return binder.body(query.body)
 
     def body(self, body: nodes.Body) -> Relation:
@@ -70,13 +72,16 @@ class QueryBinder:
     def _select(self, select: nodes.Select) -> Relation:
         if select.emit and any(each.kind != "on_close" for each in select.emit):
             _refuse("EMIT before the end of a window is not supported yet", select.emit[0].span)
-        select = _with_conditions(select)
+        plain, tests = parted(select.where)
+        select = _with_conditions(replace(select, where=plain) if tests else select)
         source, scope = self._from(select)
-        binder = ExpressionBinder(scope)
+        added = with_results(self, select, tests, source, scope)
+        source, select = added.rows, added.select
+        binder = ExpressionBinder(scope, known=added.known)
         where = replace(binder, place="in WHERE")
         condition = None if select.where is None else where.condition(select.where)
         if select.group_by or select.having is not None or _has_aggregates(select):
-            return self._grouped(select, source, binder, condition)
+            return self._grouped(select, source, binder, condition, added.constants)
         projections: list[Expr] = []
         fields: list[Field] = []
         for item in select.items:
@@ -94,12 +99,18 @@ class QueryBinder:
         return _distinct(calc, select.span) if select.is_distinct else calc
 
     def _grouped(
-        self, select: nodes.Select, source: Relation, binder: ExpressionBinder, condition: Expr | None
+        self,
+        select: nodes.Select,
+        source: Relation,
+        binder: ExpressionBinder,
+        condition: Expr | None,
+        constants: Sequence[Expr] = (),
     ) -> Relation:
         grouping = Grouping(source, replace(binder, place="in GROUP BY"), condition)
         for each in select.group_by:
             grouping.add_group(each)
         grouping.close_groups(select.group_by[0].span if select.group_by else select.span)
+        grouping.keys += constants
         outer = grouping.binder()
         projections: list[Expr] = []
         fields: list[Field] = []
@@ -120,6 +131,10 @@ class QueryBinder:
         if isinstance(select.source, nodes.Join):
             return self._join(select.source, select.where)
         return self._from_item(select.source)
+
+    def from_of(self, select: nodes.Select) -> tuple[Relation, Scope]:
+        """Returns the rows of FROM, and the columns that expressions can name."""
+        return self._from(_with_conditions(select))
 
     def _from_item(self, item: nodes.FromItem, *, is_right: bool = False) -> tuple[Relation, Scope]:
         match item:
@@ -193,22 +208,22 @@ class QueryBinder:
         return Constants(fields, tuple(zip(*columns, strict=True)))
 
     def _set_operation(self, body: nodes.SetOperation) -> Relation:
-        if body.kind != "UNION" or not body.is_all:
-            hint = "UNION ALL keeps doubles" if body.kind == "UNION" else "use a join"
-            _refuse(f"{body.kind} of rows without end would keep all of them: {hint}", body.span)
+        what = f"{body.kind} ALL" if body.is_all else body.kind
         left, right = self.body(body.left), self.body(body.right)
         if len(left.fields) != len(right.fields):
-            _refuse(f"UNION ALL of {len(left.fields)} and {len(right.fields)} columns", body.right.span)
+            _refuse(f"{what} of {len(left.fields)} and {len(right.fields)} columns", body.right.span)
         fields = []
         for one, other in zip(left.fields, right.fields, strict=True):
             found = types.common_type((one.type, other.type))
             if found is None:
                 _refuse(
-                    f"UNION ALL of {one.name}, {one.type.text}, and {other.name}, {other.type.text}: use CAST",
+                    f"{what} of {one.name}, {one.type.text}, and {other.name}, {other.type.text}: use CAST",
                     body.right.span,
                 )
             fields.append(Field(one.name, found, one.is_time and other.is_time))
         members = [_as_types(each, fields, body) for each in (left, right)]
+        if body.kind != "UNION" or not body.is_all:
+            return set_operation(body, tuple(fields), members)
         flat = [m for each in members for m in (each.members if isinstance(each, Union) else (each,))]
         return Union(tuple(fields), tuple(flat))
 

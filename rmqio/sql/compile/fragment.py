@@ -96,11 +96,13 @@ class ToKeys:
       timing: where the rows of the other side are by time; None: anywhere.
       nulls_of: which side of the join the rows are, if a row whose key has a NULL comes out, too: it gets a key that no
         row of the other side has. None: it is left out.
+      with_nulls: a NULL is a value of the key like others.
     """
 
     keys: tuple[int, ...]
     timing: Timing | None = None
     nulls_of: int | None = None
+    with_nulls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +389,13 @@ def _to_keys(target: ToKeys, columns: list[str], out: Emitter) -> None:
     keys = [columns[each] for each in target.keys]
     out.constants.update({"key_bytes": key_bytes, "pack": pack, "null_key": null_key})
     is_null = " or ".join(f"{each} is None" for each in keys)
-    key = f"key_bytes(({', '.join(keys)},))"
+    key, packed = (f"({', '.join(each)}{',' * bool(each)})" for each in (keys, columns))
+    key = f"key_bytes({key})"
     row = out.name("r")
-    if target.nulls_of is None:
+    if keys and target.nulls_of is None and not target.with_nulls:
         out.line(f"if {is_null}: continue")
-    out.line(f"{row} = pack(({', '.join(columns)},))")
-    if target.nulls_of is not None:
+    out.line(f"{row} = pack({packed})")
+    if keys and target.nulls_of is not None:
         key = f"null_key({target.nulls_of}, {row}) if {is_null} else {key}"
     if target.timing is None:
         out.line(f"add(({key}, {row}))")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import apache_beam as beam
@@ -37,17 +38,19 @@ from rmqio.sql.compile.fragment import (
     step_of,
 )
 from rmqio.sql.delays import delayed
-from rmqio.sql.errors import SqlError
+from rmqio.sql.errors import Refusal, Span, SqlError
 from rmqio.sql.expanding import Expand
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
+from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
 from rmqio.sql.runtime.identified import id_of_row, message_of_row
 from rmqio.sql.runtime.joining import JoinRows, key_targets, waiting_join
+from rmqio.sql.runtime.more_relations import MoreRelations, in_order, not_ended
 from rmqio.sql.runtime.reads import bounds
 from rmqio.sql.runtime.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
@@ -116,6 +119,8 @@ class Translation:
     _updates: Updates = field(default_factory=lambda: Updates(None))
     inputs: Mapping[int, Input] = field(default_factory=dict)
     """Other inputs than topics, by the `id` of their table."""
+    errors: Callable[[str, Span | None], SqlError] = lambda message, _: SqlError(message)
+    """Makes the error of a message, at its place."""
     _run: str = field(default_factory=lambda: uuid.uuid4().hex)
     _uses: list[Use] = field(default_factory=list)
     _shared: SharedScans = field(default_factory=SharedScans)
@@ -123,12 +128,13 @@ class Translation:
     def rows(self, relation: Relation, target: Target = ToRows(), refused: str = "") -> Any:  # noqa: B008
         """Adds a query. Returns its rows in the form of the target. `refused`: why they cannot change."""
         self._updates = Updates(None, refused)
-        return self._rows(relation, (), target)
+        with self._placing():
+            return self._rows(relation, (), target)
 
     def add_all(self, sinks: Sequence[Sink]) -> None:
         """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
         recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
-        recorded.inputs = self.inputs
+        recorded.inputs, recorded.errors = self.inputs, self.errors
         recorded._run = self._run
         for sink in sinks:
             recorded.add(sink)
@@ -138,7 +144,19 @@ class Translation:
             self.add(sink)
 
     def add(self, sink: Sink) -> None:
-        """Adds what an INSERT INTO does."""
+        """Adds what an INSERT INTO does. Raises `SqlError` if its inputs do not end and must."""
+        with self._placing():
+            self._add(sink)
+
+    @contextlib.contextmanager
+    def _placing(self) -> Iterator[None]:
+        """Raises a `SqlError` for a `Refusal` in the block, at its place if that is known."""
+        try:
+            yield
+        except Refusal as refusal:
+            raise self.errors(refusal.message, refusal.span) from None
+
+    def _add(self, sink: Sink) -> None:
         label = self._label(f"Write {sink.table.name}")
         self._updates = updates_of(sink)
         bounded.require_written(sink.table, all(map(self._ends, _scans(sink))))
@@ -172,6 +190,7 @@ class Translation:
         if sink.table.options.connector == FILES:
             _ = rows | label >> WriteFiles(sink.table, sink.columns, self._run[:12])
             return
+        rows = in_order(sink, rows, label)
         options = sink.table.options
         how: dict[str, Any] = {"producer_group": options.producer_group}
         if options.is_exactly_once:
@@ -212,6 +231,12 @@ class Translation:
                 return self._aggregate(relation, steps, target, side)
             case Constants():
                 return self._constants(relation, steps, target, side)
+            case Lookup() | Over() | Sorted() | Repeated():
+                runner = type(self.pipeline.runner).__name__
+                more = MoreRelations(
+                    self._rows, self._label, lambda each: all(map(self._ends, _scans(each))), hint_of, runner
+                )
+                return more.add(relation, steps, target, side)
         raise AssertionError(relation)
 
     def _constants(self, constants: Constants, steps: tuple[Step, ...], target: Target, side: int) -> Any:
@@ -303,6 +328,8 @@ class Translation:
         fields = aggregate.input.fields
         repeats: dict[str, Any] = {}
         if aggregate.window is None and not all(map(self._ends, _scans(aggregate))):
+            if aggregate.origin is not None:
+                raise not_ended(aggregate.origin)
             if aggregate != self._updates.aggregate:
                 what = "GROUP BY without a window" if aggregate.calls else "DISTINCT"
                 raise SqlError(f"{what}: {self._updates.refused or 'it stands below another one'}")
@@ -311,7 +338,9 @@ class Translation:
                 "accumulation_mode": AccumulationMode.ACCUMULATING,
             }
         groups = self._rows(aggregate.input, (), ToGroups(aggregate.keys, aggregate.window, aggregate.calls, fields))
-        spec = AggregateSpec(aggregate, fields, Fragment(FromRows(aggregate.fields), steps, target), side)
+        spec = AggregateSpec(
+            replace(aggregate, origin=None), fields, Fragment(FromRows(aggregate.fields), steps, target), side
+        )
         label = self._label("Group")
         windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))

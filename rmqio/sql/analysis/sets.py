@@ -1,0 +1,116 @@
+"""UNION, EXCEPT and INTERSECT: rows are grouped by all columns, and counted by the side that they come from.
+
+They need inputs that end. Rows of windows are an exception: those with equal columns are of one window, so that the
+watermark says when there are no more of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqio.sql import types
+from rmqio.sql.analysis.grouping import require_key
+from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Logical, Not, Operation
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Origin, Relation, Union, Window, Windowed
+from rmqio.sql.relations import Repeated
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+
+_COUNT: Final = types.BIGINT.nullable(False)
+_FLAG: Final = types.BOOLEAN.nullable(False)
+_MILLISECOND_US: Final = 1000
+
+
+def set_operation(body: nodes.SetOperation, fields: tuple[Field, ...], members: list[Relation]) -> Relation:
+    """Returns UNION, EXCEPT or INTERSECT of two relations with columns of the same types. Raises `Refusal`."""
+    for each in fields:
+        require_key(each.type, each.name, body.span)
+    ends = set.intersection(*map(_window_ends, members))
+    marked = [_marked(member, side, fields, body, ends) for side, member in enumerate(members)]
+    width = len(fields)
+    last = len(marked[0].fields) - 1
+    window = Window("TUMBLE", last, _MILLISECOND_US, _MILLISECOND_US) if ends else None
+    calls: tuple[AggregateCall, ...] = ()
+    if body.kind != "UNION":
+        calls = tuple(AggregateCall("COUNT", _COUNT, condition=width + each) for each in (0, 1))
+    grouped = tuple(each._replace(is_time=False) for each in fields)
+    if window is not None:
+        kind = types.TIMESTAMP.nullable(False)
+        grouped += tuple(Field(f"${each}", kind) for each in ("start", "end", "moment"))
+    grouped += tuple(Field(f"COUNT${i}", _COUNT) for i in range(len(calls)))
+    united = Union(marked[0].fields, tuple(marked))
+    origin = Origin(f"{body.kind} ALL" if body.is_all else body.kind, body.span)
+    groups = Aggregate(grouped, united, tuple(range(width)), window, calls, origin)
+    return _rows(body, fields, groups, len(grouped) - len(calls), is_windowed=window is not None)
+
+
+def _marked(
+    member: Relation, side: int, fields: tuple[Field, ...], body: nodes.SetOperation, ends: set[int]
+) -> Relation:
+    """The rows of a side with what tells its side, where that counts, and with their time, if they have windows."""
+    columns: list[Expr] = [InputRef(each.type, i) for i, each in enumerate(member.fields)]
+    shown = list(fields)
+    if body.kind != "UNION":
+        columns += [Constant(_FLAG, side == 0), Constant(_FLAG, side == 1)]
+        shown += [Field("$left", _FLAG), Field("$right", _FLAG)]
+    if ends:
+        columns.append(_last_moment(columns[min(ends)]))
+        shown.append(Field("$time", columns[-1].type, True))
+    return Calc(tuple(shown), member, None, tuple(columns))
+
+
+def _rows(
+    body: nodes.SetOperation, fields: tuple[Field, ...], groups: Aggregate, at: int, *, is_windowed: bool
+) -> Relation:
+    """The rows that the counts of both sides leave. Times of windows stay times: their rows come in order of them."""
+    shown = tuple(each if is_windowed else each._replace(is_time=False) for each in fields)
+    columns: list[Expr] = [InputRef(each.type, i) for i, each in enumerate(shown)]
+    if body.kind == "UNION":
+        return groups if not is_windowed else Calc(shown, groups, None, tuple(columns))
+    left, right = InputRef(_COUNT, at), InputRef(_COUNT, at + 1)
+    zero = Constant(_COUNT, 0)
+    is_left, is_right = (Operation(_FLAG, ">", (each, zero)) for each in (left, right))
+    if body.kind == "INTERSECT":
+        condition: Expr = Logical(_FLAG, "AND", (is_left, is_right))
+        fewer = Operation(_FLAG, "<", (left, right))
+        times: Expr = Conditional(_COUNT, (fewer, left, right))
+    else:
+        condition = Logical(_FLAG, "AND", (is_left, Not(_FLAG, is_right)))
+        if body.is_all:
+            condition = Operation(_FLAG, ">", (left, right))
+        times = Operation(_COUNT, "INTEGER -", (left, right))
+    if not body.is_all:
+        return Calc(shown, groups, condition, tuple(columns))
+    counted = Calc((*shown, Field("$times", _COUNT)), groups, condition, (*columns, times))
+    return Repeated(shown, counted)
+
+
+def _last_moment(window_end: Expr) -> Expr:
+    """The time of a window's rows: the last millisecond of it."""
+    kind: SqlType = types.TIMESTAMP.nullable(False)
+    interval = Constant(SqlType("INTERVAL_DAY", False), _MILLISECOND_US)
+    return Operation(kind, "INTEGER -", (window_end, interval))
+
+
+def _window_ends(relation: Relation) -> set[int]:
+    """The columns that are the end of the window that a row comes from, if its start is a column, too."""
+    return {end for end in _window_columns(relation)[1] if _window_columns(relation)[0]}
+
+
+def _window_columns(relation: Relation) -> tuple[set[int], set[int]]:
+    """The columns that are the start of the window, and its end."""
+    match relation:
+        case Calc():
+            starts, ends = _window_columns(relation.input)
+            columns = [each.index if isinstance(each, InputRef) else -1 for each in relation.projections]
+            return ({i for i, each in enumerate(columns) if each in starts},
+                    {i for i, each in enumerate(columns) if each in ends})  # fmt: skip
+        case Aggregate() if relation.window is not None:
+            return {len(relation.keys)}, {len(relation.keys) + 1}
+        case Windowed():
+            width = len(relation.input.fields)
+            return {width}, {width + 1}
+        case Union():
+            found = [_window_columns(each) for each in relation.members]
+            return set.intersection(*(each[0] for each in found)), set.intersection(*(each[1] for each in found))
+    return set(), set()

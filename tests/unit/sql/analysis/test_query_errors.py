@@ -1,0 +1,182 @@
+"""Sub-queries, OVER, ORDER BY and set operations that are not valid: each with its whole message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.cli.main import main
+from rmqio.sql.errors import SqlError
+from rmqio.sql.script import Script
+
+TABLES = """
+CREATE TABLE t (a INT, b STRING, c ARRAY<INT>, ts TIMESTAMP(3), day DATE, WATERMARK FOR ts AS ts) WITH ('topic' = 't');
+CREATE TABLE u (a INT, b STRING, x BIGINT) WITH ('topic' = 'u');
+CREATE TABLE sink (a BIGINT) WITH ('topic' = 'sink');
+"""
+WINDOW = "FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+
+# A query, the text under the carets, and the message.
+QUERIES = [
+    ("SELECT a FROM t WHERE a IN (SELECT a, b FROM u)", "a IN (SELECT a, b FROM u)",
+     "IN compares 1 value with 2 columns"),
+    ("SELECT a FROM t WHERE (a, b) IN (SELECT a FROM u)", "(a, b) IN (SELECT a FROM u)",
+     "IN compares 2 values with 1 columns"),
+    ("SELECT a FROM t WHERE a IN (SELECT b FROM u)", "a IN (SELECT b FROM u)",
+     "INT and STRING do not compare: use CAST"),
+    ("SELECT a FROM t WHERE a IN (SELECT aa FROM u)", "aa", "there is no column aa: did you mean 'a'?"),
+    ("SELECT a FROM t WHERE a IN (SELECT a FROM uu)", "uu", "there is no table uu: did you mean 'u'?"),
+    ("SELECT a FROM t WHERE (a, b) NOT IN (SELECT a, b FROM u)", "(a, b) NOT IN (SELECT a, b FROM u)",
+     "NOT IN, or IN in a larger condition, of a row whose columns can be NULL is not supported: use [NOT] EXISTS with "
+     "equalities"),
+    ("SELECT a FROM t WHERE a NOT IN (SELECT a FROM u WHERE u.b < t.b AND u.a = t.a)",
+     "a NOT IN (SELECT a FROM u WHERE u.b < t.b AND u.a = t.a)",
+     "NOT IN, or IN in a larger condition, of a query with such a condition whose columns can be NULL is not "
+     "supported: use [NOT] EXISTS with equalities"),
+    ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a > t.a)", "EXISTS (SELECT 1 FROM u WHERE u.a > t.a)",
+     "a sub-query needs an equality of a column of its own and one from outside"),
+    ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.aa)", "aa",
+     "there is no column aa in t: did you mean 'a'?"),
+    ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.b)", "u.a = t.b",
+     "INT and STRING do not compare: use CAST"),
+    ("SELECT a FROM t WHERE EXISTS (SELECT nothing FROM u)", "nothing",
+     "there is no column nothing; there are a, b, x"),
+    ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = v.a)", "v",
+     "there is no column v; there are a, b, x"),
+    ("SELECT a FROM t WHERE a = (SELECT a FROM u WHERE u.b = t.b ORDER BY a LIMIT 1)",
+     "SELECT a FROM u WHERE u.b = t.b ORDER BY a LIMIT 1",
+     "ORDER BY and LIMIT cannot stand in a sub-query that reads columns from outside"),
+    ("SELECT a FROM t WHERE a > (SELECT MAX(a) FROM u WHERE u.b = t.b AND u.a < t.a)",
+     "SELECT MAX(a) FROM u WHERE u.b = t.b AND u.a < t.a",
+     "aggregates of a sub-query can only be tied to outside by equalities of columns"),
+    ("SELECT a FROM t WHERE a > (SELECT a FROM u WHERE u.a < t.a)", "(SELECT a FROM u WHERE u.a < t.a)",
+     "a query as a value can only be tied to outside by equalities of columns"),
+    ("SELECT (SELECT a, b FROM u) FROM t", "(SELECT a, b FROM u)",
+     "a query as a value has one column, and this one has 2"),
+    ("SELECT COUNT(*) FROM t GROUP BY (SELECT MAX(a) FROM u)", "(SELECT MAX(a) FROM u)",
+     "a sub-query cannot stand in GROUP BY: it stands in SELECT, WHERE and HAVING"),
+    ("SELECT b FROM t GROUP BY b HAVING MAX(a) > (SELECT MAX(a) FROM u WHERE u.b = t.b)",
+     "(SELECT MAX(a) FROM u WHERE u.b = t.b)",
+     "a sub-query that reads columns from outside cannot stand beside GROUP BY: group in a sub-query of FROM first"),
+    (f"SELECT COUNT(*) {WINDOW} WHERE a IN (SELECT a FROM u) GROUP BY window_start, window_end",
+     "a IN (SELECT a FROM u)",
+     "a sub-query cannot stand beside a window: group the window in a sub-query of FROM first"),
+    ("SELECT t.a FROM t JOIN u ON t.a IN (SELECT a FROM u)", "t.a IN (SELECT a FROM u)",
+     "a sub-query cannot stand in ON: it stands in SELECT, WHERE and HAVING"),
+    ("SELECT COUNT(*) OVER (PARTITION BY b) FROM t", "OVER (PARTITION BY b)",
+     "OVER needs an order: OVER (PARTITION BY ... ORDER BY time)"),
+    ("SELECT COUNT(*) OVER (ORDER BY ts, a) FROM t", "a", "OVER is ordered by one column, its time"),
+    ("SELECT COUNT(*) OVER (ORDER BY ts DESC) FROM t", "ts DESC",
+     "OVER looks at the rows before a row: its order is ascending"),
+    ("SELECT COUNT(*) OVER (ORDER BY a) FROM t", "a",
+     "OVER is ordered by a time, and no watermark follows a: use the column of WATERMARK FOR, which must come here "
+     "unchanged"),
+    ("SELECT COUNT(*) OVER (ORDER BY day) FROM t", "day",
+     "OVER is ordered by a time, and no watermark follows day: use the column of WATERMARK FOR, which must come here "
+     "unchanged"),
+    ("SELECT SUM(b) OVER (ORDER BY ts) FROM t", "SUM(b) OVER (ORDER BY ts)", "SUM takes numbers, and this is STRING"),
+    ("SELECT NTILE(2) OVER (ORDER BY ts) FROM t", "NTILE(2) OVER (ORDER BY ts)",
+     "NTILE cannot stand before OVER: COUNT, SUM, AVG, MIN, MAX, FIRST_VALUE, LAST_VALUE or LAG can"),
+    ("SELECT COUNT(DISTINCT a) OVER (ORDER BY ts) FROM t", "COUNT(DISTINCT a) OVER (ORDER BY ts)",
+     "DISTINCT before OVER is not supported: the rows of a frame are not kept apart"),
+    ("SELECT SUM(*) OVER (ORDER BY ts) FROM t", "SUM(*) OVER (ORDER BY ts)",
+     "SUM(*) has no meaning: SUM takes a column"),
+    ("SELECT SUM(a) OVER (ORDER BY ts RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) FROM t", "3",
+     "RANGE goes back by an INTERVAL of days, hours, minutes or seconds: INTERVAL '1' HOUR"),
+    ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN INTERVAL '1' DAY PRECEDING AND CURRENT ROW) FROM t",
+     "INTERVAL '1' DAY", "ROWS goes back by a number of rows"),
+    ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN -1 PRECEDING AND CURRENT ROW) FROM t", "-1",
+     "a frame goes back by a constant that is not negative"),
+    ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM t",
+     "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+     "a frame ends at the CURRENT ROW: rows that follow are not known yet"),
+    ("SELECT SUM(a) OVER (ORDER BY ts), MAX(a) OVER (PARTITION BY b ORDER BY ts) FROM t",
+     "OVER (PARTITION BY b ORDER BY ts)", "all OVER of a SELECT have the same PARTITION BY and ORDER BY"),
+    ("SELECT SUM(a) OVER (ORDER BY ts) FROM t GROUP BY a", "SUM(a) OVER (ORDER BY ts)",
+     "OVER cannot stand beside GROUP BY: group in a sub-query of FROM first"),
+    ("SELECT a FROM t WHERE SUM(a) OVER (ORDER BY ts) > 1", "OVER (ORDER BY ts)",
+     "OVER cannot stand in WHERE: it stands in SELECT, and a query around it can test it"),
+    ("SELECT SUM(a) OVER (ORDER BY ts) FROM t WHERE a IN (SELECT a FROM u)", "SUM(a) OVER (ORDER BY ts)",
+     "OVER cannot stand beside a sub-query, after which no watermark follows the times: put OVER into a sub-query of "
+     "FROM"),
+    ("SELECT LAG(a, b) OVER (ORDER BY ts) FROM t", "b", "how far LAG goes back is a number of rows: 1, 2 ..."),
+    ("SELECT LAG(a, 1, 'x') OVER (ORDER BY ts) FROM t", "'x'",
+     "LAG has values of INT and STRING, which have no common type: use CAST"),
+    ("SELECT LAG(a) OVER (ORDER BY ts ROWS 1 PRECEDING) FROM t", "ROWS 1 PRECEDING",
+     "LAG takes no ROWS or RANGE: its second argument says how far it goes back"),
+    ("SELECT SUM(a) OVER (PARTITION BY c ORDER BY ts) FROM t", "c", "a key of PARTITION BY cannot be ARRAY<INT>"),
+    (f"SELECT COUNT(*) OVER (ORDER BY ts) {WINDOW}", "OVER (ORDER BY ts)",
+     "OVER cannot stand beside a window: group the window in a sub-query of FROM first"),
+    ("SELECT a FROM t ORDER BY 3", "3", "ORDER BY takes the positions 1 to 1, and this is 3"),
+    ("SELECT a FROM t ORDER BY 'a'", "'a'", "ORDER BY takes columns, expressions of them, or positions"),
+    ("SELECT a FROM t ORDER BY c", "c", "ARRAY<INT> has no order: ORDER BY cannot compare it"),
+    ("SELECT DISTINCT a FROM t ORDER BY b", "b",
+     "ORDER BY of SELECT DISTINCT takes columns of SELECT: others are not the same"),
+    ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY b", "b", "there is no column b"),
+    ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY a + 1", "a + 1",
+     "ORDER BY of UNION, EXCEPT, INTERSECT and VALUES takes names or positions of columns"),
+    ("SELECT a FROM t LIMIT 2000000", "SELECT a FROM t LIMIT 2000000",
+     "LIMIT and OFFSET reach to row 2,000,000, and one worker sorts 1,000,000 rows at most"),
+    ("SELECT a FROM t LIMIT 1.5", "1.5", "1.5 is not a whole number"),
+    ("SELECT c FROM t EXCEPT SELECT c FROM t", "SELECT c FROM t EXCEPT SELECT c FROM t", "c cannot be ARRAY<INT>"),
+    ("SELECT a FROM t INTERSECT SELECT b FROM u", "SELECT b FROM u",
+     "INTERSECT of a, INT, and b, STRING: use CAST"),
+    ("SELECT a FROM t EXCEPT ALL SELECT a, b FROM u", "SELECT a, b FROM u", "EXCEPT ALL of 1 and 2 columns"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "marked", "message"), QUERIES, ids=[each[0] for each in QUERIES])
+def test_queries(query: str, marked: str, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        Script().run(f"{TABLES}EXPLAIN {query}", "job.sql")
+    assert caught.value.message == message
+    assert caught.value.line == TABLES.count("\n") + 1
+    shown, carets = caught.value.shown.splitlines()
+    assert shown[carets.index("^") :].startswith(marked), caught.value
+    assert carets.count("^") == len(marked), caught.value
+
+
+# What needs inputs that end, and the message without the way out.
+ENDLESS = [
+    ("SELECT a FROM t ORDER BY a LIMIT 3", "a",
+     "ORDER BY needs an input that ends, and this one does not: it could never say which row is the first"),
+    ("SELECT a FROM t LIMIT 3", "SELECT a FROM t LIMIT 3",
+     "LIMIT needs an input that ends, and this one does not: the job would have to end it"),
+    ("SELECT a FROM t WHERE a NOT IN (SELECT a FROM u)", "a NOT IN (SELECT a FROM u)",
+     "NOT IN, or IN in a larger condition, needs inputs that end: while rows can come, it can become false"),
+    ("SELECT a FROM t WHERE a IN (SELECT a FROM u) OR b = 'x'", "a IN (SELECT a FROM u)",
+     "NOT IN, or IN in a larger condition, needs inputs that end: while rows can come, it can become false"),
+    ("SELECT a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
+     "EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
+     "NOT EXISTS, or EXISTS in a larger condition, needs inputs that end: while rows can come, it can become false"),
+    ("SELECT a + (SELECT MAX(x) FROM u) FROM t", "(SELECT MAX(x) FROM u)",
+     "a query as a value needs inputs that end: while rows can come, it can become another one"),
+    ("SELECT a FROM t WHERE a IN (SELECT a FROM u)", "a IN (SELECT a FROM u)",
+     "IN with a query keeps every row for ever, for partners that may still come: say how long a row waits, with SET "
+     "'table.exec.state.ttl' = '1 h' before it"),
+    ("SELECT a FROM t UNION SELECT a FROM u", "SELECT a FROM t UNION SELECT a FROM u",
+     "UNION needs inputs that end, since it would keep all rows"),
+    ("SELECT SUM(a) OVER (ORDER BY ts) FROM t", "OVER (ORDER BY ts)",
+     "OVER of rows without end waits for the watermark, and the DirectRunner's timers do not: take SparkRunner "
+     "--streaming or FlinkRunner"),
+    ("SELECT a FROM t EXCEPT ALL SELECT a FROM u", "SELECT a FROM t EXCEPT ALL SELECT a FROM u",
+     "EXCEPT ALL needs inputs that end, since it would keep all rows"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "marked", "message"), ENDLESS, ids=[each[0] for each in ENDLESS])
+def test_what_needs_an_end(
+    query: str, marked: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.sql"
+    file.write_text(f"{TABLES}INSERT INTO sink {query};")
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1"]) == 2
+    shown = capsys.readouterr().err
+    first, line, carets = shown.splitlines()[:3]
+    assert f"job.sql:{TABLES.count(chr(10)) + 1}:" in first
+    assert message in first
+    assert line[carets.index("^") :].startswith(marked), shown
+    assert carets.count("^") == len(marked), shown
