@@ -123,7 +123,8 @@ def test_batches_in_any_order_make_the_same_rows(
     results = []
     for _ in range(2):
         order = data.draw(st.permutations(rows))
-        fn, kept, table = TopFn(spec), Cell(), {}
+        fn, kept = TopFn(spec), Cell()
+        table: dict[str, Any] = {}
         fn.setup()
         while order:
             size = data.draw(st.integers(1, len(order)))
@@ -141,7 +142,9 @@ def test_batches_in_any_order_make_the_same_rows(
 def test_groups_come_change_and_go(query: str, columns: str, key: str, changes: list[tuple[int, int | None]]) -> None:
     """What is kept of groups that come, change and go makes what the last rows of them make at once."""
     spec = spec_of(query, columns, key)
-    fn, kept, table = TopOfGroupsFn(spec), Cell(), {}
+    fn, kept = TopOfGroupsFn(spec), Cell()
+    table: dict[str, Any] = {}
+    once: dict[str, Any] = {}
     fn.setup()
     groups: dict[int, tuple[int, int | None]] = {}
     for number, (group, value) in enumerate(changes):
@@ -153,7 +156,7 @@ def test_groups_come_change_and_go(query: str, columns: str, key: str, changes: 
             given_row = packed(spec, (group, value))
         fn.start_bundle()
         replayed(table, fn, list(fn.process((b"k", payload([pack(group), given_row])), kept, MIN_TIMESTAMP)))
-    whole, once = TopFn(spec), {}
+    whole = TopFn(spec)
     whole.setup()
     whole.start_bundle()
     rows = [packed(spec, each) for each in groups.values()]
@@ -165,7 +168,8 @@ def test_a_partition_is_forgotten_when_its_last_row_is_over_its_time(clock: type
     spec = spec_of(*STATEMENTS[0])
     fn = ExpiringTopFn(replace(spec, rank=replace(spec.rank, ttl_ms=1000)))
     fn.setup()
-    kept, timer, flag, table = Cell(), Cell(), Cell(), {}
+    kept, timer, flag = Cell(), Cell(), Cell()
+    table: dict[str, Any] = {}
 
     def give(row: tuple[int, int]) -> None:
         fn.start_bundle()
@@ -250,7 +254,9 @@ def test_windows_of_processing_time_hold_each_row(window: Window, gaps: list[int
     fn.start_bundle()
     kept, timer = Cell(), Cell()
     wanted: Counter[tuple[int, int]] = Counter()
-    Time.now_ms, session, arrivals = 0, [], []
+    Time.now_ms = 0
+    session: list[int] = []
+    arrivals: list[int] = []
     for gap in gaps:
         Time.now_ms += gap
         while timer.value is not None and timer.value * 1000 + lateness <= Time.now_ms:
