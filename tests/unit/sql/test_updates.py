@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -17,6 +18,8 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.runtime import emits
+from rmqio.sql.script import Script
+from rmqio.sql.signature import changes, signature_of
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.updating import QUEUES, held, put, rows, run
@@ -227,3 +230,20 @@ def test_tombstones_are_no_rows(cluster: InMemoryCluster, capsys: pytest.Capture
     run(cluster, f"{table} {sink('id INT')} {first} {printed} INSERT INTO p {query};")
     assert rows(cluster) == [(0,), (1,), (2,)]
     assert capsys.readouterr().out == '{"k":"a","v":2}\n'
+
+
+def test_the_signature_has_the_state_and_no_places() -> None:
+    def signature(text: str) -> Any:
+        script = Script()
+        script.run(f"{TABLE} {sink('k STRING, id INT', 'k')} INSERT INTO sink {text};")
+        return json.loads(json.dumps(signature_of(script.sinks)))
+
+    query = ranked("PARTITION BY k ORDER BY v DESC, id", "rn <= 3", "k, id")
+    before = signature(query)
+    assert changes(before, signature(f"-- a comment\n{query}")) == []
+    other = signature(query.replace("rn <= 3", "rn <= 4").replace("v DESC", "v"))
+    assert changes(before, other) == [
+        "INSERT INTO sink: first rows: order was t.v descending, t.id, and is t.v, t.id",
+        "INSERT INTO sink: first rows: nulls first was false, true, and is true, true",
+        "INSERT INTO sink: first rows: limit was 3, and is 4",
+    ]
