@@ -67,6 +67,8 @@ class GroupChangesFn(ChangesFn):
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
+        if not element[1]:  # an empty pane, see `FinishFn`
+            return
         row = self._finish.row(element[1], window)
         found = self.messages_of([row])
         if found:
@@ -97,6 +99,8 @@ class GroupsToRanksFn(beam.DoFn):
         self._run_all = compiled(self._all)
 
     def process(self, element: tuple[bytes, bytes], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        if not element[1]:
+            return
         row = self._finish.row(element[1], window)
         mapped = self._run([row])
         for error in mapped.failed.values():
