@@ -24,6 +24,8 @@ UNIQ_KEY = "UNIQ_KEY"
 SHARDING_KEY = "__SHARDINGKEY"
 DELAY = "DELAY"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TOMBSTONE = "rmqio.tombstone"
+"""A property of a message that deletes what its key names. Its body is empty, as a compacted topic wants it."""
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -57,7 +59,8 @@ class Message(_MessageFields):
     With the C extension, calls of this class go to its own version of `__new__`.
 
     Args:
-      body: the payload. Must not be empty (a broker answers an empty single send with an internal error).
+      body: the payload. Must not be empty (a broker answers an empty single send with an internal error), but for a
+        tombstone: a message with the property `TOMBSTONE`, which is sent as a batch of one.
       topic: the destination; None: the topic of the `WriteToRocketMQ` or of the send call.
       tags: one tag; consumers filter on it.
       keys: business keys without white space; the broker indexes them. One text with white space is several keys.
@@ -86,6 +89,11 @@ class Message(_MessageFields):
         return tuple.__new__(
             cls, (body, topic, tags, tuple(keys), properties, sharding_key, delay_level, deliver_at_ms)
         )
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it deletes what its key names."""
+        return not self.body and TOMBSTONE in self.properties
 
     def replace(self, **changes: Any) -> Message:
         """The same message with some fields changed."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rmqio.sql.analysis.upserts import updates_of
 from rmqio.sql.delays import delay_us
 from rmqio.sql.expanding import Expand, described
 from rmqio.sql.explain_dimensions import look_up_lines, place_of
 from rmqio.sql.explain_joins import column_names, join_lines, window_line
 from rmqio.sql.explain_more import more_described, more_names
 from rmqio.sql.explain_reads import Reads
+from rmqio.sql.explained_updates import emit_lines, group_kind, rank_lines, sink_kind
 from rmqio.sql.expressions import conjuncts
 from rmqio.sql.plan import (
     Aggregate,
@@ -20,6 +20,7 @@ from rmqio.sql.plan import (
     Field,
     Join,
     LookupJoin,
+    Rank,
     Relation,
     Scan,
     Sink,
@@ -72,6 +73,8 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
             return _aggregate(relation)
         case Expand():
             return described(relation, _names(relation.input))
+        case Rank():
+            return rank_lines(relation, _names(relation.input))
         case Union():
             return [f"Union of {len(relation.members)}"]
         case Constants():
@@ -82,10 +85,8 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
 
 
 def _sink(sink: Sink) -> list[str]:
-    place = place_of(sink.table)
-    updates = updates_of(sink).aggregate is not None
-    kind = f"upsert by {', '.join(sink.table.primary_key)}" if updates else "append-only"
-    return [f"Insert into {sink.table.name} ({place}), {kind}", *_columns("writes", sink.fields)]
+    kind, more = sink_kind(sink)
+    return [f"Insert into {sink.table.name} ({place_of(sink.table)}), {kind}", *_columns("writes", sink.fields), *more]
 
 
 def _scan(scan: Scan, reads: Reads) -> list[str]:
@@ -150,9 +151,7 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
     names = _computed(aggregate.input)
     keys = ", ".join(names[each] for each in aggregate.keys)
     window = aggregate.window
-    when = "append-only, final at the watermark"
-    if window is None:
-        when = "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
+    when = group_kind(aggregate, [names[each] for each in aggregate.keys])
     lines = [f"Group by {keys or 'nothing'}, {when}"]
     if aggregate.origin is not None:
         lines = [f"{aggregate.origin.name} by {keys}, {when if window else 'once when the input ends'}"]
@@ -160,6 +159,7 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
         lines.append(window_line(window, names))
         if behind := delay_us(aggregate.input):
             lines.append(f"closes {duration(behind // 1000)} later: rows of the join are so much behind the watermark")
+    lines += emit_lines(aggregate.emit)
     lines += [_call(each, names) for each in aggregate.calls]
     if isinstance(aggregate.input, Calc):
         below = _names(aggregate.input.input)

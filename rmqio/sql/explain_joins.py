@@ -35,7 +35,7 @@ def window_line(window: Window, names: Sequence[str]) -> str:
     """Returns `hop window of 1 min every 30 s by ts`."""
     if window.kind == SAME_WINDOW:
         return "the window that the rows are in, until the watermark passes its end"
-    return f"{_window(window)} by {names[window.time]}"
+    return f"{_window(window)} by {'the time of the worker' if window.is_processing else names[window.time]}"
 
 
 def _window(window: Window) -> str:

@@ -164,6 +164,11 @@ class Membership(Expr):
         return replace(self, operand=children[0])
 
 
+def is_processing_time(expression: Expr) -> bool:
+    """Returns whether it is the time of the worker: PROCTIME()."""
+    return isinstance(expression, Operation) and expression.name in ("PROCTIME", "TIME OF ARRIVAL")
+
+
 def walk(expression: Expr) -> Iterator[Expr]:
     """Yields the expression and all that it is made of."""
     pending = [expression]

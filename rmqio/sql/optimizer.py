@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqio.sql.analysis.rank_limits import with_limits
 from rmqio.sql.expanding import Expand
 from rmqio.sql.expressions import (
     Expr,
@@ -23,9 +24,11 @@ from rmqio.sql.lookup_rules import prune_lookup, push_lookup
 from rmqio.sql.plan import (
     Aggregate,
     Calc,
+    Field,
     Interval,
     Join,
     LookupJoin,
+    Rank,
     Relation,
     SameWindow,
     Scan,
@@ -40,7 +43,7 @@ from rmqio.sql.user.definition import UserCall
 
 def optimize(relation: Relation) -> Relation:
     """Returns a relation with the same rows."""
-    return _prune_root(_push(_merge(folded(relation))))
+    return _prune_root(_push(with_limits(_merge(folded(relation)))))
 
 
 # ---- one Calc instead of two ----------------------------------------------------------------------------------------
@@ -193,6 +196,8 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             return prune_lookup(relation, needed, _prune, _moved)
         case Aggregate():
             return _prune_aggregate(relation), {each: each for each in range(len(relation.fields))}
+        case Rank():
+            return _prune_rank(relation, needed)
         case Scan():
             kept = sorted(needed)
             fields = tuple(relation.fields[each] for each in kept)
@@ -289,6 +294,29 @@ def _prune_expand(expand: Expand, needed: set[int]) -> tuple[Relation, dict[int,
 def _prune_aggregate(aggregate: Aggregate) -> Relation:
     found, _ = _prune(aggregate.input, set(range(len(aggregate.input.fields))))
     return replace(aggregate, input=found)
+
+
+def _prune_rank(rank: Rank, needed: set[int]) -> tuple[Relation, dict[int, int]]:
+    number = len(rank.input.fields)
+    below = needed - {number} | set(rank.keys) | {each.column for each in rank.order}
+    found, places = _prune(rank.input, below)
+    is_numbered = rank.is_numbered and number in needed
+    fields = [each._replace(is_time=rank.fields[old].is_time) for old, each in _placed(found, places)]
+    pruned = replace(
+        rank,
+        fields=(*fields, *rank.fields[number:]) if is_numbered else tuple(fields),
+        input=found,
+        keys=tuple(places[each] for each in rank.keys),
+        order=tuple(each._replace(column=places[each.column]) for each in rank.order),
+        is_numbered=is_numbered,
+    )
+    return pruned, {**places, number: len(found.fields)}
+
+
+def _placed(relation: Relation, places: dict[int, int]) -> list[tuple[int, Field]]:
+    """The columns of a relation, each with its position before."""
+    before = {new: old for old, new in places.items()}
+    return [(before[position], each) for position, each in enumerate(relation.fields)]
 
 
 def _moved(expression: Expr, places: dict[int, int]) -> Expr:

@@ -18,12 +18,14 @@ class Field(NamedTuple):
     Attributes:
       is_time: it is the time that the watermark follows.
       table: of a join's column, the name of its table in FROM.
+      is_processing: it is PROCTIME(), the time of the worker.
     """
 
     name: str
     type: SqlType
     is_time: bool = False
     table: str = ""
+    is_processing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class LookupJoin(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of event time.
+    """Windows of event time, or of processing time.
 
     Attributes:
       kind: TUMBLE, HOP, CUMULATE or SESSION; or `SAME_WINDOW`: the window that the rows are in already, whose start and
@@ -165,6 +167,7 @@ class Window:
       slide_us: of HOP, the distance of starts; of CUMULATE, the step; else the size.
       offset_us: by which windows are shifted.
       delay_us: by how much the times of the rows can be behind the watermark.
+      is_processing: a row belongs to the windows of the time at which it reaches the aggregate.
     """
 
     kind: str
@@ -173,17 +176,19 @@ class Window:
     slide_us: int
     offset_us: int = 0
     delay_us: int = 0
+    is_processing: bool = False
 
 
 SAME_WINDOW = "SAME"
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 
-def window_fields() -> tuple[Field, ...]:
-    """Returns `WINDOW_COLUMNS` with their types."""
+def window_fields(window: Window | None = None) -> tuple[Field, ...]:
+    """Returns `WINDOW_COLUMNS` with their types. A watermark follows the time of a window of event time."""
     start, end, time = WINDOW_COLUMNS
     kind = TIMESTAMP.nullable(False)
-    return Field(start, kind), Field(end, kind), Field(time, kind, True)
+    is_time = window is None or not window.is_processing
+    return Field(start, kind), Field(end, kind), Field(time, kind, is_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +234,70 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Emit:
+    """When a window gives its row besides at its end. Each is a delay in milliseconds; None: it does not.
+
+    Attributes:
+      early_ms: before the watermark passes the end; 0: with every row.
+      late_ms: after it.
+      lateness_ms: how long after the watermark rows still count.
+    """
+
+    early_ms: int | None = None
+    late_ms: int | None = None
+    lateness_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate(Relation):
-    """One row per key, and window: the keys, `WINDOW_COLUMNS` if there is a window, and the results of the calls."""
+    """One row per key, and window: the keys, `WINDOW_COLUMNS` if there is a window, and the results of the calls.
+
+    `emit`: if it is there, the row of a window is given several times, and the newest counts.
+    """
 
     input: Relation
     keys: tuple[int, ...]
     window: Window | None
     calls: tuple[AggregateCall, ...]
+    emit: Emit | None = None
     origin: Origin | None = field(default=None, compare=False)
     """The operator that it comes from; None: GROUP BY or DISTINCT."""
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+class SortKey(NamedTuple):
+    """A column by which rows are ordered."""
+
+    column: int
+    is_descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rank(Relation):
+    """The first rows of each partition in an order: ROW_NUMBER() with a filter on it.
+
+    Attributes:
+      keys: the columns of PARTITION BY.
+      order: those of ORDER BY.
+      limit: how many rows of a partition there are; 0: nothing has limited them yet.
+      is_numbered: the number of the row is its last column.
+      ttl_ms: how long a partition is kept after its last row, in milliseconds of processing time; 0: for ever.
+      span: where ROW_NUMBER() stands.
+    """
+
+    input: Relation
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    limit: int = 0
+    is_numbered: bool = True
+    ttl_ms: int = 0
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rmqio.sql.analysis import names
 from rmqio.sql.analysis.queries import QueryBinder
+from rmqio.sql.analysis.rank_limits import check_limits
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
@@ -125,14 +126,17 @@ class Script:
         self.settings = settings
 
     def _binder(self) -> QueryBinder:
-        return QueryBinder(self.catalog, self.settings.ttl_ms)
+        return QueryBinder(self.catalog, self.settings.ttl_ms, self.settings.emit)
 
     def query(self, query: nodes.Query) -> Relation:
         """Returns the optimized plan of a query. Raises `Refusal`."""
-        return optimize(self._binder().query(query))
+        found = optimize(self._binder().query(query))
+        check_limits(found, query.span)
+        return found
 
     def _insert(self, statement: nodes.Insert) -> Sink:
         table = self.catalog.table(statement.table)
         found = optimize(sink_of(statement, table, self._binder().query(statement.query)))
         assert isinstance(found, Sink)
+        check_limits(found, statement.span)
         return found

@@ -7,10 +7,11 @@ that is refused with the reason.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from rmqio.sql import values
+from rmqio.sql import emitting, values
+from rmqio.sql.emitting import EmitSettings
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.syntax.nodes import Option
 from rmqio.sql.values import ValueFailure
@@ -67,7 +68,8 @@ class Settings:
     """Settings of a script.
 
     Attributes:
-      ttl_ms: how long a join without a bound keeps a row; 0: it was not said.
+      ttl_ms: how long a join without a bound keeps a row, and a rank a partition; 0: it was not said.
+      emit: when windows give rows besides at their ends.
       name: the job's name.
       zone: the session's time zone.
       parallelism: of the job on Flink; 0: it was not said.
@@ -83,18 +85,23 @@ class Settings:
     mode: str = "automatic"
     interval_ms: int = 0
     idle_ms: int = 0
+    emit: EmitSettings = field(default_factory=EmitSettings)
 
     def with_option(self, option: Option) -> Settings:
         """Returns the settings after a SET. Raises `Refusal` for what is unknown or not valid."""
         key = option.key.lower()
         if key in _FIELDS:
             return replace(self, **{_FIELDS[key]: _value(key, option)})
+        if key in emitting.SETTINGS:
+            value = None if emitting.is_switch(key) else _duration_ms(option)
+            return replace(self, emit=self.emit.with_option(option, value))
         if key in _ALWAYS:
             _check_always(key, option)
             return self
         if key in _REFUSED:
             raise Refusal(f"the setting {key!r} is not supported: {_REFUSED[key]}", option.span)
-        raise Refusal(f"there is no setting {option.key!r}{nearest(key, (*_FIELDS, *_ALWAYS))}", option.span)
+        known = (*_FIELDS, *emitting.SETTINGS, *_ALWAYS)
+        raise Refusal(f"there is no setting {option.key!r}{nearest(key, known)}", option.span)
 
     def without(self, key: str | None) -> Settings:
         """Returns the settings after a RESET."""
@@ -105,6 +112,8 @@ class Settings:
             name = _FIELDS[folded]
             fresh: Any = getattr(Settings(), name)
             return replace(self, **{name: fresh})
+        if folded in emitting.SETTINGS:
+            return replace(self, emit=self.emit.without(folded))
         if folded in _ALWAYS or folded in _REFUSED:
             return self
         raise Refusal(f"there is no setting {key!r}{nearest(folded, _FIELDS)}", None)

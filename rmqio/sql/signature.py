@@ -12,7 +12,7 @@ from typing import Any
 from rmqio.sql.expanding import Expand
 from rmqio.sql.explain_more import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, LookupJoin, Relation, Scan, Sink, Union, Window
+from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Window
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.text import duration, text_of
@@ -95,6 +95,18 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "aggregates": [_call(each, names) for each in relation.calls],
                 **_more(relation, {"input", "keys", "window", "calls"}),
             }
+        case Rank():
+            names = _columns(relation.input)
+            yield {
+                "step": "first rows",
+                "keys": [names[each] for each in relation.keys],
+                "order": [f"{names[each.column]}{' descending' * each.is_descending}" for each in relation.order],
+                "nulls first": [str(each.nulls_first).lower() for each in relation.order],
+                "limit": str(relation.limit),
+                "columns": _typed(names, relation.input),
+                "time to live": duration(relation.ttl_ms),
+                **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms", "span"}),
+            }
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
         case Lookup() | Over() | Sorted() | Repeated():
@@ -132,6 +144,8 @@ def _columns(relation: Relation) -> list[str]:
             names = _columns(relation.input)
             times = [each.name for each in relation.fields[len(relation.keys) :][:3]] if relation.window else []
             return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
+        case Rank():
+            return [*_columns(relation.input), "ROW_NUMBER()"][: len(relation.fields)]
         case Union():
             return [" or ".join(dict.fromkeys(each)) for each in zip(*map(_columns, relation.members), strict=True)]
         case Lookup() | Over() | Sorted() | Repeated():
@@ -156,7 +170,11 @@ def _window(window: Window | None, names: list[str]) -> str:
         return "none"
     every = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
     offset = f" offset {duration(window.offset_us // 1000)}" if window.offset_us else ""
-    return f"{window.kind.lower()} of {duration(window.size_us // 1000)}{every}{offset} by {names[window.time]}"
+    return f"{window.kind.lower()} of {duration(window.size_us // 1000)}{every}{offset} by {_time(window, names)}"
+
+
+def _time(window: Window, names: list[str]) -> str:
+    return "the time of the worker" if window.is_processing else names[window.time]
 
 
 def _call(call: AggregateCall, names: list[str]) -> str:

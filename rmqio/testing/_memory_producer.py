@@ -50,7 +50,7 @@ class InMemoryProducer:
 
     def send(self, message: Message, queue: MessageQueue | None = None, *, message_id: str | None = None) -> SendResult:
         self._check_open()
-        if not isinstance(message.body, bytes) or not message.body:
+        if not isinstance(message.body, bytes) or not (message.body or message.is_tombstone):
             raise LocalError("message body must be bytes and not empty")
         if len(message.body) > MAX_MESSAGE_BYTES:
             raise LocalError(f"message body has {len(message.body)} bytes; the maximum is {MAX_MESSAGE_BYTES}")

@@ -89,7 +89,7 @@ class BatchBuilder:
             return False
         if (
             not isinstance(body, bytes)
-            or not body
+            or (not body and not message.is_tombstone)
             or message.delay_level is not None
             or message.deliver_at_ms is not None
         ):
@@ -163,7 +163,7 @@ class BatchBuilder:
 def _refuse(message: Message) -> None:
     if not isinstance(message.body, bytes):
         raise LocalError(f"message body must be bytes, not {type(message.body).__name__}")
-    if not message.body:
+    if not message.body and not message.is_tombstone:
         raise LocalError("message body is empty; the broker fails on an empty body outside of batches")
     raise LocalError("a delayed message must be sent alone; in a batch the broker would deliver it at once")
 

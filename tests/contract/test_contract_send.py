@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, RmqioError
-from rmqio.model import DELAY, SHARDING_KEY, UNIQ_KEY, Message, MessageQueue, SendStatus
+from rmqio.model import DELAY, SHARDING_KEY, TOMBSTONE, UNIQ_KEY, Message, MessageQueue, SendStatus
 from rmqio.wire import requests
 from rmqio.wire.batch import MAX_MESSAGE_BYTES, encode_batch
 from rmqio.wire.command import Command
@@ -167,6 +167,18 @@ def test_what_no_broker_takes_is_refused_here(backend: Backend, queue: MessageQu
     with pytest.raises(LocalError):
         producer.submit([Message(b"good"), message], queue)
     assert backend.client().max_offset(queue) == 0
+
+
+def test_a_tombstone_has_no_body_alone_and_in_a_batch(backend: Backend, queue: MessageQueue) -> None:
+    producer = backend.producer()
+    tombstone = Message(b"", keys=("k",), properties={TOMBSTONE: "true"}, sharding_key="k")
+    sent = producer.send(tombstone, queue, message_id="0123456789ABCDEF0123456789ABCDEF")
+    producer.submit([Message(b"x", keys=("k",)), tombstone, Message(b"y")], queue).result()
+    records = read(backend.client(), queue, until=4)
+    assert [each.body for each in records] == [b"", b"x", b"", b"y"]
+    assert records[0].message_id == sent.message_id == "0123456789ABCDEF0123456789ABCDEF"
+    assert [each.keys for each in records] == [("k",), ("k",), ("k",), ()]
+    assert records[0].properties[TOMBSTONE] == records[2].properties[TOMBSTONE] == "true"
 
 
 def test_a_delayed_message_is_refused_in_a_batch(backend: Backend, queue: MessageQueue) -> None:

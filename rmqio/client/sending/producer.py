@@ -109,6 +109,8 @@ class RemotingProducer:
         Raises `LocalError` for a message that no broker accepts, and `BrokerError` and `TransportError` after the
         retries that the options permit.
         """
+        if message.is_tombstone:  # only a member of a batch can have no body
+            return self.send_batch([message], queue, message_ids=[message_id] if message_id else None)[0]
         return self._one(message, queue, message_id or next(self._ids)).result()[0]
 
     def send_half(

@@ -11,6 +11,7 @@ from rmqio.sql import types
 from rmqio.sql.analysis import calls, conversions, intervals, user_calls
 from rmqio.sql.analysis.arithmetic import arithmetic
 from rmqio.sql.analysis.conversions import converted, same_type
+from rmqio.sql.analysis.ranking_calls import RANKINGS, refuse_ranking
 from rmqio.sql.analysis.scope import Scope, field_of
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Logical, Membership, Not, Operation
@@ -302,6 +303,8 @@ def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     name = node.name.text.upper()
     if node.function is not None:
         return user_calls.bound(node, binder)
+    if name in RANKINGS:
+        refuse_ranking(node)
     if node.over is not None:
         where = "it stands in SELECT, and a query around it can test it"
         raise Refusal(f"OVER cannot stand {binder.place or 'here'}: {where}", node.over.span)

@@ -193,7 +193,7 @@ class Grouping:
 
     # ---- relations ----
 
-    def relation(self) -> Relation:
+    def relation(self) -> Aggregate:
         """Returns the aggregate, on an input that computes keys, arguments and conditions."""
         columns: list[Expr] = []
 
@@ -208,10 +208,13 @@ class Grouping:
             assert isinstance(source, Windowed)
             source = source.input
         if window is not None:
-            time: Expr = InputRef(source.fields[window.time].type, window.time)
-            if window.kind == SAME_WINDOW:
-                time = self._carried_time(window)
-            window = replace(window, time=column_of(time))
+            if window.is_processing:
+                window = replace(window, time=windows.PROCESSING)
+            else:
+                time: Expr = InputRef(source.fields[window.time].type, window.time)
+                if window.kind == SAME_WINDOW:
+                    time = self._carried_time(window)
+                window = replace(window, time=column_of(time))
         calls = []
         for call, argument, condition in self.calls:
             calls.append(
@@ -226,7 +229,7 @@ class Grouping:
         )
         times = [each for (_, column), each in self.carried.items() if column == 2 and window is not None]
         fields = [Field(f"KEY${i}", each.type, each in times) for i, each in enumerate(self.keys)]
-        fields += window_fields() if window is not None else ()
+        fields += window_fields(window) if window is not None else ()
         fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
         return Aggregate(tuple(fields), computed, keys, window, tuple(calls))
 

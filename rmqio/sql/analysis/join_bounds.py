@@ -160,6 +160,10 @@ def window_columns(relation: Relation) -> dict[int, tuple[Window, int]]:
         case Windowed():
             width = len(relation.input.fields)
             return {width + each: (_plain(relation.window), each) for each in range(3)}
+        case Aggregate() if relation.emit is not None:  # its rows come again
+            return {}
+        case Aggregate(window=Window(is_processing=True)):  # the clock says when they come
+            return {}
         case Aggregate():
             inner = window_columns(relation.input)
             keys = {i: inner[each] for i, each in enumerate(relation.keys) if each in inner}

@@ -11,6 +11,7 @@ from rmqio.sql.analysis import conversions
 from rmqio.sql.analysis.binding import Queries
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.grouping import require_key, result_type
+from rmqio.sql.analysis.ranking_calls import RANKINGS
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.subqueries import Lookups, find
 from rmqio.sql.errors import Refusal, Span, listed
@@ -98,7 +99,8 @@ def _over_calls(node: object) -> Iterator[nodes.Call]:
             pending += reversed(each)
         elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
             if isinstance(each, nodes.Call) and each.over is not None:
-                yield each
+                if each.name.text.upper() not in RANKINGS:  # these number rows, which is no result over a frame
+                    yield each
             else:
                 pending += reversed(list(vars(each).values()))
 

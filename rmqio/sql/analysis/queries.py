@@ -9,19 +9,23 @@ from typing import NoReturn
 from rmqio.sql import types
 from rmqio.sql.analysis import conversions, laterals
 from rmqio.sql.analysis.dimensions import is_versioned, looked_up
+from rmqio.sql.analysis.emits import emit_of
 from rmqio.sql.analysis.expressions import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import joined
 from rmqio.sql.analysis.ordering import sorted_query
 from rmqio.sql.analysis.over import with_results
+from rmqio.sql.analysis.ranking_calls import ranking
+from rmqio.sql.analysis.ranks import Ranked, field_of
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.sets import set_operation
 from rmqio.sql.analysis.subqueries import parted
-from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, table_window
+from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, refuse_processing_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
+from rmqio.sql.emitting import EmitSettings
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.expressions import Expr, InputRef, is_processing_time
 from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
 from rmqio.sql.syntax import nodes
 
@@ -32,13 +36,15 @@ class QueryBinder:
 
     Attributes:
       catalog: tables and views.
-      ttl_ms: how long an unbounded join keeps a row; 0: it was not said.
+      ttl_ms: how long an unbounded join keeps a row, and a rank a partition; 0: it was not said.
+      emit: when windows give rows besides at their ends.
       common: the relations of WITH, by name.
       within: views that are being planned, so that none contains itself.
     """
 
     catalog: Catalog
     ttl_ms: int = 0
+    emit: EmitSettings = field(default_factory=EmitSettings)
     common: dict[str, Relation] = field(default_factory=dict)
     within: tuple[str, ...] = ()
 
@@ -70,8 +76,6 @@ class QueryBinder:
     # ---- SELECT ----
 
     def _select(self, select: nodes.Select) -> Relation:
-        if select.emit and any(each.kind != "on_close" for each in select.emit):
-            _refuse("EMIT before the end of a window is not supported yet", select.emit[0].span)
         plain, tests = parted(select.where)
         select = _with_conditions(replace(select, where=plain) if tests else select)
         source, scope = self._from(select)
@@ -80,8 +84,15 @@ class QueryBinder:
         binder = ExpressionBinder(scope, known=added.known)
         where = replace(binder, place="in WHERE")
         condition = None if select.where is None else where.condition(select.where)
-        if select.group_by or select.having is not None or _has_aggregates(select):
+        is_ranked = ranking(select) is not None
+        if not is_ranked and (select.group_by or select.having is not None or _has_aggregates(select)):
             return self._grouped(select, source, binder, condition, added.constants)
+        if select.emit and any(each.kind != "changes" for each in select.emit):
+            _refuse("EMIT stands at a window, and this query has no GROUP BY", select.emit[0].span)
+        if isinstance(source, Windowed):
+            refuse_processing_rows(source.window, (select.source or select).span)
+        if is_ranked:
+            return self._ranked(select, source, scope, binder, condition)
         projections: list[Expr] = []
         fields: list[Field] = []
         for item in select.items:
@@ -97,6 +108,27 @@ class QueryBinder:
                 fields.append(field_named(_name_of(item, len(fields)), found, source))
         calc = Calc(tuple(fields), source, condition, tuple(projections))
         return _distinct(calc, select.span) if select.is_distinct else calc
+
+    def _ranked(
+        self, select: nodes.Select, source: Relation, scope: Scope, binder: ExpressionBinder, condition: Expr | None
+    ) -> Relation:
+        items: list[tuple[Field, Expr] | nodes.Call] = []
+        names: list[str] = []
+        number = ranking(select)
+        for item in select.items:
+            if isinstance(item, nodes.Star):
+                starred = [(field_named(c.name, c.expression, source), c.expression) for c in _starred(item, scope)]
+                items += starred
+                names += [each.name for each, _ in starred]
+                continue
+            names.append(_name_of(item, len(names)))
+            if item is number:
+                assert isinstance(item.expression, nodes.Call)
+                items.append(item.expression)
+            else:
+                found = binder.bind(item.expression)
+                items.append((field_named(names[-1], found, source), found))
+        return Ranked(source, binder, condition, self.ttl_ms).relation(items, names)
 
     def _grouped(
         self,
@@ -120,7 +152,7 @@ class QueryBinder:
             projections.append(outer.bind(item.expression))
             fields.append(Field(_name_of(item, len(fields)), projections[-1].type))
         having = None if select.having is None else outer.condition(select.having)
-        aggregate = grouping.relation()
+        aggregate = replace(grouping.relation(), emit=emit_of(select, grouping.window, self.emit))
         fields = [field_named(each.name, one, aggregate) for each, one in zip(fields, projections, strict=True)]
         calc = Calc(tuple(fields), aggregate, having, tuple(projections))
         return _distinct(calc, select.span) if select.is_distinct else calc
@@ -161,7 +193,7 @@ class QueryBinder:
         window = table_window(item.call, relation)
         alias = item.alias or (data.table if isinstance(data.table, nodes.Name) else None)
         # The time of a row is that of its window from here on.
-        fields = tuple(each._replace(is_time=False) for each in relation.fields) + window_fields()
+        fields = tuple(each._replace(is_time=False) for each in relation.fields) + window_fields(window)
         return _aliased(Windowed(fields, relation, window), alias, item.columns)
 
     def named(self, name: nodes.Name) -> Relation:
@@ -249,14 +281,16 @@ def scan_of(table: Table) -> Relation:
     by_name = {each.name: InputRef(each.type, i) for i, each in enumerate(fields)}
     binder = ExpressionBinder(Scope.of(fields, table.name), "in a computed column")
     projections = [by_name[each.name] if each.expression is None else binder.bind(each.expression) for each in columns]
-    named = tuple(Field(c.name, e.type, c.name == time) for c, e in zip(columns, projections, strict=True))
+    named = tuple(
+        Field(c.name, e.type, c.name == time, is_processing=is_processing_time(e))
+        for c, e in zip(columns, projections, strict=True)
+    )
     return Calc(named, scan, None, tuple(projections))
 
 
 def field_named(name: str, expression: Expr, source: Relation) -> Field:
     """Returns the field of a projection. A time column that is not changed stays one."""
-    is_time = isinstance(expression, InputRef) and source.fields[expression.index].is_time
-    return Field(name, expression.type, is_time)
+    return field_of(name, expression, source)
 
 
 def _as_types(relation: Relation, fields: list[Field], body: nodes.SetOperation) -> Relation:

@@ -40,7 +40,7 @@ def set_operation(body: nodes.SetOperation, fields: tuple[Field, ...], members: 
     grouped += tuple(Field(f"COUNT${i}", _COUNT) for i in range(len(calls)))
     united = Union(marked[0].fields, tuple(marked))
     origin = Origin(f"{body.kind} ALL" if body.is_all else body.kind, body.span)
-    groups = Aggregate(grouped, united, tuple(range(width)), window, calls, origin)
+    groups = Aggregate(grouped, united, tuple(range(width)), window, calls, origin=origin)
     return _rows(body, fields, groups, len(grouped) - len(calls), is_windowed=window is not None)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NoReturn
 
 from rmqio.sql import types
 from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.errors import Refusal, Span, nearest
-from rmqio.sql.expressions import Constant, Expr, InputRef
+from rmqio.sql.expressions import Constant, Expr, InputRef, is_processing_time
 from rmqio.sql.plan import Relation, Window
 from rmqio.sql.syntax import nodes
 
+PROCESSING: Final = -1
+"""The position of the time of a window that is PROCTIME() itself: it is no column."""
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
@@ -53,7 +56,13 @@ def table_window(call: nodes.Call, relation: Relation) -> Window:
     time = _time_column(relation, names.index(column.text), column.span)
     intervals = [_interval(arguments, each, call) for each in _NAMED[name][2:] if each != "OFFSET"]
     offset = _interval(arguments, "OFFSET", call) if "OFFSET" in arguments else 0
-    return _window(name, time, intervals, offset, call)
+    return _window(name, relation, time, intervals, offset, call)
+
+
+def refuse_processing_rows(window: Window, span: Span) -> None:
+    """Raises `Refusal` for rows with their windows of processing time: they are in none before an aggregate."""
+    if window.is_processing:
+        _refuse("rows of windows of processing time need GROUP BY window_start, window_end", span)
 
 
 def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation) -> Window:
@@ -63,12 +72,16 @@ def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation)
     if len(call.arguments) not in (count, count + (name != "SESSION")):
         _refuse(f"{name} in GROUP BY takes the time and {count - 1} interval{'s' * (count > 2)}", call.span)
     time = binder.bind(call.arguments[0])
+    if is_processing_time(time):
+        intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
+        offset = intervals.pop() if len(intervals) == count else 0
+        return replace(_window(name, None, PROCESSING, intervals, offset, call), is_processing=True)
     if not isinstance(time, InputRef):
         _refuse("the time of a window is a column: the one of WATERMARK FOR", call.arguments[0].span)
     position = _time_column(relation, time.index, call.arguments[0].span)
     intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
     offset = intervals.pop() if len(intervals) == count else 0
-    return _window(name, position, intervals, offset, call)
+    return _window(name, relation, position, intervals, offset, call)
 
 
 def _by_name(call: nodes.Call, name: str) -> dict[str, nodes.Expression]:
@@ -110,24 +123,27 @@ def _time_column(relation: Relation, position: int, span: Span) -> int:
     field = relation.fields[position]
     if field.type.kind not in types.TIMESTAMPS:
         _refuse(f"the time of a window is a TIMESTAMP, and {field.name} is {field.type.text}", span)
-    if not field.is_time:
+    if not field.is_time and not field.is_processing:
         _refuse(
             f"no watermark follows {field.name}: CREATE TABLE needs WATERMARK FOR {field.name} AS {field.name} - "
-            "INTERVAL '5' SECOND, and the column must come here unchanged",
+            "INTERVAL '5' SECOND, or the column is one AS PROCTIME(), and it must come here unchanged",
             span,
         )
     return position
 
 
-def _window(name: str, time: int, intervals: list[int], offset: int, call: nodes.Call) -> Window:
+def _window(
+    name: str, relation: Relation | None, time: int, intervals: list[int], offset: int, call: nodes.Call
+) -> Window:
+    is_processing = relation is not None and relation.fields[time].is_processing
     if name in ("TUMBLE", "SESSION"):
         (size,) = intervals
-        return Window(name, time, size, size, offset)
+        return Window(name, time, size, size, offset, is_processing=is_processing)
     slide, size = intervals
     if size % slide:
         what = "slide" if name == "HOP" else "step"
         _refuse(f"{name}: the size must be a multiple of the {what}", call.span)
-    return Window(name, time, size, slide, offset)
+    return Window(name, time, size, slide, offset, is_processing=is_processing)
 
 
 def _refuse(message: str, span: Span) -> NoReturn:

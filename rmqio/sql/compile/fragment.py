@@ -81,10 +81,16 @@ def step_of(expand: Expand) -> Generate:
 
 @dataclass(frozen=True, slots=True)
 class ToTable:
-    """Rows become messages. `columns`: those of the table, in the order of the row."""
+    """Rows become messages.
+
+    Attributes:
+      columns: those of the table, in the order of the row.
+      has_body: else the messages have their keys only.
+    """
 
     table: Table
     columns: tuple[Column, ...]
+    has_body: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,22 @@ class OtherTarget:
         return values
 
 
-Target = ToTable | ToKeys | ToRows | ToGroups | OtherTarget
+@dataclass(frozen=True, slots=True)
+class ToRanks:
+    """Rows become pairs (bytes of the key, bytes of the row), for the first rows of each key. NULL is a key, too.
+
+    `window_end`: the position of the end of the window that a row belongs to, if its rank is one of windows.
+    """
+
+    keys: tuple[int, ...]
+    window_end: int | None = None
+    ranking: Any = None
+    """The order of the rows, see `runtime.ranking`: only the first rows of a batch go on. None: all."""
+    delay_us: int = 0
+    """By how much the times of the rows can be behind the watermark."""
+
+
+Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +305,8 @@ def _source(fragment: Fragment, out: Emitter) -> list[str]:
         return _load(fragment.source.codes(used, out), fragment.source.fields, out)
     if isinstance(fragment.source, FromRows):
         return _load({i: f"record[{i}]" for i in used}, fragment.source.fields, out)
+    if fragment.source.table.primary_key:
+        out.line("if not record.body: continue")  # a tombstone: no row
     columns = fragment.source.columns
     fields = [Field(each.name, each.type) for each in columns]
     codes = {i: columns[i].metadata.read for i in used if columns[i].metadata}  # type: ignore[union-attr]
@@ -377,6 +400,13 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
             out.line(f"add(({', '.join(columns)}{',' * bool(columns)}))")
         case ToKeys():
             _to_keys(target, columns, out)
+        case ToRanks():
+            keys = [columns[each] for each in target.keys]
+            out.constants.update({"key_bytes": key_bytes, "pack": pack, "no_time": no_time})
+            end = "None" if target.window_end is None else columns[target.window_end]
+            if target.window_end is not None:
+                out.line(f"if {end} is None: no_time()")
+            out.line(f"add((key_bytes(({', '.join(keys)}{',' * bool(keys)})), pack(({', '.join(columns)},)), {end}))")
         case ToGroups():
             _to_groups(target, columns, out)
         case ToTable():
@@ -417,7 +447,8 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
         return
     body = [(c, name) for c, name in zip(target.columns, columns, strict=True) if c.is_physical]
     encoder = encoder_of(table, [Field(each.name, each.type) for each, _ in body])
-    source = out.expression(encoder.source([name for _, name in body]), encoder.constants)
+    written = encoder.source([name for _, name in body])
+    source = out.expression(written, encoder.constants) if target.has_body else "b''"
     metadata = {
         each.metadata.written: (name, each.type)
         for each, name in zip(target.columns, columns, strict=True)

@@ -55,8 +55,8 @@ class Function:
 
 FUNCTIONS: Final[dict[str, Function]] = {}
 _MODULES: Final = (
-    "collections", "encodings", "fields", "identity", "json", "logs", "numbers", "operators", "patterns", "texts",
-    "times", "urls",
+    "collections", "encodings", "fields", "identity", "json", "logs", "numbers", "operators", "patterns", "streams",
+    "texts", "times", "urls",
 )  # fmt: skip
 
 _KINDS: Final[dict[str, tuple[str, ...]]] = {

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, OtherTarget, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.fragment import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks, compiled
 from rmqio.sql.plan import Aggregate, Field
 from rmqio.sql.rows import pack_group, type_hint
 from rmqio.sql.runtime.outputs import outputs
@@ -86,36 +86,30 @@ class MergeFn(beam.CombineFn):
         return BytesCoder()
 
 
-class FinishFn(beam.DoFn):
-    """Makes rows of merged groups, and runs the fragment on some hundred of them at a time.
+class RowsFn(beam.DoFn):
+    """Runs a fragment on some hundred rows at a time.
 
     Rows that become messages wait for others until the end of the bundle: a batch of one costs as much as one of many.
     Rows that are shuffled again keep their own time, and do not wait.
     """
 
-    def __init__(self, spec: AggregateSpec) -> None:
-        self._spec = spec
-        self._waits = not isinstance(spec.fragment.target, (ToKeys, ToGroups, OtherTarget))
+    def __init__(self, fragment: Fragment, side: int) -> None:
+        self._fragment = fragment
+        self._side = side
+        self._waits = not isinstance(fragment.target, (ToKeys, ToGroups, ToRanks, OtherTarget))
 
     def setup(self) -> None:
-        self._merger = self._spec.merger()
-        self._unpack = self._spec.unpacker(self._merger)
-        self._run = compiled(self._spec.fragment)
+        self._run = compiled(self._fragment)
 
     def start_bundle(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._last: Any = None
 
-    def process(
-        self,
-        element: tuple[bytes, bytes],
-        window: Any = beam.DoFn.WindowParam,
-        timestamp: Any = beam.DoFn.TimestampParam,
-    ) -> Iterator[Any]:
-        self._rows.append(self._row(element[1], window))
+    def add(self, rows: Iterable[tuple[Any, ...]], window: Any, timestamp: Any) -> list[Any]:
+        """Adds rows of an element. Returns what the fragment makes of them, unless they wait."""
+        self._rows += rows
         self._last = window, timestamp
-        if not self._waits or len(self._rows) >= _ROWS:
-            yield from self._flushed()
+        return self._flushed() if not self._waits or len(self._rows) >= _ROWS else []
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._rows:
@@ -123,7 +117,40 @@ class FinishFn(beam.DoFn):
             for each in self._flushed():
                 yield WindowedValue(each, timestamp, (window,))
 
-    def _row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
+    def _flushed(self) -> list[Any]:
+        mapped = self._run(self._rows)
+        self._rows = []
+        for error in mapped.failed.values():
+            raise error
+        if not mapped.values:
+            return []
+        _, timestamp = self._last
+        return list(outputs(self._fragment.target, mapped.values, self._side, timestamp.micros - _ROUNDED_US))
+
+
+class FinishFn(RowsFn):
+    """Makes rows of merged groups."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        super().__init__(spec.fragment, spec.side)
+        self._spec = spec
+
+    def setup(self) -> None:
+        super().setup()
+        self._merger = self._spec.merger()
+        self._unpack = self._spec.unpacker(self._merger)
+
+    def process(
+        self,
+        element: tuple[bytes, bytes],
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Any]:
+        if element[1]:  # Flink gives an empty pane of a window whose time and lateness pass together
+            yield from self.add((self.row(element[1], window),), window, timestamp)
+
+    def row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
+        """Returns the row of a group."""
         keys, accumulators = self._unpack(payload)
         times: tuple[int, ...] = ()
         if isinstance(window, IntervalWindow):
@@ -137,13 +164,3 @@ class FinishFn(beam.DoFn):
                 end -= SESSION_GAP_US
             times = start, end, end - _MILLISECOND_US
         return (*keys, *times, *self._merger.finish(accumulators))
-
-    def _flushed(self) -> list[Any]:
-        mapped = self._run(self._rows)
-        self._rows = []
-        for error in mapped.failed.values():
-            raise error
-        if not mapped.values:
-            return []
-        _, timestamp = self._last
-        return list(outputs(self._spec.fragment.target, mapped.values, self._spec.side, timestamp.micros - _ROUNDED_US))

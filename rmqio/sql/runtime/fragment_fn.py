@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
-from rmqio.sql.compile.fragment import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.fragment import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks, compiled
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.places import failure_of, place_of
 
@@ -63,7 +63,7 @@ class FragmentFn(beam.DoFn):
             yield from self._failed(element, mapped)
         if not mapped.values:
             return
-        if isinstance(target, ToKeys):
+        if isinstance(target, (ToKeys, ToRanks)):
             yield from outputs(target, mapped.values, self._side, timestamp.micros)
         elif isinstance(target, OtherTarget):
             yield from target.stamped(mapped.values)

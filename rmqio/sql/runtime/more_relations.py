@@ -12,7 +12,7 @@ from rmqio.batches import Batch
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.delays import delay_us
 from rmqio.sql.errors import Refusal
-from rmqio.sql.plan import Calc, Origin, Relation, Sink
+from rmqio.sql.plan import Aggregate, Calc, Origin, Relation, Sink
 from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
 from rmqio.sql.runtime.lookup_fn import LookupFn, LookupSpec, SemiFn, copied, divided, fewest
 from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
@@ -60,8 +60,6 @@ class MoreRelations:
 
     def _lookup(self, lookup: Lookup, fragment: Fragment, side: int) -> Any:
         ends = self.ends(lookup)
-        if not ends:
-            _check_endless(lookup, self.ends(lookup.left))
         left_keys, right_keys = (tuple(each[i] for each in lookup.keys) for i in (0, 1))
         left = self.rows(lookup.left, (), ToKeys(left_keys, nulls_of=None if lookup.kind == "SEMI" else 0), 0)
         right = self.rows(lookup.right, (), ToKeys(right_keys), 1)
@@ -96,10 +94,6 @@ class MoreRelations:
         return rows | f"{label}: by key" >> beam.GroupByKey() | label >> self._fn(OverAllFn(spec), fragment)
 
     def _sorted(self, relation: Sorted, fragment: Fragment, side: int) -> Any:
-        if not self.ends(relation):
-            what = "ORDER BY" if relation.keys else "LIMIT"
-            why = "it could never say which row is the first" if relation.keys else "the job would have to end it"
-            raise Refusal(f"{what} needs an input that ends, and this one does not: {why}. {_ENDS}", relation.span)
         rows = self.rows(relation.input, (), ToKeys(()), 0)
         label = self.label("Sort")
         spec = SortSpec(relation.input.fields, relation.keys, relation.limit, relation.offset, fragment, side)
@@ -123,6 +117,21 @@ def _in_one_queue(batch: list[Any]) -> Batch[Any]:
     return Batch(in_one_queue(batch))
 
 
+def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
+    """Raises `Refusal` for what needs inputs that end, in a relation whose inputs do not."""
+    match relation:
+        case Aggregate() if relation.origin is not None and relation.window is None and not ends(relation):
+            raise not_ended(relation.origin)
+        case Lookup() if not ends(relation):
+            _check_endless(relation)
+        case Sorted() if not ends(relation):
+            what = "ORDER BY" if relation.keys else "LIMIT"
+            why = "it could never say which row is the first" if relation.keys else "the job would have to end it"
+            raise Refusal(f"{what} needs an input that ends, and this one does not: {why}. {_ENDS}", relation.span)
+    for each in relation.inputs():
+        require_ends(each, ends)
+
+
 def not_ended(origin: Origin) -> Refusal:
     """Returns the error of UNION, EXCEPT or INTERSECT over rows that do not end."""
     hint = "UNION ALL keeps doubles" if origin.name == "UNION" else "IN and EXISTS with a query find partners"
@@ -133,7 +142,7 @@ def not_ended(origin: Origin) -> Refusal:
     )
 
 
-def _check_endless(lookup: Lookup, left_ends: bool) -> None:
+def _check_endless(lookup: Lookup) -> None:
     if lookup.kind != "SEMI":
         what = {"IN": "NOT IN, or IN in a larger condition,", "EXISTS": "NOT EXISTS, or EXISTS in a larger condition,"}
         subject = what.get(lookup.text, "a query as a value")

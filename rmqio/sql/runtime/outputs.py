@@ -9,9 +9,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys
+from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.runtime.aggregate_groups import groups
+from rmqio.sql.runtime.rank_groups import ranks
 
 
 def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Iterator[Any]:
@@ -28,6 +29,8 @@ def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Itera
         yield from _by_key_and_time(values, side, target.timing)
     elif isinstance(target, ToKeys):
         yield from _by_key(values, side)
+    elif isinstance(target, ToRanks):
+        yield from ranks(values, target, time_us)
     elif isinstance(target, ToGroups):
         yield from groups(values, len(target.keys), target.window, time_us)
     elif isinstance(target, OtherTarget):

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys
+from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.runtime.fragment_fn import ERRORS
 from rmqio.sql.runtime.outputs import outputs
@@ -64,7 +64,7 @@ class SharedFragmentFn(beam.DoFn):
         for number, (fragment, mapped) in enumerate(zip(self._fragments, results, strict=True)):
             if not mapped.values or isinstance(fragment.target, ToGroups):
                 continue
-            if isinstance(fragment.target, ToKeys):
+            if isinstance(fragment.target, (ToKeys, ToRanks)):
                 for each in outputs(fragment.target, mapped.values, self._sides[number], timestamp.micros):
                     yield beam.pvalue.TaggedOutput(str(number), each)
             else:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToTable, WindowStep
+from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToRanks, ToTable, WindowStep
 from rmqio.sql.compile.look_ups import LookUp
 
-_TARGETS: Final = (ToGroups, ToKeys, ToTable)
+_TARGETS: Final = (ToGroups, ToKeys, ToRanks, ToTable)
 
 
 class ScanUse(NamedTuple):

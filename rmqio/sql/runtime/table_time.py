@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmqio.errors import SerdeError
@@ -54,13 +54,18 @@ class TableTime:
                 return [micros // 1000 for (micros,) in mapped.values], {}
         times = zip(mapped.values, mapped.positions, strict=True)
         found = {at: micros // 1000 for (micros,), at in times if micros is not None}
-        if self._is_lenient:
+        if self._is_lenient or (self._table.primary_key and self._are_deleted(records, found)):
             earliest = min(found.values(), default=0)
             return [found.get(at, earliest) for at in range(len(records))], {}
         errors: dict[int, Exception] = {at: SerdeError(str(error)) for at, error in mapped.failed.items()}
         for at in set(range(len(records))) - found.keys() - errors.keys():
             errors[at] = SerdeError(f"the column {self._column} is NULL: without it the row has no time")
         return list(found.values()), dict(sorted(errors.items()))
+
+    @staticmethod
+    def _are_deleted(records: Sequence[Record], found: Mapping[int, int]) -> bool:
+        """Whether those without a time are tombstones, which are no rows."""
+        return not any(each.body for at, each in enumerate(records) if at not in found)
 
 
 def _table_time(table: Table, is_lenient: bool, zone: str) -> TableTime:

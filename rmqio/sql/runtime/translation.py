@@ -6,11 +6,10 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
-from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
@@ -20,7 +19,7 @@ from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.analysis.upserts import Updates, updates_of
+from rmqio.sql.analysis.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import (
@@ -32,6 +31,7 @@ from rmqio.sql.compile.fragment import (
     Target,
     ToGroups,
     ToKeys,
+    ToRanks,
     ToRows,
     ToTable,
     WindowStep,
@@ -41,16 +41,18 @@ from rmqio.sql.delays import delayed
 from rmqio.sql.errors import Refusal, Span, SqlError
 from rmqio.sql.expanding import Expand
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
-from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Relation, Scan, Sink, Union, Windowed
+from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
-from rmqio.sql.runtime import bounded
+from rmqio.sql.runtime import bounded, emits, rank_translation
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.group_changes_fn import GroupChangesFn, GroupsToRanksFn
 from rmqio.sql.runtime.identified import id_of_row, message_of_row
 from rmqio.sql.runtime.joining import JoinRows, key_targets, waiting_join
-from rmqio.sql.runtime.more_relations import MoreRelations, in_order, not_ended
+from rmqio.sql.runtime.more_relations import MoreRelations, in_order, require_ends
+from rmqio.sql.runtime.processing_fn import ProcessingFn
 from rmqio.sql.runtime.reads import bounds
 from rmqio.sql.runtime.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
@@ -60,9 +62,6 @@ from rmqio.sql.runtime.write_files import WriteFiles
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters, WriteToRocketMQ
 from rmqio.transforms.batch_coder import BatchConstraint
-
-_UPDATES_S: Final = 1
-"""How often a group that changes is written again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Translation:
     connection: Connection
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
-    _updates: Updates = field(default_factory=lambda: Updates(None))
+    _kind: Kind = APPEND_ONLY
     inputs: Mapping[int, Input] = field(default_factory=dict)
     """Other inputs than topics, by the `id` of their table."""
     errors: Callable[[str, Span | None], SqlError] = lambda message, _: SqlError(message)
@@ -127,8 +126,13 @@ class Translation:
 
     def rows(self, relation: Relation, target: Target = ToRows(), refused: str = "") -> Any:  # noqa: B008
         """Adds a query. Returns its rows in the form of the target. `refused`: why they cannot change."""
-        self._updates = Updates(None, refused)
         with self._placing():
+            require_ends(relation, self._all_end)
+            self._kind = kind_of(relation, self._all_end)
+            if self._kind.refused:
+                raise SqlError(self._kind.refused)
+            if self._kind.changing is not None:
+                raise SqlError(f"{named(self._kind.changing)}: {refused or NO_TABLE}")
             return self._rows(relation, (), target)
 
     def add_all(self, sinks: Sequence[Sink]) -> None:
@@ -158,8 +162,9 @@ class Translation:
 
     def _add(self, sink: Sink) -> None:
         label = self._label(f"Write {sink.table.name}")
-        self._updates = updates_of(sink)
-        bounded.require_written(sink.table, all(map(self._ends, _scans(sink))))
+        require_ends(sink, self._all_end)
+        self._kind = check_sink(sink, self._all_end)
+        bounded.require_written(sink.table, self._all_end(sink))
         if sink.table.options.connector == "rocketmq":
             sink = self._identified(sink, label)
         target = ToTable(sink.table, sink.columns)
@@ -229,6 +234,8 @@ class Translation:
                 return self._join(relation, steps, target, side)
             case Aggregate():
                 return self._aggregate(relation, steps, target, side)
+            case Rank():
+                return self._rank(relation, steps, target, side)
             case Constants():
                 return self._constants(relation, steps, target, side)
             case Lookup() | Over() | Sorted() | Repeated():
@@ -324,28 +331,47 @@ class Translation:
         return self.pipeline | self._label(f"Read {scan.table.name}") >> read
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        is_changing = self._kind.groups == aggregate
         aggregate = delayed(aggregate)
-        fields = aggregate.input.fields
-        repeats: dict[str, Any] = {}
-        if aggregate.window is None and not all(map(self._ends, _scans(aggregate))):
-            if aggregate.origin is not None:
-                raise not_ended(aggregate.origin)
-            if aggregate != self._updates.aggregate:
-                what = "GROUP BY without a window" if aggregate.calls else "DISTINCT"
-                raise SqlError(f"{what}: {self._updates.refused or 'it stands below another one'}")
-            repeats = {
-                "trigger": Repeatedly(AfterProcessingTime(_UPDATES_S)),
-                "accumulation_mode": AccumulationMode.ACCUMULATING,
-            }
-        groups = self._rows(aggregate.input, (), ToGroups(aggregate.keys, aggregate.window, aggregate.calls, fields))
+        fields, window = aggregate.input.fields, aggregate.window
+        is_processing = window is not None and window.is_processing
+        if is_processing and self._all_end(aggregate):
+            raise SqlError(
+                "windows of processing time need an input that does not end, since one that ends is read at once: "
+                "leave out --stop, or take a time of the rows, with WATERMARK FOR"
+            )
+        to_groups = ToGroups(aggregate.keys, None if is_processing else window, aggregate.calls, fields)
+        groups = self._rows(aggregate.input, (), to_groups)
         spec = AggregateSpec(
             replace(aggregate, origin=None), fields, Fragment(FromRows(aggregate.fields), steps, target), side
         )
         label = self._label("Group")
-        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
+        if is_processing:
+            return groups | label >> beam.ParDo(ProcessingFn(spec)).with_output_types(hint_of(target))
+        repeats: dict[str, Any] = {}
+        if is_changing:
+            repeats = emits.of_groups() if aggregate.emit is None else emits.of_windows(aggregate.emit)
+        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(window), **repeats)
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
-        rows = merged | f"{label}: rows" >> beam.ParDo(FinishFn(spec)).with_output_types(hint_of(target))
+        finish: beam.DoFn = FinishFn(spec)
+        if is_changing and any(each.condition is not None for each in steps) and isinstance(target, ToTable):
+            finish = GroupChangesFn(spec)
+        elif is_changing and isinstance(target, ToRanks):
+            finish = GroupsToRanksFn(spec, target.keys)
+        rows = merged | f"{label}: rows" >> beam.ParDo(finish).with_output_types(hint_of(target))
         return rows | f"{label}: all windows" >> beam.WindowInto(GlobalWindows())
+
+    def _rank(self, rank: Rank, steps: tuple[Step, ...], target: Target, side: int) -> Any:
+        fragment = Fragment(FromRows(rank.fields), steps, target)
+        if self._kind.changing == rank and self._kind.groups is not None:
+            rows = self._rows(rank.input, (), ToRanks(rank.keys))
+            return rank_translation.of_groups(rank, rows, fragment, hint_of(target), self._label("Rank"))
+        rows = self._rows(rank.input, (), rank_translation.target_of(rank))
+        ends = self._all_end(rank)
+        return rank_translation.ranked(rank, rows, fragment, side, hint_of(target), self._label("Rank"), ends=ends)
+
+    def _all_end(self, relation: Relation) -> bool:
+        return all(map(self._ends, _scans(relation)))
 
     def _ends(self, table: Table) -> bool:
         if id(table) in self.inputs:
@@ -355,7 +381,7 @@ class Translation:
         return table.options.end_ms is not None or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
-        ends = all(map(self._ends, _scans(join)))
+        ends = self._all_end(join)
         fn = waiting_join(join, steps, target, side, ends)
         left_keys, right_keys = key_targets(join)
         left = self._rows(join.left, (), left_keys, 0)
@@ -404,13 +430,16 @@ def hint_of(target: Target) -> Any:
     """Returns the type of the elements of a target."""
     if isinstance(target, OtherTarget):
         return target.hint
-    if isinstance(target, ToGroups):
+    if isinstance(target, (ToGroups, ToRanks)):
         return Tuple[bytes, bytes]
     return Tuple[bytes, Tuple[int, list[bytes]]] if isinstance(target, ToKeys) else BatchConstraint(Any)
 
 
 def _print(rows: Sequence[Any]) -> None:
     for row in rows:
+        if isinstance(row, Message) and row.is_tombstone:
+            print(f"deleted: {row.keys[0]}", flush=True)
+            continue
         body = row.body if isinstance(row, Message) else row
         print(body.decode("utf-8", "replace"), flush=True)
 

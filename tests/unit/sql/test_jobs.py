@@ -393,9 +393,9 @@ def test_an_endless_group_is_refused() -> None:
         ("b", "SELECT MAX(a), UPPER(b) FROM t GROUP BY UPPER(b)", ""),
         ("a", "SELECT CAST(COUNT(*) AS INT), b FROM t GROUP BY b", r"PRIMARY KEY of sink \(a\) is not what the rows"),
         ("b", "SELECT a, MAX(b) FROM t GROUP BY a", r"PRIMARY KEY of sink \(b\) is not what the rows"),
-        ("b", "SELECT MAX(a), b FROM t GROUP BY b HAVING COUNT(*) > 1", "HAVING would have to delete rows"),
+        ("b", "SELECT MAX(a), b FROM t GROUP BY b HAVING COUNT(*) > 1", ""),
         ("b", "SELECT DISTINCT a, b FROM t", "DISTINCT of rows without end"),
-        ("b", "SELECT MAX(n), b FROM (SELECT MAX(a) AS n, b FROM t GROUP BY b) AS g GROUP BY b", "below another one"),
+        ("b", "SELECT MAX(n), b FROM (SELECT MAX(a) AS n, b FROM t GROUP BY b) AS g GROUP BY b", "whose rows change"),
         ("b", "SELECT MAX(a), b FROM t GROUP BY b UNION ALL SELECT a, b FROM t", "cannot be joined, united or grouped"),
     ],
 )

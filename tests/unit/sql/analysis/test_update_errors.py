@@ -1,0 +1,162 @@
+"""Statements with ROW_NUMBER(), EMIT and rows that change that are not valid: each with its whole message and place."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.sql.errors import SqlError
+from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.script import Script
+from rmqio.testing import InMemoryClientFactory
+
+TABLES = """
+CREATE TABLE t (
+  id BIGINT NOT NULL, k STRING, v INT, tags ARRAY<STRING>, ts TIMESTAMP(3), pt AS PROCTIME(),
+  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
+) WITH ('topic' = 't');
+"""
+WINDOW = "FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"
+NUMBER = "ROW_NUMBER() OVER (PARTITION BY k ORDER BY v)"
+LIMIT = "WHERE rn <= 10, where rn is its name, in a query around"
+
+
+def ranked(number: str = NUMBER, where: str = "rn <= 3") -> str:
+    return f"SELECT id FROM (SELECT *, {number} AS rn FROM t) AS r WHERE {where}"
+
+
+# A query, what the caret shows, and the message.
+QUERIES = [
+    (ranked(where="rn > 3"), NUMBER, f"ROW_NUMBER() of all rows would keep all of them: it needs {LIMIT}"),
+    (ranked(where="rn <= v"), NUMBER, f"ROW_NUMBER() of all rows would keep all of them: it needs {LIMIT}"),
+    (ranked(where="rn <= 3 OR v = 1"), NUMBER, f"ROW_NUMBER() of all rows would keep all of them: it needs {LIMIT}"),
+    (ranked(where="rn <= 0"), NUMBER, f"ROW_NUMBER() of all rows would keep all of them: it needs {LIMIT}"),
+    (ranked(where="rn < 20000"), NUMBER,
+     "19999 rows of each partition would be kept and sorted: at most 10000 are"),
+    (f"SELECT id, {NUMBER} FROM t", NUMBER, f"ROW_NUMBER() of all rows would keep all of them: it needs {LIMIT}"),
+    (f"SELECT {NUMBER} + 1 FROM t", NUMBER,
+     f"ROW_NUMBER() stands by itself in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {LIMIT}"),
+    (f"SELECT id FROM t WHERE {NUMBER} = 1", NUMBER,
+     f"ROW_NUMBER() stands by itself in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {LIMIT}"),
+    ("SELECT ROW_NUMBER() FROM t", "ROW_NUMBER()",
+     f"ROW_NUMBER() stands by itself in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {LIMIT}"),
+    (ranked("ROW_NUMBER() OVER (PARTITION BY k)"), "OVER (PARTITION BY k)",
+     "ROW_NUMBER() needs an order: OVER (PARTITION BY key ORDER BY column)"),
+    (ranked("ROW_NUMBER() OVER (ORDER BY 1)"), "1", "ORDER BY takes columns, not positions or constants"),
+    (ranked("ROW_NUMBER() OVER (ORDER BY tags)"), "tags", "ARRAY<STRING> has no order: ORDER BY cannot take it"),
+    (ranked("ROW_NUMBER() OVER (PARTITION BY tags ORDER BY v)"), "tags",
+     "a column of PARTITION BY cannot be ARRAY<STRING>"),
+    (ranked("ROW_NUMBER() OVER (ORDER BY vv)"), "vv", "there is no column vv: did you mean 'v'?"),
+    (ranked("ROW_NUMBER() OVER (ORDER BY SUM(v))"), "SUM(v)",
+     "SUM is an aggregate function, which cannot stand in ORDER BY"),
+    (ranked("ROW_NUMBER() OVER (ORDER BY v ROWS UNBOUNDED PRECEDING)"), "ROWS UNBOUNDED PRECEDING",
+     "ROW_NUMBER() takes no ROWS or RANGE"),
+    (ranked("ROW_NUMBER(v) OVER (ORDER BY v)"), "ROW_NUMBER(v) OVER (ORDER BY v)", "ROW_NUMBER() takes no arguments"),
+    (ranked("RANK() OVER (ORDER BY v)"), "RANK() OVER (ORDER BY v)",
+     "RANK is not supported: ROW_NUMBER() numbers rows, equal ones too"),
+    (ranked("DENSE_RANK() OVER (ORDER BY v)"), "DENSE_RANK() OVER (ORDER BY v)",
+     "DENSE_RANK is not supported: ROW_NUMBER() numbers rows, equal ones too"),
+    (f"SELECT {NUMBER} AS a, ROW_NUMBER() OVER (ORDER BY id) AS b FROM t", "ROW_NUMBER() OVER (ORDER BY id) AS b",
+     "a query has one ROW_NUMBER(): put the other one into a query around"),
+    (f"SELECT k, {NUMBER} AS rn FROM t GROUP BY k", NUMBER,
+     "ROW_NUMBER() cannot stand beside GROUP BY: put GROUP BY into a query of FROM"),
+    (f"SELECT DISTINCT k, {NUMBER} AS rn FROM t", NUMBER,
+     "rows with numbers are distinct: ROW_NUMBER() needs no DISTINCT"),
+    ("SELECT id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS rn FROM "
+     "TABLE(TUMBLE(TABLE t, DESCRIPTOR(pt), INTERVAL '1' DAY))) AS r WHERE rn = 1",
+     "TABLE(TUMBLE(TABLE t, DESCRIPTOR(pt), INTERVAL '1' DAY))",
+     "rows of windows of processing time need GROUP BY window_start, window_end"),
+    ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE (SELECT ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY "
+     "ts) AS rn FROM t) AS r WHERE rn <= 2), DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end",
+     "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts)",
+     "no watermark follows the times of first rows that change: of the first row by time, it does"),
+    ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT WITH DELAY '1' MINUTE BEFORE WATERMARK",
+     "WITH DELAY '1' MINUTE BEFORE WATERMARK", "EMIT stands at a window, and this GROUP BY has none"),
+    ("SELECT k FROM t EMIT ON WINDOW CLOSE", "ON WINDOW CLOSE",
+     "EMIT stands at a window, and this query has no GROUP BY"),
+    (f"SELECT COUNT(*) {WINDOW} EMIT CHANGES, ON WINDOW CLOSE", "ON WINDOW CLOSE",
+     "EMIT CHANGES and EMIT ON WINDOW CLOSE stand alone"),
+    (f"SELECT COUNT(*) {WINDOW} EMIT WITHOUT DELAY AFTER WATERMARK", "WITHOUT DELAY AFTER WATERMARK",
+     "rows after the watermark are dropped, unless SET 'table.exec.emit.allow-lateness' = '1 min' says how long they "
+     "count"),
+    (f"SELECT COUNT(*) {WINDOW} EMIT WITH DELAY '1' SECOND BEFORE WATERMARK, WITHOUT DELAY BEFORE WATERMARK",
+     "WITHOUT DELAY BEFORE WATERMARK", "EMIT says twice what is BEFORE the watermark"),
+    (f"SELECT COUNT(*) {WINDOW} EMIT WITH DELAY '1' MONTH BEFORE WATERMARK", "WITH DELAY '1' MONTH BEFORE WATERMARK",
+     "the delay is one of days, hours, minutes or seconds"),
+    ("SELECT COUNT(*) FROM t GROUP BY SESSION(ts, INTERVAL '1' MINUTE) EMIT CHANGES", "CHANGES",
+     "a session grows, so that rows before its end would be those of other sessions: only EMIT ON WINDOW CLOSE"),
+    ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(pt, INTERVAL '1' MINUTE) EMIT CHANGES", "CHANGES",
+     "windows of processing time are given at their ends: a watermark does not follow them"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "shown", "message"), QUERIES, ids=[each[0] for each in QUERIES])
+def test_queries(query: str, shown: str, message: str) -> None:
+    script = Script()
+    script.run(TABLES)
+    text = f"EXPLAIN {query};"
+    with pytest.raises(SqlError) as caught:
+        script.run(text)
+    assert caught.value.message == message
+    start = caught.value.column - 1
+    assert text[start : start + caught.value.shown.count("^")] == shown
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SET 'table.exec.emit.early-fire.enabled' = 'yes'", "'yes' is neither 'true' nor 'false'"),
+        ("SET 'table.exec.emit.early-fire.delay' = 'soon'", "'soon' is not a time; one is '1 h'"),
+        ("SET 'table.exec.emit.early-fire.delays' = '1 s'",
+         "there is no setting 'table.exec.emit.early-fire.delays': did you mean 'table.exec.emit.early-fire.delay'?"),
+    ],
+)  # fmt: skip
+def test_settings(statement: str, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        Script().run(statement)
+    assert caught.value.message == message
+
+
+ENDS = "a window, or --stop latest, gives rows that do not change"
+TOP = "SELECT {} FROM (SELECT *, ROW_NUMBER() OVER ({}) AS rn FROM {}) AS r WHERE rn <= {}"
+GROUPS = "(SELECT k, SUM(v) AS v FROM t GROUP BY k) AS g"
+EARLY = f"SELECT window_start, k, COUNT(*) {WINDOW}, k EMIT CHANGES"
+
+
+@pytest.mark.parametrize(
+    ("columns", "query", "reason"),
+    [
+        ("id BIGINT, k STRING", TOP.format("id, k", "PARTITION BY k ORDER BY v", "t", 1),
+         f"a top-n: its rows change, and s has no PRIMARY KEY by which they do: {ENDS}"),
+        ("id BIGINT, k STRING, PRIMARY KEY (id) NOT ENFORCED", TOP.format("id, k", "PARTITION BY k ORDER BY v", "t", 2),
+         "a top-n: the PRIMARY KEY of s (id) lacks what stands in PARTITION BY, k"),
+        ("id BIGINT, k STRING, PRIMARY KEY (k) NOT ENFORCED", TOP.format("id, k", "PARTITION BY k ORDER BY v", "t", 2),
+         "a top-n: several rows of a partition have one PRIMARY KEY: add the number of the row, or a column"),
+        ("k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED", TOP.format("k, v", "PARTITION BY v ORDER BY k", GROUPS, 1),
+         "PARTITION BY takes what its rows are grouped by only, as they change: a row that goes into another partition "
+         f"could not leave the one before; or {ENDS}"),
+        ("k STRING, v BIGINT, PRIMARY KEY (k) NOT ENFORCED",
+         f"SELECT k, COUNT(*) FROM ({TOP.format('k, id', 'PARTITION BY k ORDER BY v', 't', 2)}) AS x GROUP BY k",
+         f"GROUP BY stands above a top-n, whose rows change: {ENDS}"),
+        ("k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED",
+         TOP.format("k, v", "PARTITION BY k ORDER BY v",
+                    f"({TOP.format('k, v', 'PARTITION BY k ORDER BY id DESC', 't', 1)}) AS x", 1),
+         f"ROW_NUMBER() stands above a top-n, whose rows change: {ENDS}"),
+        ("k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED", f"SELECT k, v FROM {GROUPS} WHERE RAND() > v",
+         "GROUP BY without a window: a condition differs from call to call, so that it does not tell which rows are "
+         "there"),
+        ("s TIMESTAMP(3), k STRING, v BIGINT", EARLY,
+         f"EMIT before the end of a window: its rows change, and s has no PRIMARY KEY by which they do: {ENDS}"),
+        ("s TIMESTAMP(3), k STRING, v BIGINT, PRIMARY KEY (k) NOT ENFORCED", EARLY,
+         f"EMIT before the end of a window: the PRIMARY KEY of s (k) is not what the rows are grouped by: {ENDS}"),
+    ],
+)  # fmt: skip
+def test_what_a_table_cannot_take(columns: str, query: str, reason: str) -> None:
+    script = Script()
+    script.run(f"{TABLES} CREATE TABLE s ({columns}) WITH ('topic' = 's'); INSERT INTO s {query};")
+    translation = Translation(beam.Pipeline(), Connection(client_factory=InMemoryClientFactory("none")))
+    with pytest.raises(SqlError) as caught:
+        translation.add(script.sinks[0])
+    assert caught.value.message == f"INSERT INTO s: {reason}"
