@@ -113,6 +113,9 @@ def _with_over(
 ) -> Relation:
     first = found[0].over
     assert first is not None
+    for each in found:
+        if each.function is not None and each.over is not None:
+            _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
     if isinstance(source, Windowed):
         _refuse("OVER cannot stand beside a window: group the window in a sub-query of FROM first", first.span)
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
