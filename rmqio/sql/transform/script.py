@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqio.sql.analysis import names
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, Source, SqlError
 from rmqio.sql.plan import Relation
@@ -22,7 +23,9 @@ class QueryScript(Script):
             raise Refusal("nothing can stand behind the query whose rows are the output", statement.span)
         match statement:
             case nodes.QueryStatement():
-                self.selected = self.query(statement.query)
+                resolved = names.resolved(statement, self.catalog.functions)
+                assert isinstance(resolved, nodes.QueryStatement)
+                self.selected = self.query(resolved.query)
             case nodes.Insert():
                 raise Refusal(
                     "INSERT INTO has no rows as its output: end with SELECT, and write its rows with WriteToRocketMQ",

@@ -23,6 +23,7 @@ from rmqio.sql.transform.elements import ToElements
 from rmqio.sql.transform.inputs import ElementsInput, MessagesInput, element_time
 from rmqio.sql.transform.row_types import require_names
 from rmqio.sql.transform.script import QueryScript
+from rmqio.sql.values import in_zone
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.batch_coder import BatchConstraint
 
@@ -89,7 +90,7 @@ class SqlTransform(beam.PTransform):
         inputs = self._inputs(pvalueish)
         pipeline = pvalueish.pipeline if isinstance(pvalueish, (PBegin, PCollection)) else None
         pipeline = pipeline or next(iter(inputs.values())).pcoll.pipeline
-        relation = self._plan(inputs)
+        relation, zone = self._plan(inputs)
         try:
             require_names(relation.fields)
         except Refusal as refusal:
@@ -98,7 +99,8 @@ class SqlTransform(beam.PTransform):
         by_table = {id(each.table): each for each in inputs.values()}
         translation = Translation(pipeline, self._connection, inputs=by_table)
         target = ToElements(relation.fields)
-        rows = translation.rows(relation, target, _ENDS)
+        with in_zone(zone):  # fragments are of the session that they are made in
+            rows = translation.rows(relation, target, _ENDS)
         rows.element_type = target.row_type
         if self._on_error != "output":
             return rows
@@ -108,7 +110,8 @@ class SqlTransform(beam.PTransform):
         bad.element_type = BadRow
         return SqlResult(rows, bad)
 
-    def _plan(self, inputs: Mapping[str, Input]) -> Relation:
+    def _plan(self, inputs: Mapping[str, Input]) -> tuple[Relation, str]:
+        """The plan of the query, and the session's time zone."""
         script = QueryScript()
         script.catalog.tables.update({name: each.table for name, each in inputs.items()})
         for key, value in self._settings.items():
@@ -118,7 +121,7 @@ class SqlTransform(beam.PTransform):
                 raise SqlError(f"settings: {refusal.message}") from None
         for name, function in self._functions.items():
             script.run(f"CREATE FUNCTION `{name}` AS '{_path_of(name, function)}' LANGUAGE PYTHON", "functions")
-        return script.select(self._text)
+        return script.select(self._text), script.settings.zone
 
     def _inputs(self, pvalueish: Any) -> dict[str, Input]:
         if isinstance(pvalueish, PBegin):

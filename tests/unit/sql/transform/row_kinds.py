@@ -69,3 +69,7 @@ class Left(NamedTuple):
 class Right(NamedTuple):
     k: Optional[str]  # noqa: UP045
     t: Optional[int]  # noqa: UP045
+
+
+def doubled(number: int) -> int:
+    return 10 // number * 2

@@ -30,7 +30,7 @@ from rmqio.sql.types import SqlType
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms import ReadFromRocketMQ
 from tests.helpers.transforms.reading import clean_cluster
-from tests.unit.sql.transform.row_kinds import Customer, Everything, Local, Loose, Order, Place, Seen
+from tests.unit.sql.transform.row_kinds import Customer, Everything, Local, Loose, Order, Place, Seen, doubled
 
 EVERYTHING = Everything(
     True, 1, 2, 3, 1 << 62, 0.5, math.pi, "é中", b"\x00\xff", Decimal("12.340000000000000000"), Timestamp(1.5),  # type: ignore[arg-type]
@@ -218,6 +218,29 @@ def test_bad_rows_are_an_output(pipeline: beam.Pipeline) -> None:
     rows = bad | "rows" >> beam.Map(lambda row: json.loads(row.row)["n"])
     assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 0]), label="rows")
     run(pipeline)
+
+
+def test_the_time_zone_of_the_session_is_that_of_the_query(pipeline: beam.Pipeline) -> None:
+    made = pipeline | beam.Create([Seen(Timestamp(0), 1)]).with_output_types(Seen)
+    text = "SELECT CAST(at AS STRING) AS local, CAST(CAST(at AS TIMESTAMP(0)) AS DATE) AS day FROM PCOLLECTION"
+    rows = made | SqlTransform(text, settings={"table.local-time-zone": "America/New_York"})
+    check(rows | beam.Map(lambda row: (row.local[:16], row.day)), [("1969-12-31 19:00", dt.date(1969, 12, 31))])
+    run(pipeline)
+
+
+@pytest.mark.parametrize("function", [doubled, "tests.unit.sql.transform.row_kinds.doubled"])
+def test_functions_of_python(pipeline: beam.Pipeline, function: Any) -> None:
+    rows = pipeline | beam.Create([Loose(5, "x"), Loose(0, "y")]).with_output_types(Loose)
+    result = rows | SqlTransform("SELECT twice(n) AS n FROM t", "t", {"twice": function}, on_error="output")
+    check(result.rows, [(4,)])
+    reasons = result.errors | "reasons" >> beam.Map(lambda row: "division" in row.reason)
+    assert_that(reasons, equal_to([True]), label="bad")
+    run(pipeline)
+
+
+def test_a_function_that_workers_cannot_import_is_refused(pipeline: beam.Pipeline) -> None:
+    with pytest.raises(LocalError, match="the function f must be one that workers can import, at the top of a module"):
+        orders(pipeline) | SqlTransform("SELECT f(id) AS n FROM PCOLLECTION", functions={"f": lambda n: n})
 
 
 def test_bad_rows_are_skipped_or_fail(pipeline: beam.Pipeline) -> None:
