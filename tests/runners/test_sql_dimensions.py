@@ -95,8 +95,14 @@ def delete(lab: Lab, queue: MessageQueue, key: str) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("runner", ENDLESS)
-def test_a_topic_changes_under_a_job_that_is_restarted(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
+RESTARTED = pytest.param("SparkRunner --streaming", True, id="restarted", marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(
+    ("runner", "is_restarted"),
+    [*(pytest.param(*each.values, False, id=each.id, marks=each.marks) for each in ENDLESS), RESTARTED],
+)
+def test_a_topic_changes_under_a_job(runner: str, is_restarted: bool, topics: Topics, lab: Lab, tmp_path: Path) -> None:
     """Rows meet the newest row of their key: after an update, after a tombstone, and after a restart."""
     queue = MessageQueue(topics.devices, lab.broker.name, 0)
     numbers = iter(range(10_000))
@@ -126,7 +132,7 @@ def test_a_topic_changes_under_a_job_that_is_restarted(runner: str, topics: Topi
         delete(lab, queue, "2")
         met(job, 2, None)
         assert job.interrupt() == 130
-    if "Spark" in runner:
+    if is_restarted:
         set_name(1, "Anna")
         with started(Job([sys.executable, "-m", "rmqio", *flags], tmp_path)) as job:
             met(job, 1, "Anna")

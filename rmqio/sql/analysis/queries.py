@@ -212,12 +212,12 @@ class QueryBinder:
         return _renamed(binder.query(view.query), view.columns, span)
 
     def _join(self, join: nodes.Join, where: nodes.Expression | None = None) -> tuple[Relation, Scope]:
+        if is_versioned(join.right):
+            return looked_up(join, self._from_item(join.left), self._from_item(join.right, is_right=True))
         if laterals.is_lateral(join.right):
             found = laterals.expanded(self, join, self._from_item(join.left))
             if found is not None:
                 return found
-        if is_versioned(join.right):
-            return looked_up(join, self._from_item(join.left), self._from_item(join.right, is_right=True))
         return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms, where)
 
     # ---- others ----

@@ -17,6 +17,7 @@ class Emitter:
     """Collects lines of Python. What was computed in a block is known in that block and in those within it.
 
     Attributes:
+      getters: names of the functions that look rows up.
       lazy: names of expressions that are computed when they are needed first, in whichever block; until then they hold
         `UNSET`.
     """
@@ -28,6 +29,7 @@ class Emitter:
         self._count = 0
         self._known: list[dict[Expr, str]] = [{}]
         self.lazy: dict[Expr, str] = {}
+        self.getters: Final[dict[Any, str]] = {}
         self._names: dict[tuple[str, Any], str] = {}
 
     def line(self, text: str) -> None:

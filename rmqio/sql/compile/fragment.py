@@ -5,7 +5,6 @@ What travels to the workers is the description; `compiled` makes the function th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -347,22 +346,20 @@ def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
 
 def _used(fragment: Fragment) -> set[int]:
     """The columns of the source that the first step reads, or all."""
-    if not fragment.steps or isinstance(fragment.steps[0], LookUp):
+    if not fragment.steps:
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
-    if isinstance(first, (Generate, WindowStep)):
+    if isinstance(first, (Generate, LookUp, WindowStep)):
         return _used(replace(fragment, steps=()))
     used = [each for each in (first.condition, *first.projections) if each is not None]
     return {index for each in used for index in expressions.inputs(each)}
 
 
 def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack) -> list[str]:
-    """Adds the steps. Those that make several rows of one begin loops, which stay open in `loops`."""
-    look_ups = itertools.count()
     for number, step in enumerate(steps):
         if isinstance(step, LookUp):
-            columns = loops.enter_context(looked_up(step, next(look_ups), columns, out))
+            columns = loops.enter_context(looked_up(step, columns, out))
             continue
         if isinstance(step, WindowStep):
             is_nullable = step.fields[step.window.time].type.is_nullable

@@ -39,15 +39,18 @@ class LookUp(Step):
 
 def begun(steps: Sequence[object], out: Emitter) -> None:
     """Adds what a batch does first: it takes the table of each look-up as it is now. The first one loads it."""
-    for count, step in enumerate(each for each in steps if isinstance(each, LookUp)):
-        out.constants[f"lease{count}"] = step.acquire(step.dimension)
-        out.line(f"get{count} = lease{count}.getter()")
+    for step in steps:
+        if isinstance(step, LookUp) and step not in out.getters:
+            lease, getter = out.name("lease"), out.name("get")
+            out.constants[lease] = step.acquire(step.dimension)
+            out.line(f"{getter} = {lease}.getter()")
+            out.getters[step] = getter
 
 
 @contextlib.contextmanager
-def looked_up(step: LookUp, count: int, columns: list[str], out: Emitter) -> Iterator[list[str]]:
-    """Adds the loop of the look-up with this number. Yields the columns of a pair, within the loop."""
-    get = f"get{count}"
+def looked_up(step: LookUp, columns: list[str], out: Emitter) -> Iterator[list[str]]:
+    """Adds the loop of a look-up that has begun. Yields the columns of a pair, within the loop."""
+    get = out.getters[step]
     rows, row = out.name("rows"), out.name("row")
     out.line(f"{rows} = {_rows(step, get, out)}")
     kinds = step.dimension.fields

@@ -16,6 +16,7 @@ from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
 from rmqio.sql.compile.emitter import UNSET, Emitter
 from rmqio.sql.compile.fragment import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows, compiled, within
+from rmqio.sql.compile.look_ups import LookUp, begun
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
 from rmqio.sql.optimizer import is_pure
 from rmqio.sql.recursion import deep_trees
@@ -60,7 +61,7 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
     old = given.source.columns
     names = [each.name for each in columns]
     steps = given.steps
-    if not steps or isinstance(steps[0], Generate):
+    if not steps or isinstance(steps[0], (Generate, LookUp)):
         steps = (Step(None, tuple(InputRef(each.type, i) for i, each in enumerate(old))), *steps)
     first, *others = steps
 
@@ -132,6 +133,8 @@ def _compiled(table: Table, columns: tuple[Column, ...], given: list[Fragment], 
             out.line(f"values{i}, positions{i}, failed{i} = [], [], {{}}")
             out.line(f"add{i}, place{i}, groups{i} = values{i}.append, positions{i}.append, all_groups[{i}]")
         out.line(f"results = [{', '.join(f'Mapped(values{i}, positions{i}, failed{i})' for i in numbers)}]")
+        for each in given:
+            begun(each.steps, out)
         with out.block("with localcontext(DECIMALS):"), out.block("for position, record in enumerate(batch):"):
             _decoded(table, columns, out)
             if lazy:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToRanks, ToTable, WindowStep
-from rmqio.sql.compile.look_ups import LookUp
 
 _TARGETS: Final = (ToGroups, ToKeys, ToRanks, ToTable)
 
@@ -53,8 +52,8 @@ class SharedScans:
 
     def __post_init__(self) -> None:
         for table, use in self.scans:
-            has_loops = any(isinstance(each, (WindowStep, LookUp)) for each in use.fragment.steps)
-            if type(use.fragment.target) in _TARGETS and not has_loops:
+            has_windows = any(isinstance(each, WindowStep) for each in use.fragment.steps)
+            if type(use.fragment.target) in _TARGETS and not has_windows:
                 self._by_table.setdefault(id(table), SharedScan([])).uses.append(use)
 
     def next(self, table: Table, use: ScanUse) -> SharedScan | None:

@@ -31,8 +31,7 @@ def run(cluster: InMemoryCluster, text: str) -> Any:
         start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)
     )
     translation = Translation(pipeline, connection)
-    for sink in script.sinks:
-        translation.add(sink)
+    translation.add_all(script.sinks)
     result = pipeline.run()
     result.wait_until_finish()
     return result

@@ -74,6 +74,23 @@ def test_every_form_of_from_takes_files(cluster: InMemoryCluster, tmp_path: Path
     )  # fmt: skip
 
 
+def test_lines_of_logs(cluster: InMemoryCluster, tmp_path: Path) -> None:
+    pytest.importorskip("regex", reason="grok needs the extra 'logs'")
+    (tmp_path / "f.log").write_text("7 one\n\n8 two\n")
+    more = ", 'grok.pattern' = '%{INT:a} %{WORD:b}'"
+    run(cluster, f"{files(tmp_path / 'f.log', 'grok', more=more)} {SINK} INSERT INTO sink SELECT a, b FROM f;")
+    assert rows(cluster) == [(7, "one"), (8, "two")]
+
+
+def test_rows_of_a_changed_file_have_other_ids(cluster: InMemoryCluster, tmp_path: Path) -> None:
+    """A write that drops copies must not take the rows of today's file for those of yesterday's."""
+    path = tmp_path / "f.csv"
+    for text in ("1,x\n", "1,other\n"):
+        path.write_text(text)
+        run(cluster, f"{files(path)} {SINK} INSERT INTO sink SELECT a, b FROM f;")
+    assert len({record.message_id for record in stored(cluster, "sink")}) == 2
+
+
 def test_windows_of_files(cluster: InMemoryCluster, tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("1,2024-01-01 00:00:59\n2,2024-01-01 00:01:00\n3,2024-01-01 00:00:01\n")
     table = files(tmp_path / "f.csv", columns="a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND")
