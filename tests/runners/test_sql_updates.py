@@ -7,7 +7,6 @@ import json
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -207,8 +206,19 @@ def streamed(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-def only(found: dict[str, list[tuple[Any, ...]]], kinds: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
-    return {kind: found.get(kind, []) for kind in kinds}
+def holds(job: Job, lab: Lab, topics: Topics, found: list[dict[str, Any]], what: str) -> None:
+    """Waits until the sink holds what the rows make. Shows what is different if that does not come."""
+    wanted = streamed(found)
+
+    def different() -> dict[str, tuple[Any, ...]]:
+        now = written(lab, topics)
+        pairs = {kind: (set(now.get(kind, [])), set(wanted[kind])) for kind in wanted}
+        return {kind: (now - right, right - now) for kind, (now, right) in pairs.items() if now != right}
+
+    try:
+        job.wait_until(lambda: not different(), what)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nwrong and missing: {different()}") from None
 
 
 @pytest.mark.parametrize("runner", ENDLESS)
@@ -225,22 +235,18 @@ def test_a_stream_updates_what_changes_and_deletes_what_goes(
     wanted = streamed(first)
     assert wanted["having"] != [each for each in wanted["having"] if each in streamed(everything)["having"]]
 
-    def holds(found: list[dict[str, Any]]) -> bool:
-        expected = streamed(found)
-        return only(written(lab, topics), expected) == expected
-
     with started(Job(process, tmp_path)) as job:
-        job.wait_until(lambda: holds(first), "what the first rows make")
+        holds(job, lab, topics, first, "what the first rows make")
         if restarts:
             assert job.interrupt() == 130
         else:
             send(lab, topics.source, second)
-            job.wait_until(lambda: holds(everything), "what all rows make")
+            holds(job, lab, topics, everything, "what all rows make")
             _ends(job, lab, topics, everything, end)
     if restarts:
         with started(Job(process, tmp_path)) as job:
             send(lab, topics.source, second)
-            job.wait_until(lambda: holds(everything), "what all rows make")
+            holds(job, lab, topics, everything, "what all rows make")
             _ends(job, lab, topics, everything, end)
 
 
