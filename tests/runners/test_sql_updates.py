@@ -34,7 +34,8 @@ FLAGS = {
 }
 RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode, flags in FLAGS.items()]
 ENDLESS = [each for each in RUNNERS if "streaming" in str(each.id)]
-MIDNIGHT = dt.datetime(2024, 2, 1)
+# A queue that is idle follows the clock: only rows of times to come are not late after a pause.
+START = dt.datetime.now(dt.UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0) + dt.timedelta(hours=2)
 
 TABLES = """
 CREATE TABLE t (
@@ -113,7 +114,7 @@ def some_rows(start: int, count: int, least: int = -5) -> list[dict[str, Any]]:
             "id": n,
             "k": f"k{random.randrange(4)}",
             "v": random.randrange(least, 7),
-            "ts": str(MIDNIGHT + dt.timedelta(milliseconds=n * 250 + random.randrange(3000))),
+            "ts": str(START + dt.timedelta(milliseconds=n * 250 + random.randrange(3000))),
         }
         for n in range(start, start + count)
     ]
@@ -227,8 +228,8 @@ def test_a_stream_updates_what_changes_and_deletes_what_goes(
 ) -> None:
     """Nine statements share one read. Spark's job goes on from its checkpoint between the two halves of the rows."""
     first, second = some_rows(0, 120, least=-2), some_rows(120, 120, least=-12)
-    second.append({"id": 1000, "k": "k1", "v": 1, "ts": str(MIDNIGHT + dt.timedelta(seconds=2))})  # late
-    end = [{"id": 2000 + n, "k": "end", "v": 0, "ts": str(MIDNIGHT + dt.timedelta(hours=3))} for n in range(2)]
+    second.append({"id": 1000, "k": "k1", "v": 1, "ts": str(START + dt.timedelta(seconds=2))})  # late
+    end = [{"id": 2000 + n, "k": "end", "v": 0, "ts": str(START + dt.timedelta(hours=3))} for n in range(2)]
     process = [sys.executable, "-m", "rmqio", *command(FIRST_ROWS + STREAM, topics, lab, runner, tmp_path)]
     everything, restarts = [*first, *second], runner.startswith("Spark")
     send(lab, topics.source, first)
