@@ -7,7 +7,6 @@ import json
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -35,7 +34,8 @@ FLAGS = {
 }
 RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode, flags in FLAGS.items()]
 ENDLESS = [each for each in RUNNERS if "streaming" in str(each.id)]
-MIDNIGHT = dt.datetime(2024, 2, 1)
+# A queue that is idle follows the clock: only rows of times to come are not late after a pause.
+START = dt.datetime.now(dt.UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0) + dt.timedelta(hours=2)
 
 TABLES = """
 CREATE TABLE t (
@@ -114,7 +114,7 @@ def some_rows(start: int, count: int, least: int = -5) -> list[dict[str, Any]]:
             "id": n,
             "k": f"k{random.randrange(4)}",
             "v": random.randrange(least, 7),
-            "ts": str(MIDNIGHT + dt.timedelta(milliseconds=n * 250 + random.randrange(3000))),
+            "ts": str(START + dt.timedelta(milliseconds=n * 250 + random.randrange(3000))),
         }
         for n in range(start, start + count)
     ]
@@ -207,8 +207,19 @@ def streamed(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-def only(found: dict[str, list[tuple[Any, ...]]], kinds: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
-    return {kind: found.get(kind, []) for kind in kinds}
+def holds(job: Job, lab: Lab, topics: Topics, found: list[dict[str, Any]], what: str) -> None:
+    """Waits until the sink holds what the rows make. Shows what is different if that does not come."""
+    wanted = streamed(found)
+
+    def different() -> dict[str, tuple[Any, ...]]:
+        now = written(lab, topics)
+        pairs = {kind: (set(now.get(kind, [])), set(wanted[kind])) for kind in wanted}
+        return {kind: (now - right, right - now) for kind, (now, right) in pairs.items() if now != right}
+
+    try:
+        job.wait_until(lambda: not different(), what)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nwrong and missing: {different()}") from None
 
 
 @pytest.mark.parametrize("runner", ENDLESS)
@@ -217,30 +228,26 @@ def test_a_stream_updates_what_changes_and_deletes_what_goes(
 ) -> None:
     """Nine statements share one read. Spark's job goes on from its checkpoint between the two halves of the rows."""
     first, second = some_rows(0, 120, least=-2), some_rows(120, 120, least=-12)
-    second.append({"id": 1000, "k": "k1", "v": 1, "ts": str(MIDNIGHT + dt.timedelta(seconds=2))})  # late
-    end = [{"id": 2000 + n, "k": "end", "v": 0, "ts": str(MIDNIGHT + dt.timedelta(hours=3))} for n in range(2)]
+    second.append({"id": 1000, "k": "k1", "v": 1, "ts": str(START + dt.timedelta(seconds=2))})  # late
+    end = [{"id": 2000 + n, "k": "end", "v": 0, "ts": str(START + dt.timedelta(hours=3))} for n in range(2)]
     process = [sys.executable, "-m", "rmqio", *command(FIRST_ROWS + STREAM, topics, lab, runner, tmp_path)]
     everything, restarts = [*first, *second], runner.startswith("Spark")
     send(lab, topics.source, first)
     wanted = streamed(first)
     assert wanted["having"] != [each for each in wanted["having"] if each in streamed(everything)["having"]]
 
-    def holds(found: list[dict[str, Any]]) -> bool:
-        expected = streamed(found)
-        return only(written(lab, topics), expected) == expected
-
     with started(Job(process, tmp_path)) as job:
-        job.wait_until(lambda: holds(first), "what the first rows make")
+        holds(job, lab, topics, first, "what the first rows make")
         if restarts:
             assert job.interrupt() == 130
         else:
             send(lab, topics.source, second)
-            job.wait_until(lambda: holds(everything), "what all rows make")
+            holds(job, lab, topics, everything, "what all rows make")
             _ends(job, lab, topics, everything, end)
     if restarts:
         with started(Job(process, tmp_path)) as job:
             send(lab, topics.source, second)
-            job.wait_until(lambda: holds(everything), "what all rows make")
+            holds(job, lab, topics, everything, "what all rows make")
             _ends(job, lab, topics, everything, end)
 
 
