@@ -16,7 +16,7 @@ SETTINGS: Final = (*(f"{phase}{what}" for phase in (_EARLY, _LATE) for what in (
 
 @dataclass(frozen=True, slots=True)
 class EmitSettings:
-    """What SET says. Delays are in milliseconds; None: it was not said.
+    """Settings of SET. Delays are in milliseconds; None: it was not said.
 
     Attributes:
       early_enabled, late_enabled: whether windows give rows before and after the watermark.

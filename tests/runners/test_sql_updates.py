@@ -134,7 +134,7 @@ def by_key(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def first_rows(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
-    """What `FIRST_ROWS` writes, by kind: (k, n, x), of windows and first rows with a time."""
+    """The rows that `FIRST_ROWS` writes, by kind: (k, n, x), of windows and first rows with a time."""
     wanted: dict[str, list[tuple[Any, ...]]] = {"top": [], "last": [], "first": [], "window": []}
     for key, rows in by_key(found).items():
         top = sorted(rows, key=lambda row: (-row["v"], row["id"]))[:3]
@@ -152,7 +152,7 @@ def first_rows(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def written(lab: Lab, topics: Topics) -> dict[str, list[tuple[Any, ...]]]:
-    """What the sink holds, by kind: messages with keys replace each other, and delete, in the order of their queue."""
+    """The content of the sink, by kind: messages with keys replace each other, and delete, in the order of their queue."""
     keyed: dict[str, dict[str, Any]] = {}
     found: dict[str, list[tuple[Any, ...]]] = {}
     places: dict[str, int] = {}
@@ -192,7 +192,7 @@ def test_first_rows_of_what_ends_are_given_once(
 
 
 def streamed(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
-    """What tables hold of `FIRST_ROWS` and `STREAM` that needs no watermark."""
+    """The content of tables of `FIRST_ROWS` and `STREAM` that needs no watermark."""
     wanted = first_rows(found)
     sums = {key: (len(rows), sum(row["v"] for row in rows)) for key, rows in by_key(found).items()}
     best = sorted(((-total, key) for key, (_, total) in sums.items()))[:2]

@@ -1,4 +1,4 @@
-"""What bounds a join by the watermark: an interval between two time columns, or one window of both."""
+"""Bounds of a join by the watermark: an interval between two time columns, or one window of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """What conditions say about the distance of two time columns, right minus left, in microseconds."""
+    """Bounds of the distance of two time columns, right minus left, in microseconds."""
 
     interval: Interval | None
     used: tuple[Expr, ...] = ()

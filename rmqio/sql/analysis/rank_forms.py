@@ -1,4 +1,4 @@
-"""Which ranks there are, by what they are ordered and divided by: each has its own way to run."""
+"""Forms of ranks, by what they are ordered and divided by: each has its own way to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to each row on its way."""
+"""Steps: they happen to each row on its way."""
 
 from __future__ import annotations
 

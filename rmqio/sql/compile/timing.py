@@ -1,4 +1,4 @@
-"""Where the rows of one side of a join meet those of the other one: in windows of Beam, of one size.
+"""Rows of one side of a join meet those of the other one in windows of Beam, of one size.
 
 Beam drops what comes when a window is over, counts it, and forgets the window's state. So the windows are the state's
 bound. A row of an interval join is in the window of its own time, and in each that has rows of the other side within

@@ -50,7 +50,7 @@ def _emit(expression: UserCall, given: object, names: list[str], result: str, ou
 
 
 def _check(expression: UserCall, result: str, out: Emitter) -> None:
-    """What makes SQL's value of the result; Python's own type is usually right as it is."""
+    """A function that makes SQL's value of the result; Python's own type is usually right as it is."""
     kind = expression.function.result
     convert = f"{result} = {out.constant(values.out_of(kind), 'v')}({result})"
     if kind.kind in BITS:

@@ -1,4 +1,4 @@
-"""What a worker needs to know of a dimension table to load it."""
+"""Definitions of dimension tables: all that a worker needs to load one."""
 
 from __future__ import annotations
 

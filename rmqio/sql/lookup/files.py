@@ -26,7 +26,7 @@ class Line(NamedTuple):
     number: int
     """Counts from 1: lines of text, rows of Parquet."""
     version: str = ""
-    """Of the file: another one when the file has changed."""
+    """The version of the file: another one when the file has changed."""
 
     # A row can stand where a message is expected that has a place in a topic.
 

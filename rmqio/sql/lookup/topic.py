@@ -40,7 +40,7 @@ class TopicTable:
         self._rows = _UpsertRows(dimension)
         self._positions: dict[MessageQueue, int] = {}
         self._ends: dict[MessageQueue, int] | None = None
-        """Where the queues ended at the start; None: the table is as new as they were."""
+        """Ends of the queues at the start; None: the table is as new as they were."""
         self._is_ready = threading.Event()
         self._stopped = threading.Event()
         self._error: Exception | None = None

@@ -22,7 +22,7 @@ _GIVEN: Final = b"\xc0"
 
 
 class _FirstRowFn(RowsFn):
-    """What both forms of `FirstFn` do: Beam takes one callback for each timer only."""
+    """The part that both forms of `FirstFn` have: Beam takes one callback for each timer only."""
 
     KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
 

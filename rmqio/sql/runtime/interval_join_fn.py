@@ -70,7 +70,7 @@ class IntervalJoinFn(beam.DoFn):
             yield from self._matcher.outputs(pairs)
 
     def _of(self, key: bytes, window: Any) -> list[Rows | None]:
-        """What is decoded of a key's state; None: that side is not."""
+        """The decoded part of a key's state; None: that side is not decoded."""
         if self._count > _MOST_ROWS:
             self._kept.clear()
             self._count = 0

@@ -1,4 +1,4 @@
-"""Which transforms a join becomes: by what bounds it."""
+"""Transforms of a join, chosen by what bounds it."""
 
 from __future__ import annotations
 

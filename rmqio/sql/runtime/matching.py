@@ -120,7 +120,7 @@ class Matcher:
             yield self.unmatched(1, partners, own)
 
     def _span(self, side: int, own: Rows, at: int, partners: Rows) -> tuple[int, int]:
-        """Where in the partners those are that a row has by its time."""
+        """Positions of the partners that a row has by its time."""
         if self._times is None:
             return 0, len(partners.rows)
         time = own.times[at]

@@ -64,7 +64,7 @@ def _bytes(pair: tuple[Any, bytes]) -> bytes:
 
 
 def _key(sort: SortKey, field: Field) -> Callable[[tuple[tuple[Any, ...], bytes]], Any]:
-    """What a column is sorted by. A NaN is larger than all other numbers."""
+    """The value that a column is sorted by. A NaN is larger than all other numbers."""
     at = sort.column
     null = (0,) if sort.nulls_first != sort.is_descending else (2,)
     if field.type.kind in APPROXIMATE:

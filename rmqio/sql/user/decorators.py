@@ -12,7 +12,7 @@ ATTRIBUTE: Final = "__rmqio_sql__"
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a decorator says. None: the hints say it."""
+    """The types that a decorator states. None: the hints say it."""
 
     kind: str
     input_types: tuple[str, ...] | None

@@ -1,4 +1,4 @@
-"""What a plan knows of a function of the user's own. Its code never travels: workers import it by its name."""
+"""Definitions of functions of the user's own, as a plan knows them. Their code never travels: workers import it by name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class WrongFunction(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What is known of a function.
+    """The facts about a function.
 
     Attributes:
       kind, parameters, required, is_variadic, result, is_deterministic: as in `UserFunction`.

@@ -140,7 +140,7 @@ def test_batches_in_any_order_make_the_same_rows(
 @settings(max_examples=40)
 @given(changes=VALUES)
 def test_groups_come_change_and_go(query: str, columns: str, key: str, changes: list[tuple[int, int | None]]) -> None:
-    """What is kept of groups that come, change and go makes what the last rows of them make at once."""
+    """State of groups that come, change and go gives the same as their last rows at once."""
     spec = spec_of(query, columns, key)
     fn, kept = TopOfGroupsFn(spec), Cell()
     table: dict[str, Any] = {}

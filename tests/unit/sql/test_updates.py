@@ -89,7 +89,7 @@ def as_written(value: Any) -> Any:
 
 @pytest.mark.parametrize("endless", [False, True], ids=["ends", "endless"])
 def test_first_rows_are_those_of_duckdb(endless: bool, cluster: InMemoryCluster) -> None:
-    """Of an input that ends, each row comes once; of one that does not, the newest row of each key counts."""
+    """Each row of an input that ends comes once; of one that does not, the newest row of each key counts."""
     keys = ["a", "b", "c"] if endless else ["a", "b", None]
     found = some_rows(Random(endless), 150, keys)
     put(cluster, "t", found)
