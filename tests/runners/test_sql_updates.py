@@ -152,7 +152,7 @@ def first_rows(found: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def written(lab: Lab, topics: Topics) -> dict[str, list[tuple[Any, ...]]]:
-    """The content of the sink, by kind: messages with keys replace each other, and delete, in the order of their queue."""
+    """The content of the sink, by kind: messages with keys replace each other and delete, in their queue's order."""
     keyed: dict[str, dict[str, Any]] = {}
     found: dict[str, list[tuple[Any, ...]]] = {}
     places: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The place that a row comes from, for errors and dead letters: a message of a topic, or a row of a file or a database."""
+"""The place of a row, for errors and dead letters: a message of a topic, or a row of a file or a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of functions of the user's own, as a plan knows them. Their code never travels: workers import it by name."""
+"""Functions of the user's own, as a plan knows them. Their code never travels: workers import it by name."""
 
 from __future__ import annotations
 
