@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from rmqio.sql.analysis.expressions import function_names
 from rmqio.sql.analysis.queries import scan_of
@@ -13,6 +15,7 @@ from rmqio.sql.texts import Texts
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """The titles of columns, and rows."""
+_SECRET: Final = re.compile(r"('?[\w.\-]*(?:password|secret|token)[\w.\-]*'?\s*=\s*)'(?:[^']|'')*'", re.IGNORECASE)
 
 
 def tables(catalog: Catalog) -> Listing:
@@ -64,3 +67,8 @@ def quoted(name: str) -> str:
     if name.isidentifier() and name.upper() not in RESERVED:
         return name
     return "`" + name.replace("`", "``") + "`"
+
+
+def masked(text: str) -> str:
+    """Returns a statement without the passwords of its options."""
+    return _SECRET.sub(r"\1'******'", text)

@@ -239,7 +239,7 @@ class Session:
         text = self._texts.get((kind, name.text))
         if text is None and self.script.catalog.further is not None:
             text = self.script.catalog.further.text(name.text)
-        return f"{text};"
+        return f"{listings.masked(text or '')};"
 
     def _list(self, listing: listings.Listing) -> None:
         names, rows = listing
