@@ -99,23 +99,14 @@ def _ordinals(offsets: Iterable[int]) -> Iterator[int]:
         yield seen[each]
 
 
-def place_ids(queue: MessageQueue, offsets: Sequence[int], steps: str = "") -> list[str]:
-    """Returns ids that depend only on the place of each message, and on the steps that changed it since.
-
-    Several messages of one place differ by their order.
-    """
+def place_ids(queue: MessageQueue, offsets: Iterable[int], steps: str = "") -> list[str]:
+    """Returns ids that depend only on the place of each message, and on the steps that changed it since."""
     begun = hashlib.blake2b(_bytes(f"{queue.topic}/{queue.broker}/{queue.queue_id}/"), digest_size=16)
     tail = _bytes(steps)
     ids = []
-    is_repeated = not isinstance(offsets, range) and len(set(offsets)) < len(offsets)
-    seen: dict[int, int] = {}
     for offset in offsets:
         digest = begun.copy()
         digest.update(b"%d%b" % (offset, tail))
-        if is_repeated:
-            count = seen[offset] = seen.get(offset, -1) + 1
-            if count:
-                digest.update(b"#%d" % count)
         ids.append(digest.hexdigest())
     return "\n".join(ids).upper().split("\n") if ids else ids
 

@@ -93,7 +93,7 @@ class Message(_MessageFields):
     @property
     def is_tombstone(self) -> bool:
         """Whether it deletes what its key names."""
-        return not self.body and TOMBSTONE in self.properties
+        return not self.body and TOMBSTONE in (self.properties or ())
 
     def replace(self, **changes: Any) -> Message:
         """The same message with some fields changed."""

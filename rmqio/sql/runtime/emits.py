@@ -10,7 +10,6 @@ from apache_beam.transforms.trigger import (
     AfterProcessingTime,
     AfterWatermark,
     Repeatedly,
-    TriggerFn,
 )
 from apache_beam.utils.timestamp import Duration
 
@@ -37,7 +36,7 @@ def of_windows(emit: Emit) -> dict[str, Any]:
     }
 
 
-def _after(delay_ms: int | None) -> TriggerFn | None:
+def _after(delay_ms: int | None) -> Any:
     if delay_ms is None:
         return None
     return AfterProcessingTime(delay_ms // 1000) if delay_ms else AfterCount(1)
