@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, Optional
 
 import numpy as np
-from apache_beam.typehints.native_type_compatibility import convert_to_python_type
+from apache_beam.typehints import native_type_compatibility
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Timestamp
 
@@ -21,6 +21,11 @@ from rmqio.sql.errors import Refusal
 from rmqio.sql.plan import Field
 from rmqio.sql.types import SqlType
 
+_python_type: Final = next(
+    getattr(native_type_compatibility, name)
+    for name in ("convert_to_python_type", "convert_to_typing_type")  # the second is that of Beam 2.61
+    if hasattr(native_type_compatibility, name)
+)
 _SCALARS: Final[dict[Any, SqlType]] = {
     bool: types.BOOLEAN, np.bool_: types.BOOLEAN, int: types.BIGINT, np.int64: types.BIGINT, np.int32: types.INTEGER,
     np.int16: types.SMALLINT, np.int8: types.TINYINT, float: types.DOUBLE, np.float64: types.DOUBLE,
@@ -80,7 +85,7 @@ def sql_type(kind: Any) -> SqlType:
     if row is not None:
         elements = tuple(sql_type(each) for _, each in row)
         return SqlType("ROW", False, elements=elements, names=tuple(name for name, _ in row))
-    kind = convert_to_python_type(kind)
+    kind = _python_type(kind)
     if isinstance(kind, typing.NewType):
         return sql_type(kind.__supertype__)
     if found := _SCALARS.get(kind) if not isinstance(kind, RowTypeConstraint) else None:

@@ -32,6 +32,9 @@ from rmqio.transforms import ReadFromRocketMQ
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.transform.row_kinds import Customer, Everything, Local, Loose, Order, Place, Seen, doubled
 
+OLD_BEAM = pytest.mark.skipif(
+    int(beam.__version__.split(".")[1]) < 75, reason="an older Beam gives dataclasses no schema, and infers other types"
+)
 EVERYTHING = Everything(
     True, 1, 2, 3, 1 << 62, 0.5, math.pi, "é中", b"\x00\xff", Decimal("12.340000000000000000"), Timestamp(1.5),  # type: ignore[arg-type]
     dt.date(2024, 2, 29), [1, None], {"a": "b"}, Place("Bern", None), None,
@@ -78,6 +81,7 @@ def test_rows_of_all_types_go_through(pipeline: beam.Pipeline) -> None:
     run(pipeline)
 
 
+@OLD_BEAM
 def test_rows_made_on_the_way_have_their_types(pipeline: beam.Pipeline) -> None:
     made = (
         pipeline
@@ -105,6 +109,7 @@ def test_values_that_come_out(pipeline: beam.Pipeline) -> None:
     run(pipeline)
 
 
+@OLD_BEAM
 def test_joins_groups_unions_and_views(pipeline: beam.Pipeline) -> None:
     known = pipeline | beam.Create([Customer("ann", "Bern"), Customer("bob", None)]).with_output_types(Customer)
     inputs = {"orders": orders(pipeline), "customers": known}
