@@ -44,6 +44,7 @@ _KEYWORDS: Final = frozenset(
 )
 _LINKED: Final = re.compile(r" (?:AND|OR) ")
 _LARGEST: Final = 10**15
+_TINY: Final = Decimal("0.000001")
 _LONGEST: Final = 2000
 """Characters of a selector, which travels with each request."""
 _MOST_VALUES: Final = 64
@@ -179,7 +180,8 @@ def _bounds(name: str, is_try: bool, operator: str, right: Expr, slack: int) -> 
     if not isinstance(value, (int, float, Decimal)) or not -_LARGEST < value < _LARGEST:
         return there
     exact = Decimal(repr(value) if isinstance(value, float) else value)
-    low, high = (format(each, "f") for each in (exact - slack, exact + slack))
+    # The broker does not parse 0.0.
+    low, high = (format(each or loose, "f") for each, loose in ((exact - slack, -_TINY), (exact + slack, _TINY)))
     tests = []
     if operator in ("=", ">", ">="):
         tests.append(f"{name} >= {_floating(low)}")

@@ -99,6 +99,7 @@ def test_what_is_not_left_to_the_broker() -> None:
         (["CAST(p['k'] AS INT) > 5"], "k IS NOT NULL"),
         (["TRY_CAST(p['k'] AS DOUBLE) > 5.5E0"], "k >= 5.5"),
         (["TRY_CAST(p['k'] AS INT) BETWEEN 3 AND 5"], "k >= 2.0 AND k <= 6.0"),
+        (["TRY_CAST(p['k'] AS INT) BETWEEN 1 AND -1"], "k >= -0.000001 AND k <= 0.000001"),
         (["7 > TRY_CAST(p['k'] AS DECIMAL(10, 2))"], "k <= 9.00"),
         (["TRY_CAST(p['k'] AS BIGINT) > 1000000000000000000"], "k IS NOT NULL"),
         (["p['k'] = 'it''s'"], "k IS NOT NULL"),
