@@ -84,7 +84,9 @@ class _Shared:
             raise SqlError(f"the dimension table {name} cannot be loaded: {error}") from error
         self.is_loaded = True
         _LOGGER.info("dimension %s is loaded in %.1f s", name, time.monotonic() - begun)
-        if self.dimension.table.options.of_connector.refresh_ms and self._live is None:
+        if self._live is not None:
+            threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
+        elif self.dimension.table.options.of_connector.refresh_ms:
             threading.Thread(target=self._refresh, name=f"refresh {name}", daemon=True).start()
 
     def _new(self) -> LookupTable:
@@ -101,15 +103,25 @@ class _Shared:
     def _refresh(self) -> None:
         name, every_s = self.dimension.table.name, self.dimension.table.options.of_connector.refresh_ms / 1000
         while not self._stopped.wait(every_s):
-            if self.is_idle():
-                with _lock:
-                    if self.is_idle():
-                        _drop(self)
-                        return
+            if self._is_dropped():
+                return
             try:
                 self.table = self._new()
             except Exception as error:  # noqa: BLE001  # the thread must go on, whatever a driver raises
                 _LOGGER.warning("dimension %s cannot be loaded again, its last copy stays: %s", name, error)
+
+    def _watch(self) -> None:
+        """Ends a table that keeps itself up to date when nobody uses it any more."""
+        while not self._stopped.wait(_IDLE_S / 2) and not self._is_dropped():
+            pass
+
+    def _is_dropped(self) -> bool:
+        if self.is_idle():
+            with _lock:
+                if self.is_idle():
+                    _drop(self)
+                    return True
+        return False
 
     def give_back(self, user: object) -> None:
         """Notes that a user is gone."""

@@ -310,6 +310,20 @@ def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
         wait_for(lambda: lease.getter()(1))
 
 
+def test_a_topic_that_nobody_looks_up_is_read_no_longer(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "_IDLE_S", 0.1)
+    put(cluster, "u", customer(1, "Ann"), queue_id=0)
+    connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
+    lease = shared.acquire(customers_of(TOPIC.format(""), connection))
+    lease.table()
+    assert any(each.name.startswith("watch ") for each in threading.enumerate())
+    del lease
+    wait_for(lambda: not any(each.name.startswith("watch ") for each in threading.enumerate()))
+    assert not shared._tables
+
+
 ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), max_size=8)
 
 
