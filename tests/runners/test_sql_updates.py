@@ -34,10 +34,10 @@ FLAGS = {
 }
 RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode, flags in FLAGS.items()]
 ENDLESS = [each for each in RUNNERS if "streaming" in str(each.id)]
-# A queue that is idle follows the clock: only rows of times to come are not late after a pause.
-START = dt.datetime.now(dt.UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0) + dt.timedelta(hours=2)
+START = dt.datetime.now(dt.UTC).replace(tzinfo=None, minute=0, second=0, microsecond=0) - dt.timedelta(hours=12)
 
 TABLES = """
+SET 'table.exec.source.idle-timeout' = '30 min'; -- or an idle queue would follow the clock, and rows would be late
 CREATE TABLE t (
   id BIGINT, k STRING, v BIGINT, ts TIMESTAMP(3), proctime AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
 ) WITH ('topic' = '{source}');
