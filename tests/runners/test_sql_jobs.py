@@ -37,12 +37,12 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
         lab.broker.create_topic(name, queues=2)
     orders, spent, group = names
     folder = tmp_path / "jobs"
-    folder.mkdir()
+    (folder / "g").mkdir(parents=True)
     state = StateFolder(folder / ".rmqio")
 
     def write(note: str, key: str = "COALESCE(customer, '?')") -> None:
         text = COUNTS.format(orders=orders, spent=spent, group=group, note=note, key=key)
-        (folder / "counts.sql").write_text(text)
+        (folder / "g" / "counts.sql").write_text(text)
 
     def send(count: int) -> None:
         for number in range(2):
@@ -54,7 +54,7 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
         return {row["customer"]: (row["n"], row["note"]) for row in rows}
 
     def status() -> Status:
-        return state.job("counts").read_status() or Status("counts", "unknown")
+        return state.job("g/counts").read_status() or Status("g/counts", "unknown")
 
     def wanted(count: int, note: str) -> dict[str, Any]:
         return {f"c{each}": (count, note) for each in range(3)}
@@ -78,7 +78,7 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
             assert (status().restarts, status().refused, status().error) == (0, "", "")
             assert job.end(signal.SIGTERM) == 0
         finally:
-            log = state.job("counts").log
+            log = state.job("g/counts").log
             print(log.read_text()[-4000:] if log.exists() else "no log")
             if (pid := status().pid) is not None and job.process.poll() is None:
                 os.killpg(pid, signal.SIGKILL)  # its session is its own

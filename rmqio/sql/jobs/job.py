@@ -230,7 +230,8 @@ class Job:
         with contextlib.closing(lock):
             if self._next is not None:
                 if self._text is not None:
-                    self._before, self._status.restarts, self._failures = self._text, 0, 0
+                    self._before, self._failures = self._text, 0
+                    self._status.restarts, self._status.error = 0, ""
                 self._text, self._next = self._next, None
                 write(self._folder.text, self._text)
             if self._text is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_a_log_is_followed_over_a_rotation(tmp_path: Path) -> None:
     while not found.endswith(b"after\n"):
         found += next(lines)
     thread.join()
+    assert isinstance(lines, Generator)
     lines.close()
     log.close()
     assert found == written + b"after\n"
