@@ -36,7 +36,7 @@ DOWN: Final = "down"
 
 @dataclass(slots=True)
 class Status:
-    """What is known of a job.
+    """The state of a job, as far as it is known.
 
     Attributes:
       since: when it entered its state, in Unix seconds.

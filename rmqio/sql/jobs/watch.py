@@ -24,7 +24,7 @@ class Found:
 
 @dataclass(slots=True)
 class Changes:
-    """What has settled since the last look: two looks have seen the same."""
+    """The changes since the last look that have settled: two looks have seen the same."""
 
     offered: dict[str, Found] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
