@@ -293,6 +293,11 @@ class Job:
             write(self._folder.text, self._text)
             self._refuse(reason)
             return
+        if self._has_another_state():  # left by a file that was removed; to try again does not help
+            self._status.refused = reason.removeprefix("rmqio sql: ")
+            self._enter(REFUSED)
+            self._note(f"refused: {self._status.refused}")
+            return
         self._start_again(reason if reason == how else f"{how}: {reason}")
 
     def _start_again(self, reason: str) -> None:
@@ -309,7 +314,10 @@ class Job:
 
     def _is_refused(self, status: int) -> bool:
         """Whether the new text can never go on from the checkpoint, or not start at all."""
-        return status == _WRONG_USAGE or any(each in self._log.tail for each in ANOTHER_STATE)
+        return status == _WRONG_USAGE or self._has_another_state()
+
+    def _has_another_state(self) -> bool:
+        return any(each in self._log.tail for each in ANOTHER_STATE)
 
     def _give_up(self) -> None:
         """Drops what is not begun, and asks what runs to end."""

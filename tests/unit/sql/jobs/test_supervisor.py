@@ -83,6 +83,17 @@ def test_a_text_that_the_runner_refuses_at_its_start_gives_way_to_the_old_one(la
     assert lab.state.job("a").read_text() == FOREVER.format("one").encode()
 
 
+def test_a_new_job_whose_checkpoint_is_of_another_query_does_not_try_again_and_again(lab: Lab) -> None:
+    lab.write("a", f"raise SystemExit('rmqio sql: /x {ANOTHER_STATE[0]} query: INSERT INTO x is new')")
+    lab.until(lambda: lab.status("a").state == "refused", "the refusal")
+    lab.skew += 1000
+    lab.for_looks(10)
+    status = lab.status("a")
+    assert (status.restarts, status.refused) == (0, f"/x {ANOTHER_STATE[0]} query: INSERT INTO x is new")
+    lab.state.request("start", "a")
+    lab.until(lambda: lab.printed("a").count("started, process") == 2, "another try")
+
+
 def test_the_runners_say_it_in_the_words_that_are_looked_for() -> None:
     for module in (checkpoint, kept_signature):
         assert ANOTHER_STATE[0] in inspect.getsource(module)
