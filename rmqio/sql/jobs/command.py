@@ -74,10 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     commands = _Commands(arguments)
     if arguments.check:
         return _check_all(folder, commands)
+    _refuse_unknown_flags(arguments)
     state = _state(arguments, folder)
-    tell = _tell
     _tell(f"the jobs of {folder}; state and logs are in {state.path}; Ctrl-C stops them")
-    Supervisor(folder, state, commands.run, commands.check, tell).run()
+    Supervisor(folder, state, commands.run, commands.check, _tell).run()
     return _OK
 
 
@@ -133,6 +133,16 @@ def _refuse_others(arguments: argparse.Namespace) -> None:
         raise LocalError("each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir")
     if "--savepoint_path" in given:
         raise LocalError("--savepoint_path is that of one job: omit it with --jobs")
+
+
+def _refuse_unknown_flags(arguments: argparse.Namespace) -> None:
+    """Each job would refuse them, one after the other."""
+    if arguments.rest or arguments.runner is not None:
+        from rmqio import runners
+
+        options = runners.options(arguments.rest, runner=arguments.runner or "DirectRunner")
+        if unknown := runners.unknown_flags(options):
+            raise LocalError(f"unknown argument {unknown[0]!r}")
 
 
 def _check_all(folder: Path, commands: _Commands) -> int:

@@ -78,6 +78,7 @@ def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
             "each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir",
         ),
         (["--jobs={}", "--savepoint_path=/x"], "--savepoint_path is that of one job: omit it with --jobs"),
+        (["--jobs={}", "--no_such_flag=1"], "unknown argument '--no_such_flag'"),
         (["--jobs={}/away"], "cannot list {}/away: No such file or directory"),
         (["ps", "--jobs={}/away"], "cannot list {}/away: No such file or directory"),
         (["logs", "a", "--jobs={}"], "there is no job 'a'; there is none"),
