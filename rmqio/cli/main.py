@@ -36,7 +36,7 @@ def make_parser() -> Parser:
 def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; `found.run(found)` executes it. Wrong usage ends the program with status 2."""
     found = parser.parse(argv)
-    found.whole = parser
+    found.whole, found.argv = parser, list(argv)
     if found.version:
         found.run = _show_version
     elif not hasattr(found, "run"):

@@ -15,6 +15,8 @@ from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain import explain
 from rmqio.sql.job_options import options_of
+from rmqio.sql.jobs import command as jobs
+from rmqio.sql.jobs.checking import check_replaced
 from rmqio.sql.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
@@ -62,10 +64,13 @@ def add_options(parser: Parser) -> None:
         metavar="WHERE",
         help=f"none (default), latest (what the topics hold at the start) or timestamp:TIME; {TIME_HELP}",
     )
+    jobs.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
+    if arguments.jobs is not None:
+        return jobs.run(arguments)
     script = Script()
     try:
         if shell.is_wanted(arguments):
@@ -73,9 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
             return shell.run(arguments)
         arguments.file = arguments.file or "-"
         load_catalogs(script, arguments.catalog)
-        script.run(_text_of(arguments.file), "" if arguments.file == "-" else arguments.file)
+        script.run(_text_of(arguments.text_of or arguments.file), "" if arguments.file == "-" else arguments.file)
         if not script.sinks and not script.explained:
             raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")
+        check_replaced(script, arguments)
     except SqlError as error:
         print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE

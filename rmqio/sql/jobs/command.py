@@ -1,0 +1,247 @@
+"""`rmqio sql --jobs DIR`, and `rmqio sql ps`, `stop`, `start` and `logs`, which talk to it by files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rmqio.argument_parser import Parser, did_you_mean
+from rmqio.command_line import whole_number
+from rmqio.errors import LocalError
+from rmqio.sql.jobs.listing import table
+from rmqio.sql.jobs.log import follow, last_lines
+from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, JobFolder, StateFolder
+from rmqio.sql.jobs.supervisor import Supervisor
+from rmqio.sql.jobs.timing import Timing
+from rmqio.sql.jobs.watch import Watch, scan, wrong_name
+from rmqio.terminal import safe
+
+_OK: Final = 0
+_FAILED: Final = 1
+_WRONG_USAGE: Final = 2
+_STATE: Final = ".rmqio"
+_LINES: Final = 100
+_TAKEN_S: Final = 15.0
+"""How long the supervisor may take to see a request."""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the options of jobs to `rmqio sql`, and its commands."""
+    add = parser.add_argument
+    add("--jobs", metavar="DIR", help="run every .sql file of a folder and its folders as a job, and follow changes")
+    add("--state_dir", metavar="DIR", help=f"where jobs keep checkpoints and logs; default: {_STATE} in the folder")
+    add("--text_of", metavar="FILE", help=argparse.SUPPRESS)  # the text, while FILE is only its name
+    add("--replaces", metavar="FILE", help=argparse.SUPPRESS)  # with --check
+    for name, run, summary in (
+        ("ps", _ps, "list the jobs of a supervisor"),
+        ("stop", _stop, "stop a job until its file changes or `start`"),
+        ("start", _start, "start a job that is stopped, done or waits for a restart"),
+        ("logs", _logs, "show what a job has printed"),
+    ):
+        command = Parser(prog=f"{parser.prog} {name}", description=f"{summary[0].upper()}{summary[1:]}.")
+        if name != "ps":
+            command.add_argument("name", metavar="NAME", help="its name: that of the file, GROUP/NAME in a folder")
+        command.add_argument("--jobs", metavar="DIR", required=True, help="the folder of the jobs")
+        command.add_argument("--state_dir", metavar="DIR", help=f"that of the supervisor; default: {_STATE} in DIR")
+        if name == "ps":
+            command.add_argument("--json", action="store_true", help="print a JSON document for each job, on a line")
+        if name == "logs":
+            command.add_argument("-f", "--follow", action="store_true", help="go on with what is printed, until Ctrl-C")
+            command.add_argument(
+                "-n",
+                dest="lines",
+                type=whole_number("number", 0),
+                default=_LINES,
+                metavar="N",
+                help=f"the last lines; default: {_LINES}",
+            )
+        command.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        command.set_defaults(run=run, parser=command)
+        parser.add_optional_command(command, name)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Supervises the jobs of a folder until SIGTERM or SIGINT; with `--check` only checks them."""
+    folder = _folder(arguments)
+    _refuse_others(arguments)
+    commands = _Commands(arguments)
+    if arguments.check:
+        return _check_all(folder, commands)
+    _refuse_unknown_flags(arguments)
+    state = _state(arguments, folder)
+    _tell(f"the jobs of {folder}; state and logs are in {state.path}; Ctrl-C stops them")
+    Supervisor(folder, state, commands.run, commands.check, _tell).run()
+    return _OK
+
+
+class _Commands:
+    """The command lines of a job: that of the supervisor, with the file instead of the folder."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._argv = list(arguments.argv)
+        flags = {each.partition("=")[0] for each in arguments.rest}
+        runner = str(arguments.runner or "").lower().removesuffix("runner")
+        self._has_checkpoint = runner == "spark" or (runner == "flink" and "--streaming" in flags)
+
+    def run(self, file: Path, folder: JobFolder) -> list[str]:
+        more = [f"--checkpoint_dir={folder.checkpoint}"] if self._has_checkpoint else []
+        return self._command(file, f"--text_of={folder.text}", more)
+
+    def check(self, file: Path, folder: JobFolder) -> list[str]:
+        has_state = self._has_checkpoint and folder.text.exists() and _holds_something(folder.checkpoint)
+        more = ["--check", *([f"--replaces={folder.text}"] if has_state else [])]
+        return self._command(file, f"--text_of={folder.candidate}", more)
+
+    def check_file(self, file: Path) -> list[str]:
+        return self._command(file, "", [])
+
+    def _command(self, file: Path, text: str, more: Sequence[str]) -> list[str]:
+        argv: list[str] = []
+        rest = iter(self._argv)
+        for argument in rest:
+            name, equals, _ = argument.partition("=")
+            name = name.replace("-", "_").replace("__", "--", 1)
+            if name not in ("--jobs", "--state_dir"):
+                argv.append(argument)
+                continue
+            if not equals:
+                next(rest)
+            if name == "--jobs":
+                argv += [str(file), *([text] if text else []), *more]
+        return [sys.executable, "-m", "rmqio", *argv]
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _refuse_others(arguments: argparse.Namespace) -> None:
+    if arguments.file is not None:
+        raise LocalError(f"--jobs runs the files of a folder, and {arguments.file!r} is one more")
+    for name in ("explain", "text_of", "replaces"):
+        if getattr(arguments, name):
+            raise LocalError(f"--{name} does not stand with --jobs: give a file")
+    given = {each.partition("=")[0].replace("-", "_").replace("__", "--", 1) for each in arguments.rest}
+    if "--checkpoint_dir" in given:
+        raise LocalError("each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir")
+    if "--savepoint_path" in given:
+        raise LocalError("--savepoint_path is that of one job: omit it with --jobs")
+
+
+def _refuse_unknown_flags(arguments: argparse.Namespace) -> None:
+    """Each job would refuse them, one after the other."""
+    if arguments.rest or arguments.runner is not None:
+        from rmqio import runners
+
+        options = runners.options(arguments.rest, runner=arguments.runner or "DirectRunner")
+        if unknown := runners.unknown_flags(options):
+            raise LocalError(f"unknown argument {unknown[0]!r}")
+
+
+def _check_all(folder: Path, commands: _Commands) -> int:
+    status = _OK
+    for name, found in scan(folder).items():
+        if wrong := wrong_name(name):
+            print(f"rmqio sql: {found.path}: {wrong}", file=sys.stderr, flush=True)
+            status = _WRONG_USAGE
+        elif subprocess.run(commands.check_file(found.path), stdin=subprocess.DEVNULL).returncode:
+            status = _WRONG_USAGE
+    return status
+
+
+def _folder(arguments: argparse.Namespace) -> Path:
+    folder = Path(arguments.jobs)
+    try:
+        Watch(folder).look()
+    except OSError as error:
+        raise LocalError(f"cannot list {folder}: {error.strerror}") from error
+    return folder
+
+
+def _state(arguments: argparse.Namespace, folder: Path) -> StateFolder:
+    return StateFolder(Path(arguments.state_dir or folder / _STATE).absolute())
+
+
+def _tell(text: str) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(f"{now} rmqio sql: {safe(text)}", file=sys.stderr, flush=True)
+
+
+# ---- commands that talk to the supervisor ---------------------------------------------------------------------------
+
+
+def _ps(arguments: argparse.Namespace) -> int:
+    state = _state(arguments, _folder(arguments))
+    statuses = state.statuses()
+    if arguments.json:
+        for each in statuses:
+            print(json.dumps(asdict(each)))
+    else:
+        print(table(statuses))
+    sys.stdout.flush()
+    if not state.is_supervised():
+        print("rmqio sql: no supervisor runs: this is how the last one has left them", file=sys.stderr, flush=True)
+    return _OK
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    return _ask(arguments, "stop", (STOPPED, DONE))
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    return _ask(arguments, "start", (RUNNING, DONE, REFUSED))
+
+
+def _ask(arguments: argparse.Namespace, action: str, ends: Sequence[str]) -> int:
+    """Returns when the job is in one of the states, or has failed again."""
+    state = _state(arguments, _folder(arguments))
+    name = _known(state, arguments.name)
+    if not state.is_supervised():
+        raise LocalError(f"no supervisor runs for {state.path}: rmqio sql --jobs {arguments.jobs}")
+    request = state.request(action, name)
+    timing = Timing()
+    begun, asked = time.monotonic(), time.time()
+    while time.monotonic() - begun < _TAKEN_S + timing.grace + 2 * timing.hurry:
+        status = state.job(name).read_status()
+        if request.exists():
+            if time.monotonic() - begun > _TAKEN_S:
+                request.unlink(missing_ok=True)
+                break
+        elif status is None or status.state in ends:
+            print(f"{name}: {'removed' if status is None else status.state}", flush=True)
+            return _OK
+        elif status.state == RESTARTING and status.since > asked:
+            print(f"rmqio sql: {name} has failed again: {safe(status.error)}", file=sys.stderr, flush=True)
+            return _FAILED
+        time.sleep(0.1)
+    print(f"rmqio sql: {name}: the supervisor has not done it in time", file=sys.stderr, flush=True)
+    return _FAILED
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    state = _state(arguments, _folder(arguments))
+    path = state.job(_known(state, arguments.name)).log
+    out = sys.stdout.buffer
+    for line in last_lines(path, arguments.lines):
+        out.write(line)
+    out.flush()
+    if arguments.follow:
+        for data in follow(path):
+            out.write(data)
+            out.flush()
+    return _OK
+
+
+def _known(state: StateFolder, name: str) -> str:
+    names = [each.name for each in state.statuses()]
+    if name not in names:
+        known = did_you_mean(name, names) or (f"; there are {', '.join(names)}" if names else "; there is none")
+        raise LocalError(f"there is no job {name!r}{known}")
+    return name

@@ -1,0 +1,103 @@
+"""A supervisor whose jobs are Python programs: the text of a job is the program, run by a real process."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqio.sql.jobs.state import JobFolder, StateFolder, Status
+from rmqio.sql.jobs.supervisor import Supervisor
+from rmqio.sql.jobs.timing import Timing
+
+_RUN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
+exec(open(sys.argv[1]).read())
+"""
+_CHECK = """
+import sys
+from pathlib import Path
+text = Path(sys.argv[1]).read_text()
+if 'not valid' in text:
+    sys.exit('rmqio sql: job.sql:1:1: this is not valid\\n  not valid\\n  ^^^')
+"""
+QUICK = Timing(poll=0.02, tick=0.01, grace=20.0, hurry=5.0, linger=0.2)
+FOREVER = "import time\nprint({!r}, flush=True)\ntime.sleep(600)\n"
+
+
+class Lab:
+    """A folder of jobs and its supervisor, which moves on in `until`. Its clock can be put forward."""
+
+    def __init__(self, folder: Path, timing: Timing = QUICK) -> None:
+        self.folder, self.timing, self.skew = folder, timing, 0.0
+        self.state = StateFolder(folder / ".rmqio")
+        self.told: list[str] = []
+        self.supervisor = self._made()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / f"{name}.sql"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def status(self, name: str) -> Status:
+        return self.state.job(name).read_status() or Status(name, "unknown")
+
+    def printed(self, name: str) -> str:
+        path = self.state.job(name).log
+        return path.read_text() if path.exists() else ""
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, (what, self.told, self.state.statuses())
+            self._move()
+
+    def is_running(self, name: str, line: str) -> bool:
+        """Whether the job runs and has printed the line since it was started."""
+        status = self.status(name)
+        after = self.printed(name).rpartition(f"started, process {status.pid}\n")[2]
+        return status.state == "running" and line in after.splitlines()
+
+    def for_looks(self, count: int) -> None:
+        """Lets it look at the folder a few times."""
+        end = time.monotonic() + count * self.timing.poll
+        while time.monotonic() < end:
+            self._move()
+
+    def end(self) -> None:
+        """As SIGTERM does."""
+        self.supervisor._interrupts += 1
+        self.until(lambda: all(each.is_idle for each in self.supervisor._jobs.values()), "the end of all jobs")
+        for job in self.supervisor._jobs.values():
+            job.close()
+
+    def kill(self) -> None:
+        """As SIGKILL does: the jobs stay behind."""
+        self.supervisor = self._made()
+
+    def restart(self) -> None:
+        self.end()
+        self.supervisor = self._made()
+
+    def _made(self) -> Supervisor:
+        return Supervisor(
+            self.folder,
+            self.state,
+            self._run,
+            self._check,
+            self.told.append,
+            self.timing,
+            lambda: time.monotonic() + self.skew,
+        )
+
+    def _move(self) -> None:
+        self.supervisor.step()
+        self.supervisor._wait()
+
+    def _run(self, _: Path, folder: JobFolder) -> list[str]:
+        return [sys.executable, "-c", _RUN, str(folder.text)]
+
+    def _check(self, _: Path, folder: JobFolder) -> list[str]:
+        return [sys.executable, "-c", _CHECK, str(folder.candidate)]

@@ -1,0 +1,125 @@
+"""`rmqio sql --jobs` and its commands, as programs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.cli.main import main
+from rmqio.sql.jobs.state import StateFolder
+from tests.helpers.servers.jobs import Job, started
+
+TOPICS = """
+CREATE TABLE o (id BIGINT, who STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('topic' = 'o');
+CREATE TABLE x (id BIGINT, who STRING) WITH ('topic' = 'x');
+"""
+WINDOW = "INSERT INTO x SELECT SUM(id), who FROM o GROUP BY who, TUMBLE(ts, INTERVAL '1' MINUTE);"
+
+
+def run(*argv: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main(["sql", *argv])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_a_folder_is_run_until_a_signal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "jobs"
+    (folder / "g").mkdir(parents=True)
+    (folder / "wrong.sql").write_text(f"{TOPICS}INSERT INTO x SELECT idd, who FROM o;")
+    (folder / "g" / "away.sql").write_text(f"{TOPICS}INSERT INTO x SELECT id, who FROM o;")
+    state, jobs = StateFolder(folder / ".rmqio"), f"--jobs={folder}"
+    flags = [f"--jobs={folder}", "--name_server=127.0.0.1:1", "--start=earliest"]
+    with started(Job([sys.executable, "-m", "rmqio", "sql", *flags], tmp_path)) as job:
+        job.wait_until(lambda: sum(each.restarts or each.state == "refused" for each in state.statuses()) == 2, "both")
+        assert run(*flags, capsys=capsys)[0] == 2
+        status, out, err = run("ps", jobs, "--json", capsys=capsys)
+        found = {each["name"]: each for each in map(json.loads, out.splitlines())}
+        assert (status, err, sorted(found)) == (0, "", ["g/away", "wrong"])
+        assert "no name server answers: cannot connect to 127.0.0.1:1" in found["g/away"]["error"]
+        assert found["wrong"]["refused"].splitlines()[0] == (
+            f"{folder}/wrong.sql:4:22: there is no column idd: did you mean 'id'?"
+        )
+        assert run("stop", "g/away", jobs, capsys=capsys)[:2] == (0, "g/away: stopped\n")
+        assert "g/away  stopped" in run("ps", jobs, capsys=capsys)[1]
+        assert job.end(signal.SIGTERM) == 0
+    status, out, err = run("ps", jobs, capsys=capsys)
+    assert (status, err) == (0, "rmqio sql: no supervisor runs: this is how the last one has left them\n")
+    assert "\n  refused: " in out
+    assert b"there is no column idd" in (folder / ".rmqio/wrong/log").read_bytes()
+    status, out, err = run("stop", "g/away", jobs, capsys=capsys)
+    assert err == f"rmqio: no supervisor runs for {state.path}: rmqio sql --jobs {folder}\n"
+
+
+def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sql").write_text(f"{TOPICS}INSERT INTO x SELECT id, who FROM o;")
+    (tmp_path / "b.sql").write_text("SELEC")
+    (tmp_path / "c d.sql").write_text("SELEC")
+    assert main(["sql", f"--jobs={tmp_path}", "--check"]) == 2
+    out, err = capfd.readouterr()
+    assert out == f"{tmp_path}/a.sql: valid, 1 INSERT INTO\n"
+    assert f"{tmp_path}/b.sql:1:1: " in err
+    assert "c d.sql: the name of a job is made of" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--jobs={}", "a.sql"], "--jobs runs the files of a folder, and 'a.sql' is one more"),
+        (["--jobs={}", "--explain"], "--explain does not stand with --jobs: give a file"),
+        (
+            ["--jobs={}", "--runner=SparkRunner", "--streaming", "--checkpoint-dir=/x"],
+            "each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir",
+        ),
+        (["--jobs={}", "--savepoint_path=/x"], "--savepoint_path is that of one job: omit it with --jobs"),
+        (["--jobs={}", "--no_such_flag=1"], "unknown argument '--no_such_flag'"),
+        (["--jobs={}/away"], "cannot list {}/away: No such file or directory"),
+        (["ps", "--jobs={}/away"], "cannot list {}/away: No such file or directory"),
+        (["logs", "a", "--jobs={}"], "there is no job 'a'; there is none"),
+    ],
+)
+def test_wrong_usage(argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(*(each.format(tmp_path) for each in argv), capsys=capsys)
+    assert (status, out, err) == (2, "", f"rmqio: {said.format(tmp_path)}\n")
+
+
+@pytest.mark.parametrize("word", ["ps", "stop", "start", "logs"])
+def test_a_file_with_the_name_of_a_command_needs_its_folder(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(word).write_text(f"{TOPICS}INSERT INTO x SELECT id, who FROM o;")
+    assert run(f"./{word}", "--check", capsys=capsys)[:2] == (0, f"./{word}: valid, 1 INSERT INTO\n")
+    status, _, err = run(word, capsys=capsys)
+    assert status == 2
+    assert "--jobs" in err
+    assert "missing" in err
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (WINDOW.replace(" GROUP", " WHERE id > 5 GROUP"), ""),
+        (f"-- a comment\n{WINDOW}", ""),
+        (
+            WINDOW.replace("'1' MINUTE", "'2' MINUTE"),
+            "rmqio sql: it cannot go on from its checkpoint: INSERT INTO x: group: window was tumble of 1 min by o.ts, "
+            "and is tumble of 2 min by o.ts. Give the new query a file of its own, or begin anew: rmqio sql stop, "
+            "remove the checkpoint, rmqio sql start\n",
+        ),
+    ],
+)
+def test_a_check_compares_with_the_text_that_has_the_state(
+    now: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "old.sql").write_text(TOPICS + WINDOW)
+    (tmp_path / "new.sql").write_text(TOPICS + now)
+    argv = ["job.sql", f"--text_of={tmp_path}/new.sql", "--check", f"--replaces={tmp_path}/old.sql"]
+    status, out, err = run(*argv, capsys=capsys)
+    assert (status, out, err) == ((2, "", said) if said else (0, "job.sql: valid, 1 INSERT INTO\n", ""))

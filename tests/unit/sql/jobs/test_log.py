@@ -1,0 +1,79 @@
+"""Logs: rotated, followed, and the line that says why a job has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.sql.jobs.listing import table
+from rmqio.sql.jobs.log import Log, follow, last_lines
+from rmqio.sql.jobs.state import Status
+
+
+def test_a_full_log_becomes_an_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "job" / "log"
+    log = Log(path, most=100)
+    for number in range(60):
+        log.write(b"line %06d\n" % number)  # 12 bytes
+    log.close()
+    files = sorted(each.name for each in path.parent.iterdir())
+    assert files == ["log", "log.1", "log.2"]
+    assert all((path.parent / each).stat().st_size <= 100 for each in files)
+    assert list(last_lines(path, 6)) == [b"line %06d\n" % number for number in range(54, 60)]
+    assert list(last_lines(path, 0)) == []
+
+
+def test_a_log_is_followed_over_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = Log(path, most=110)
+    log.write(b"what was there before\n")
+    lines = follow(path, pause_s=0.01)
+    written = b"".join(b"line %06d\n" % number for number in range(8))
+
+    def write() -> None:
+        log.write(written)  # into a new file
+        log.write(b"after\n")
+
+    thread = threading.Timer(0.1, write)
+    thread.start()
+    found = b""
+    while not found.endswith(b"after\n"):
+        found += next(lines)
+    thread.join()
+    assert isinstance(lines, Generator)
+    lines.close()
+    log.close()
+    assert found == written + b"after\n"
+
+
+def test_the_error_of_a_job_is_its_last_line_of_ours(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.write(b"rmqio sql: an earlier one\n")
+    log.begin()
+    log.note("started")
+    assert log.error() == ""
+    log.write(b"Traceback\nValueError: x\n")
+    assert log.error() == "ValueError: x"
+    log.write(b"rmqio sql: the broker is away\nWARN shutdown\n")
+    assert log.error() == "rmqio sql: the broker is away"
+    log.close()
+
+
+def test_the_table_shows_refusals_and_errors_below_their_job() -> None:
+    statuses = [
+        Status("orders", "running", 1_700_000_000.0, 2, 17, "ended with status 1: x", "a.sql:1:1: no\n  SELECT\n  ^"),
+        Status("温度/a", "stopped", 1_700_000_000.0),
+    ]
+    assert table(statuses) == (
+        "job     state    since                 restarts  pid\n"
+        "orders  running  2023-11-14 22:13:20Z  2         17\n"
+        "  refused: a.sql:1:1: no\n"
+        "  last error: ended with status 1: x\n"
+        "温度/a  stopped  2023-11-14 22:13:20Z  0         -"
+    )
+    assert table([]) == "job  state  since  restarts  pid"
