@@ -83,11 +83,7 @@ def test_rows_of_all_types_go_through(pipeline: beam.Pipeline) -> None:
 
 @OLD_BEAM
 def test_rows_made_on_the_way_have_their_types(pipeline: beam.Pipeline) -> None:
-    made = (
-        pipeline
-        | beam.Create([1, 2])
-        | beam.Map(lambda n: beam.Row(a=n, b=[str(n)], c=n / 2, d=str(n)))
-    )
+    made = pipeline | beam.Create([1, 2]) | beam.Map(lambda n: beam.Row(a=n, b=[str(n)], c=n / 2, d=str(n)))
     rows = made | SqlTransform("SELECT a + 1 AS a, b[1] AS b, c > 0.6 AS c, COALESCE(d, '-') AS d FROM PCOLLECTION")
     assert rows.element_type._fields == ("a", "b", "c", "d")
     check(rows, [(2, "1", False, "1"), (3, "2", True, "2")])
