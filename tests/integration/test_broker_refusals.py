@@ -288,7 +288,7 @@ def test_a_batch_to_a_queue_that_was_taken_away_moves_unless_its_order_binds_it(
         assert list(producer.queues(gone.topic)) == [left]
     with contextlib.closing(RemotingQueueClient(ClientOptions(server))) as client:
         # A broker answers a send before its queues have the messages.
-        wait_until(lambda: len(read_topic(client, gone.topic)) == 2, "the queue to have both messages")
+        wait_until(lambda: len(list(read_topic(client, gone.topic))) == 2, "the queue to have both messages")
         assert [record.body for record in read_topic(client, gone.topic)] == [b"3", b"4"]
 
 
