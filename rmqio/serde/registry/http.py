@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, NoReturn
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -21,6 +21,8 @@ from requests.adapters import HTTPAdapter
 from rmqio.errors import LocalError
 from rmqio.serde.registry.auth import BasicAuth, TokenAuth
 from rmqio.serde.registry.base import ProcessLocal, RegistryUnavailable, SchemaRegistryError, UnknownSchema
+
+T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("rmqio.serde.registry")
 _FIRST_PAUSE_S: Final = 0.1
@@ -115,6 +117,13 @@ class Http:
         raise SchemaRegistryError(
             f"{self.where} answers something else than {self.api} ({what}): is url= the API's, path included?"
         ) from cause
+
+    def field(self, answer: Any, name: str, kind: type[T]) -> T:
+        """A field of an answered object. Raises `SchemaRegistryError` if it is not there, or of another type."""
+        value = answer.get(name) if isinstance(answer, dict) else None
+        if type(value) is not kind:
+            self.nonsense(f"an object with {name!r} of type {kind.__name__} is expected")
+        return value
 
     def call(self, method: str, path: str, body: bytes | None = None) -> Any:
         """The JSON of the registry's answer, after as many tries as are needed and allowed."""
@@ -260,3 +269,11 @@ def _seconds(retry_after: str | None) -> float:
 def _place(response: requests.Response) -> str:
     parts = urlsplit(response.headers.get("Location", ""))
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def escaped(subject: str) -> str:
+    """A subject for a path. Raises `LocalError` for one that cannot stand there."""
+    # A path of dots would be resolved, and would refer to something else.
+    if not subject or not subject.strip("."):
+        raise LocalError(f"{subject!r} cannot be a subject")
+    return quote(subject, safe="", errors="replace")

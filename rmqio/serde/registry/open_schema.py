@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import quote
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry.auth import BasicAuth, TokenAuth, with_credentials_apart
 from rmqio.serde.registry.base import ProcessLocal, RegistryUnavailable, SchemaRegistryError, UnknownSchema, parsed_json
-from rmqio.serde.registry.http import Http, Timing, cropped
+from rmqio.serde.registry.http import Http, Timing, cropped, escaped
 
 T = TypeVar("T")
 _PATH: Final = "/schema-registry/v1"
@@ -100,7 +99,7 @@ class OpenSchemaRegistry:
 
     def newest(self, subject: str) -> SchemaRecord:
         """The newest version of a subject's schema, requested each time. Raises `UnknownSchema`."""
-        return self._record(subject, self._call("GET", f"/subject/{_escaped(subject)}/schema"))
+        return self._record(subject, self._call("GET", f"/subject/{escaped(subject)}/schema"))
 
     def by_record_id(self, subject: str, record_id: int) -> SchemaRecord:
         """The version that a message begins with. Raises `UnknownSchema`, for 5 s without a new request."""
@@ -110,7 +109,7 @@ class OpenSchemaRegistry:
         now = self.timing.clock()
         if (refused := state.unknown.get(place)) is not None and now < refused[0]:
             raise UnknownSchema(refused[1])
-        path = f"/subject/{_escaped(subject)}/recordId/{record_id}/schema"
+        path = f"/subject/{escaped(subject)}/recordId/{record_id}/schema"
         try:
             found = self._record(subject, self._call("GET", path))
             # The registry looks for the version only, which are the last bits of the id.
@@ -125,7 +124,7 @@ class OpenSchemaRegistry:
 
     def by_schema(self, subject: str, schema: str) -> SchemaRecord:
         """The version of a subject that has this schema. Raises `UnknownSchema` if none has it."""
-        found = self._call("POST", f"/subject/{_escaped(subject)}/schema/schema", schema.encode())
+        found = self._call("POST", f"/subject/{escaped(subject)}/schema/schema", schema.encode())
         return self._record(subject, found)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
@@ -139,29 +138,16 @@ class OpenSchemaRegistry:
             raise SchemaRegistryError(f"{self._http.where} refuses {method} {path}, and does not say why") from error
 
     def _record(self, subject: str, answer: Any) -> SchemaRecord:
-        kind = self._field(answer, "type", str)
+        kind = self._http.field(answer, "type", str)
         if kind != "AVRO":
             raise SchemaRegistryError(
                 f"{self._http.where}: the schema of {subject!r} is of type {cropped(kind)}; only AVRO is supported"
             )
-        version, record_id = self._field(answer, "version", int), self._field(answer, "recordId", int)
-        found = SchemaRecord(subject, version, record_id, self._field(answer, "idl", str))
+        version, record_id = self._http.field(answer, "version", int), self._http.field(answer, "recordId", int)
+        found = SchemaRecord(subject, version, record_id, self._http.field(answer, "idl", str))
         try:
             parsed_json(found.schema)
         except LocalError as error:
             raise SchemaRegistryError(f"{self._http.where}: {subject!r} version {version}: {error}") from error
         self._state.records[subject, record_id] = found
         return found
-
-    def _field(self, answer: Any, name: str, kind: type[T]) -> T:
-        value = answer.get(name) if isinstance(answer, dict) else None
-        if type(value) is not kind:
-            self._http.nonsense(f"an object with {name!r} of type {kind.__name__} is expected")
-        return value
-
-
-def _escaped(subject: str) -> str:
-    # A path of dots would be resolved, and would refer to something else.
-    if not subject or not subject.strip("."):
-        raise LocalError(f"{subject!r} cannot be a subject")
-    return quote(subject, safe="", errors="replace")

@@ -10,7 +10,6 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry.auth import BasicAuth, TokenAuth, with_credentials_apart
@@ -24,7 +23,7 @@ from rmqio.serde.registry.base import (
     parsed_json,
     require_fingerprint,
 )
-from rmqio.serde.registry.http import Http, Timing, cropped
+from rmqio.serde.registry.http import Http, Timing, cropped, escaped
 
 _LOGGER: Final = logging.getLogger("rmqio.serde.registry")
 T = TypeVar("T")
@@ -116,13 +115,13 @@ class RestRegistry:
         at the same moment, so register before the pipeline starts. Threads of one process take turns.
         """
         state, compact = self._state, json.dumps(parsed_json(schema), separators=(",", ":"))
-        path, body = f"/subjects/{_escaped(subject)}/versions", json.dumps({"schema": compact}).encode()
+        path, body = f"/subjects/{escaped(subject)}/versions", json.dumps({"schema": compact}).encode()
         if (known := state.ids.get((subject, compact))) is not None:
             return known
         with state.registering:
             if (known := state.ids.get((subject, compact))) is not None:
                 return known
-            schema_id = self._field(self._http.call("POST", path, body), "id", int)
+            schema_id = self._http.field(self._http.call("POST", path, body), "id", int)
             state.ids[subject, compact] = schema_id
             state.newest.pop(subject, None)
         return schema_id
@@ -159,7 +158,7 @@ class RestRegistry:
 
     def versions(self, subject: str) -> list[int]:
         """The versions of a subject, ascending, requested each time. Raises `UnknownSchema` for an unknown subject."""
-        return sorted(self._list(f"/subjects/{_escaped(subject)}/versions", int))
+        return sorted(self._list(f"/subjects/{escaped(subject)}/versions", int))
 
     def subjects(self) -> list[str]:
         """The names of all subjects, sorted, requested each time."""
@@ -189,8 +188,8 @@ class RestRegistry:
         return found
 
     def _ask_version(self, subject: str, version: str) -> RegisteredSchema:
-        answer = self._http.call("GET", f"/subjects/{_escaped(subject)}/versions/{version}")
-        number, schema_id = self._field(answer, "version", int), self._field(answer, "id", int)
+        answer = self._http.call("GET", f"/subjects/{escaped(subject)}/versions/{version}")
+        number, schema_id = self._http.field(answer, "version", int), self._http.field(answer, "id", int)
         if version not in ("latest", str(number)):
             self._http.nonsense(f"version {number} of {subject!r} for version {version}")
         schema = self._schema(answer, f"{subject!r} version {number}")
@@ -200,7 +199,7 @@ class RestRegistry:
         return found
 
     def _schema(self, answer: Any, what: str) -> str:
-        schema = self._field(answer, "schema", str)
+        schema = self._http.field(answer, "schema", str)
         if (kind := answer.get("schemaType") or "AVRO") != "AVRO":
             raise SchemaRegistryError(f"{self._http.where}: {what} is of type {cropped(kind)}; only AVRO is supported")
         if references := answer.get("references"):
@@ -220,19 +219,6 @@ class RestRegistry:
         if not isinstance(answer, list) or not all(type(each) is kind for each in answer):
             self._http.nonsense(f"GET {path}: a list of {kind.__name__} is expected")
         return answer
-
-    def _field(self, answer: Any, name: str, kind: type[T]) -> T:
-        value = answer.get(name) if isinstance(answer, dict) else None
-        if type(value) is not kind:
-            self._http.nonsense(f"an object with {name!r} of type {kind.__name__} is expected")
-        return value
-
-
-def _escaped(subject: str) -> str:
-    # A path of dots would be resolved, and would refer to something else.
-    if not subject or not subject.strip("."):
-        raise LocalError(f"{subject!r} cannot be a subject")
-    return quote(subject, safe="", errors="replace")
 
 
 def _as_list(value: Any) -> list[Any]:
