@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from rmqio.sql.plan import Field
@@ -108,3 +108,27 @@ def filled(body: bytes) -> bytes:
     if not body:
         raise ValueFailure("the body would be empty, and RocketMQ accepts no message without a body")
     return body
+
+
+def row_of_texts(
+    fields: Fields, readers: Sequence[Convert | None], found: Mapping[str, str | None], missing: str, wrong: str
+) -> tuple[Any, ...]:
+    """Returns the SQL values of texts by the names of columns. Raises `RowFailure`.
+
+    Args:
+      readers: what makes a value of a text; None: it is that value.
+      missing: what is said of a text that a NOT NULL column lacks.
+      wrong: what is said before a text that means NULL there.
+    """
+    row = []
+    for each, read in zip(fields, readers, strict=True):
+        text = found.get(each.name)
+        try:
+            made = text if read is None or text is None else read(text)
+        except CONVERSIONS as error:
+            raise RowFailure(reason_of(error), each.name) from None
+        if made is None and not each.type.is_nullable:
+            problem = missing if text is None else f"{wrong} {bounded(text)!r}"
+            raise RowFailure(f"it is NOT NULL, and {problem}", each.name)
+        row.append(made)
+    return tuple(row)

@@ -14,7 +14,15 @@ from typing import Any
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, Fields, RowFailure, bounded, filled, reason_of, required, utf8
+from rmqio.sql.formats.base import (
+    Fields,
+    RowFailure,
+    bounded,
+    filled,
+    required,
+    row_of_texts,
+    utf8,
+)
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.values import ValueFailure
 
@@ -81,18 +89,7 @@ class KeyValueDecoder:
                 found[key.strip()] = value
             elif pair.strip():
                 raise RowFailure(f"{bounded(pair)!r} has no {self._key!r} between a key and a value")
-        row = []
-        for each, read in zip(self._fields, self._readers, strict=True):
-            text = found.get(each.name)
-            try:
-                made = text if read is None or text is None else read(text)
-            except CONVERSIONS as error:
-                raise RowFailure(reason_of(error), each.name) from None
-            if made is None and not each.type.is_nullable:
-                problem = "the key is missing" if text is None else f"the value is {bounded(text)!r}"
-                raise RowFailure(f"it is NOT NULL, and {problem}", each.name)
-            row.append(made)
-        return tuple(row)
+        return row_of_texts(self._fields, self._readers, found, "the key is missing", "the value is")
 
 
 class KeyValueEncoder:

@@ -12,7 +12,15 @@ from typing import Any, Final
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of, required, utf8
+from rmqio.sql.formats.base import (
+    Convert,
+    Fields,
+    RowFailure,
+    bounded,
+    required,
+    row_of_texts,
+    utf8,
+)
 from rmqio.sql.formats.logs import cef, grok, syslog
 from rmqio.sql.formats.options import PATTERN, FormatOptions
 from rmqio.sql.plan import Field
@@ -183,15 +191,4 @@ class LineDecoder:
             raise
         except ValueFailure as error:
             raise RowFailure(error.reason) from None
-        row = []
-        for each, read in zip(self._fields, self._readers, strict=True):
-            text = found.get(each.name)
-            try:
-                made = text if read is None or text is None else read(text)
-            except CONVERSIONS as error:
-                raise RowFailure(reason_of(error), each.name) from None
-            if made is None and not each.type.is_nullable:
-                problem = "the line has no such field" if text is None else f"the field is {bounded(text)!r}"
-                raise RowFailure(f"it is NOT NULL, and {problem}", each.name)
-            row.append(made)
-        return tuple(row)
+        return row_of_texts(self._fields, self._readers, found, "the line has no such field", "the field is")
