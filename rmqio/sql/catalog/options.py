@@ -133,7 +133,7 @@ class TableOptions:
     push_down: str | None = None
     of_format: dict[str, Option] = field(default_factory=dict, hash=False)
     of_connector: ConnectorOptions = field(default_factory=ConnectorOptions)
-    given: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+    given: dict[str, str] = field(default_factory=dict, compare=False, hash=False, repr=False)
 
 
 def option_keys() -> list[str]:

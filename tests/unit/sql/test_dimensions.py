@@ -374,6 +374,18 @@ def test_rows_are_those_of_duckdb(
     assert list(mapped.positions) == sorted(mapped.positions)
 
 
+def test_no_password_is_in_a_plan_or_its_repr() -> None:
+    script = Script()
+    script.run(
+        "CREATE TABLE o (id INT) WITH ('topic' = 'o');"
+        "CREATE TABLE c (id INT, name STRING) WITH ('connector' = 'jdbc', 'url' = 'mysql://me:secret1@h/db', "
+        "'table-name' = 'c', 'password' = 'secret2');"
+        "EXPLAIN SELECT c.name FROM o JOIN c FOR SYSTEM_TIME AS OF PROCTIME() ON o.id = c.id;"
+    )
+    assert "table c of mysql://h/db" in explain(script.explained)
+    assert "secret" not in explain(script.explained) + repr(script.explained)
+
+
 def test_the_plan_shows_the_look_up(tmp_path: Path) -> None:
     script = Script()
     script.run(
