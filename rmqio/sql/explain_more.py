@@ -7,17 +7,17 @@ from typing import Any
 
 from rmqio.sql.expressions import conjuncts
 from rmqio.sql.plan import Relation
-from rmqio.sql.relations import MOST_SORTED, Lookup, Over, OverCall, Repeated, Sorted
+from rmqio.sql.relations import MOST_SORTED, Over, OverCall, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.text import duration, text_of
 
 Names = Callable[[Relation], list[str]]
 """Returns the columns of a relation as text."""
 
 
-def more_names(relation: Lookup | Over | Sorted | Repeated, names: Names) -> list[str]:
+def more_names(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> list[str]:
     """Returns the columns of a relation of ours as text."""
     match relation:
-        case Lookup():
+        case SubqueryJoin():
             left, right = names(relation.left), names(relation.right)
             if relation.kind == "SCALAR":
                 return [*left, *(right[each] for each in relation.values)]
@@ -30,10 +30,10 @@ def more_names(relation: Lookup | Over | Sorted | Repeated, names: Names) -> lis
     return names(relation.input)[:-1]
 
 
-def more_described(relation: Lookup | Over | Sorted | Repeated, names: Names) -> list[str]:
+def more_described(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> list[str]:
     """Returns the lines of a relation of ours: its head, and details."""
     match relation:
-        case Lookup():
+        case SubqueryJoin():
             return _lookup(relation, names)
         case Over():
             return _over(relation, names)
@@ -42,14 +42,14 @@ def more_described(relation: Lookup | Over | Sorted | Repeated, names: Names) ->
     return ["Repeat each row as often as the counts of both sides say"]
 
 
-def more_step(relation: Lookup | Over | Sorted | Repeated, names: Names) -> dict[str, Any]:
+def more_step(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> dict[str, Any]:
     """Returns what the state of a relation of ours depends on, for the signature of a job."""
 
     def typed(each: Relation) -> list[str]:
         return [f"{name} {field.type.text}" for name, field in zip(names(each), each.fields, strict=True)]
 
     match relation:
-        case Lookup():
+        case SubqueryJoin():
             left, right = names(relation.left), names(relation.right)
             tests = [text_of(each, [*left, *right]) for each in conjuncts(relation.residual)]
             return {
@@ -72,13 +72,13 @@ def more_step(relation: Lookup | Over | Sorted | Repeated, names: Names) -> dict
     return {"step": more_described(relation, names)[0].lower()}
 
 
-def _mark(lookup: Lookup, left: list[str]) -> str:
+def _mark(lookup: SubqueryJoin, left: list[str]) -> str:
     if lookup.text == "EXISTS":
         return "EXISTS (query)"
     return f"{left[lookup.keys[-1][0]]} IN (query)"
 
 
-def _lookup(lookup: Lookup, names: Names) -> list[str]:
+def _lookup(lookup: SubqueryJoin, names: Names) -> list[str]:
     left, right = names(lookup.left), names(lookup.right)
     pairs = " and ".join(f"{left[one]} = {right[other]}" for one, other in lookup.keys)
     match lookup.kind:

@@ -37,7 +37,7 @@ from rmqio.sql.plan import (
     Windowed,
 )
 from rmqio.sql.pruning import pruned
-from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
+from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.user.definition import UserCall
 
 
@@ -208,7 +208,7 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             members = tuple(_narrowed(each, kept) for each in relation.members)
             fields = tuple(relation.fields[each] for each in kept)
             return Union(fields, members), {old: new for new, old in enumerate(kept)}
-        case Lookup() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Sorted() | Repeated():
             return pruned(relation, needed, _prune)
     return relation, {each: each for each in range(len(relation.fields))}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rmqio.sql.expressions import Expr, InputRef, conjuncts, inputs, transform
 from rmqio.sql.plan import Field, Relation
-from rmqio.sql.relations import Lookup, Over, OverCall, Repeated, Sorted
+from rmqio.sql.relations import Over, OverCall, Repeated, Sorted, SubqueryJoin
 
 Pruned = tuple[Relation, dict[int, int]]
 Prune = Callable[[Relation, set[int]], Pruned]
@@ -17,13 +17,13 @@ Prune = Callable[[Relation, set[int]], Pruned]
 def pruned(relation: Relation, needed: set[int], prune: Prune) -> Pruned:
     """Does so for a relation of ours. `prune`: for any relation."""
     match relation:
-        case Lookup():
+        case SubqueryJoin():
             return _lookup(relation, needed, prune)
         case Over():
             return _over(relation, needed, prune)
         case Sorted():
             found, places = prune(relation.input, needed | {each.column for each in relation.keys})
-            keys = tuple(replace(each, column=places[each.column]) for each in relation.keys)
+            keys = tuple(each._replace(column=places[each.column]) for each in relation.keys)
             fields = _fields(relation, places, len(found.fields))
             return replace(relation, fields=fields, input=found, keys=keys), places
     every = set(range(len(relation.fields) + isinstance(relation, Repeated)))
@@ -38,7 +38,7 @@ def _fields(relation: Relation, places: dict[int, int], width: int) -> tuple[Fie
     return tuple(relation.fields[at[each]] for each in range(width))
 
 
-def _lookup(lookup: Lookup, needed: set[int], prune: Prune) -> Pruned:
+def _lookup(lookup: SubqueryJoin, needed: set[int], prune: Prune) -> Pruned:
     width = len(lookup.left.fields)
     read = {i for each in conjuncts(lookup.residual) for i in inputs(each)}
     added = [each for each in range(width, len(lookup.fields)) if each in needed or lookup.kind != "SCALAR"]

@@ -7,13 +7,13 @@ from typing import Final
 
 from rmqio.sql.errors import Span
 from rmqio.sql.expressions import Expr
-from rmqio.sql.plan import AggregateCall, Field, Relation
+from rmqio.sql.plan import AggregateCall, Field, Relation, SortKey
 
 _NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup(Relation):
+class SubqueryJoin(Relation):
     """The rows of the left, and what a sub-query says of each.
 
     Attributes:
@@ -76,15 +76,6 @@ class Over(Relation):
 
     def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
         return replace(self, input=inputs[0])
-
-
-@dataclass(frozen=True, slots=True)
-class SortKey:
-    """A column by which rows are ordered."""
-
-    column: int
-    is_descending: bool
-    nulls_first: bool
 
 
 @dataclass(frozen=True, slots=True)

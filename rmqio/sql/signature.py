@@ -14,7 +14,7 @@ from rmqio.sql.explain_more import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Window
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
+from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.text import duration, text_of
 
 Step = dict[str, Any]
@@ -109,7 +109,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
             }
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
-        case Lookup() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Sorted() | Repeated():
             yield more_step(relation, _columns)
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
@@ -148,7 +148,7 @@ def _columns(relation: Relation) -> list[str]:
             return [*_columns(relation.input), "ROW_NUMBER()"][: len(relation.fields)]
         case Union():
             return [" or ".join(dict.fromkeys(each)) for each in zip(*map(_columns, relation.members), strict=True)]
-        case Lookup() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Sorted() | Repeated():
             return more_names(relation, _columns)
     return [each.name for each in relation.fields]
 

@@ -9,8 +9,8 @@ from rmqio.sql import types
 from rmqio.sql.analysis.binding import Queries
 from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.plan import Calc, Relation
-from rmqio.sql.relations import MOST_SORTED, Sorted, SortKey, without_time
+from rmqio.sql.plan import Calc, Relation, SortKey
+from rmqio.sql.relations import MOST_SORTED, Sorted, without_time
 from rmqio.sql.syntax import nodes
 
 

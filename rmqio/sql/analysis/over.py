@@ -13,7 +13,7 @@ from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.grouping import require_key, result_type
 from rmqio.sql.analysis.ranking_calls import RANKINGS
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.analysis.subqueries import Lookups, find
+from rmqio.sql.analysis.subqueries import SubqueryJoins, find
 from rmqio.sql.errors import Refusal, Span, listed
 from rmqio.sql.expressions import Constant, Expr, InputRef, NotNull
 from rmqio.sql.plan import AggregateCall, Calc, Field, Relation, Windowed
@@ -58,7 +58,7 @@ def with_results(
         condition = ExpressionBinder(scope, "in WHERE").condition(select.where)
         columns = tuple(InputRef(each.type, i) for i, each in enumerate(source.fields))
         source, select = Calc(source.fields, source, condition, columns), replace(select, where=None)
-    lookups = Lookups(binder, source, scope)
+    lookups = SubqueryJoins(binder, source, scope)
     for each in tests:
         lookups.where(each)
     before = len(lookups.correlated)

@@ -26,7 +26,7 @@ from rmqio.sql.expressions import (
     transform,
 )
 from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Relation, Windowed
-from rmqio.sql.relations import Lookup, without_time
+from rmqio.sql.relations import SubqueryJoin, without_time
 from rmqio.sql.syntax import nodes
 
 Subquery = nodes.InQuery | nodes.Exists | nodes.ScalarQuery
@@ -69,7 +69,7 @@ def parted(condition: nodes.Expression | None) -> tuple[nodes.Expression | None,
 
 
 @dataclass
-class Lookups:
+class SubqueryJoins:
     """Adds what sub-queries say to rows. The columns of the rows keep their positions.
 
     Attributes:
@@ -286,7 +286,7 @@ class Lookups:
         elif kind == "SCALAR":
             added = tuple(right.fields[each]._replace(type=right.fields[each].type.nullable()) for each in values)
         text = {nodes.InQuery: "IN", nodes.Exists: "EXISTS"}.get(type(node), "value")
-        joined = Lookup(
+        joined = SubqueryJoin(
             without_time(left.fields + added),
             left,
             right,

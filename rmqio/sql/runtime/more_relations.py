@@ -13,11 +13,11 @@ from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToKeys,
 from rmqio.sql.delays import delay_us
 from rmqio.sql.errors import Refusal
 from rmqio.sql.plan import Aggregate, Calc, Origin, Relation, Sink
-from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
-from rmqio.sql.runtime.lookup_fn import LookupFn, LookupSpec, SemiFn, copied, divided, fewest
+from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
 from rmqio.sql.runtime.row_outputs import RepeatFn
 from rmqio.sql.runtime.sort_fn import FirstRowsFn, SortFn, SortSpec, in_one_queue
+from rmqio.sql.runtime.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 
 _ENDS = "--stop latest, or 'endTime' of its tables, gives it an end"
 
@@ -44,7 +44,7 @@ class MoreRelations:
         """Adds a relation. Raises `Refusal` if it needs inputs that end, and they do not."""
         fragment = Fragment(FromRows(relation.fields), steps, target)
         match relation:
-            case Lookup():
+            case SubqueryJoin():
                 return self._lookup(relation, fragment, side)
             case Over():
                 return self._over(relation, fragment, side)
@@ -58,7 +58,7 @@ class MoreRelations:
     def _fn(self, fn: beam.DoFn, fragment: Fragment) -> Any:
         return beam.ParDo(fn).with_output_types(self.hint(fragment.target))
 
-    def _lookup(self, lookup: Lookup, fragment: Fragment, side: int) -> Any:
+    def _lookup(self, lookup: SubqueryJoin, fragment: Fragment, side: int) -> Any:
         ends = self.ends(lookup)
         left_keys, right_keys = (tuple(each[i] for each in lookup.keys) for i in (0, 1))
         left = self.rows(lookup.left, (), ToKeys(left_keys, nulls_of=None if lookup.kind == "SEMI" else 0), 0)
@@ -71,11 +71,11 @@ class MoreRelations:
             left = left | f"{label}: divide" >> beam.FlatMap(divided).with_output_types(kind)
             right = right | f"{label}: copy" >> beam.FlatMap(copied).with_output_types(kind)
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
-        spec = LookupSpec(
+        spec = SubqueryJoinSpec(
             lookup.kind, lookup.left.fields, lookup.right.fields, lookup.residual, lookup.values, fragment, side
         )
         if ends:
-            return both | f"{label}: by key" >> beam.GroupByKey() | label >> self._fn(LookupFn(spec), fragment)
+            return both | f"{label}: by key" >> beam.GroupByKey() | label >> self._fn(SubqueryJoinFn(spec), fragment)
         fn = SemiFn(spec, lookup.ttl_ms, right_ends=self.ends(lookup.right))
         return both | label >> self._fn(fn, fragment)
 
@@ -122,7 +122,7 @@ def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
     match relation:
         case Aggregate() if relation.origin is not None and relation.window is None and not ends(relation):
             raise not_ended(relation.origin)
-        case Lookup() if not ends(relation):
+        case SubqueryJoin() if not ends(relation):
             _check_endless(relation)
         case Sorted() if not ends(relation):
             what = "ORDER BY" if relation.keys else "LIMIT"
@@ -142,7 +142,7 @@ def not_ended(origin: Origin) -> Refusal:
     )
 
 
-def _check_endless(lookup: Lookup) -> None:
+def _check_endless(lookup: SubqueryJoin) -> None:
     if lookup.kind != "SEMI":
         what = {"IN": "NOT IN, or IN in a larger condition,", "EXISTS": "NOT EXISTS, or EXISTS in a larger condition,"}
         subject = what.get(lookup.text, "a query as a value")

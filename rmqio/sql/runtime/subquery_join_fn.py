@@ -31,7 +31,7 @@ _NEVER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LookupSpec:
+class SubqueryJoinSpec:
     """Describes a lookup.
 
     Attributes:
@@ -55,7 +55,7 @@ class LookupSpec:
 class _Partners:
     """Rows of the right of one key, and whether a row of the left has a partner among them."""
 
-    def __init__(self, spec: LookupSpec) -> None:
+    def __init__(self, spec: SubqueryJoinSpec) -> None:
         self.left, self.right = unpacker(spec.left), unpacker(spec.right)
         self._test: Any = None
         if spec.residual is not None:
@@ -75,10 +75,10 @@ class _Partners:
         return bool(mapped.values)
 
 
-class LookupFn(RowsFn):
+class SubqueryJoinFn(RowsFn):
     """Adds what the right says to the rows of the left, of one key, of inputs that end."""
 
-    def __init__(self, spec: LookupSpec) -> None:
+    def __init__(self, spec: SubqueryJoinSpec) -> None:
         super().__init__(spec.fragment, spec.side)
         self._spec = spec
 
@@ -134,7 +134,7 @@ class SemiFn(RowsFn):
     EXPIRY = TimerSpec("expiry", TimeDomain.REAL_TIME)
     IS_SET = ReadModifyWriteStateSpec("is_set", BooleanCoder())
 
-    def __init__(self, spec: LookupSpec, ttl_ms: int, *, right_ends: bool) -> None:
+    def __init__(self, spec: SubqueryJoinSpec, ttl_ms: int, *, right_ends: bool) -> None:
         super().__init__(spec.fragment, spec.side)
         self._spec, self._ttl_ms, self._right_ends = spec, ttl_ms, right_ends
 

@@ -43,7 +43,7 @@ from rmqio.sql.expanding import Expand
 from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Windowed
 from rmqio.sql.pushdown import Use, pushed_of, uses_of
-from rmqio.sql.relations import Lookup, Over, Repeated, Sorted
+from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime import bounded, emits, rank_translation
 from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
 from rmqio.sql.runtime.constants_fn import ConstantsFn
@@ -238,7 +238,7 @@ class Translation:
                 return self._rank(relation, steps, target, side)
             case Constants():
                 return self._constants(relation, steps, target, side)
-            case Lookup() | Over() | Sorted() | Repeated():
+            case SubqueryJoin() | Over() | Sorted() | Repeated():
                 runner = type(self.pipeline.runner).__name__
                 more = MoreRelations(
                     self._rows, self._label, lambda each: all(map(self._ends, _scans(each))), hint_of, runner

@@ -13,8 +13,8 @@ from rmqio.sql.compile.fragment import Fragment, FromRows, ToRows
 from rmqio.sql.expressions import Expr, InputRef, Operation
 from rmqio.sql.plan import Field
 from rmqio.sql.rows import pack
-from rmqio.sql.runtime import lookup_fn
-from rmqio.sql.runtime.lookup_fn import LookupSpec, SemiFn
+from rmqio.sql.runtime import subquery_join_fn
+from rmqio.sql.runtime.subquery_join_fn import SemiFn, SubqueryJoinSpec
 
 FIELDS = (Field("n", types.BIGINT),)
 SMALLER = Operation(types.BOOLEAN, "<", (InputRef(types.BIGINT, 0), InputRef(types.BIGINT, 1)))
@@ -53,10 +53,10 @@ class Key:
     """A semi join of one key."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, right_ends: bool, residual: Expr | None = None) -> None:
-        monkeypatch.setattr(lookup_fn, "time", Time)
+        monkeypatch.setattr(subquery_join_fn, "time", Time)
         Time.now_ms = 0
         fragment = Fragment(FromRows(FIELDS), (), ToRows())
-        self.fn = SemiFn(LookupSpec("SEMI", FIELDS, FIELDS, residual, (), fragment), 1000, right_ends=right_ends)
+        self.fn = SemiFn(SubqueryJoinSpec("SEMI", FIELDS, FIELDS, residual, (), fragment), 1000, right_ends=right_ends)
         self.fn.setup()
         self.waiting, self.partners, self.timer, self.is_set = Cell(), Cell(), Cell(), Cell()
 
