@@ -73,7 +73,8 @@ class ConnectorOptions:
     refresh_ms: int = 0
 
     def __repr__(self) -> str:  # no password in a log
-        return f"ConnectorOptions({self.path or self.url!r}, {self.table_name!r}, {self.refresh_ms})"
+        where = self.path or self.url.partition("://")[0]
+        return f"ConnectorOptions({where!r}, {self.table_name!r}, {self.refresh_ms})"
 
 
 def connector_named(value: str) -> str:
