@@ -29,6 +29,7 @@ _ROUTE_S: Final = 15.0
 _STOP_S: Final = 5.0
 _PAUSE_S: Final = 2.0
 """The time between an error of a broker and the next try."""
+_LOG_S: Final = 60.0
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -39,6 +40,8 @@ class TopicTable:
         self._dimension = dimension
         self._rows = _UpsertRows(dimension)
         self._positions: dict[MessageQueue, int] = {}
+        self._logged: dict[str, float] = {}
+        """When it was logged that a broker does not answer. The queues of others go on."""
         self._ends: dict[MessageQueue, int] | None = None
         """Ends of the queues at the start; None: the table is as new as they were."""
         self._is_ready = threading.Event()
@@ -103,12 +106,20 @@ class TopicTable:
                 if time.monotonic() >= next_look:
                     self._open(client, readers)
                     next_look = time.monotonic() + _ROUTE_S
-                for queue, reader in readers.items():
-                    self._poll(client, queue, reader)
+                for queue, reader in list(readers.items()):
+                    try:
+                        self._poll(client, queue, reader)
+                    except RmqioError as error:
+                        self._note_away(queue.broker, error)
+                        readers.pop(queue).close()
                 if self._ends is not None and all(self._positions[each] >= end for each, end in self._ends.items()):
                     self._ends = None
                     self._is_ready.set()
-                client.wait(readers.values(), _WAIT_MS)
+                if readers:
+                    client.wait(readers.values(), _WAIT_MS)
+                else:
+                    self._stopped.wait(_PAUSE_S)
+                    next_look = 0.0
         finally:
             for reader in readers.values():
                 reader.close()
@@ -116,14 +127,28 @@ class TopicTable:
     def _open(self, client: QueueClient, readers: dict[MessageQueue, QueueReader]) -> None:
         options = self._dimension.table.options
         wanted = MessageFilter(options.sql or options.tag or "*", sql=options.sql is not None)
+        tried: set[str] = set()
         for queue in client.queues(options.topic or "", refresh=True):
-            if queue in readers:
+            if queue in readers or queue.broker in tried:
                 continue
-            if queue not in self._positions:
-                self._positions[queue] = client.min_offset(queue)
-            if self._ends is not None:
-                self._ends[queue] = client.max_offset(queue)
-            readers[queue] = client.open_reader(queue, self._positions[queue], message_filter=wanted)
+            try:
+                if queue not in self._positions:
+                    self._positions[queue] = client.min_offset(queue)
+                if self._ends is not None:
+                    self._ends[queue] = client.max_offset(queue)
+                readers[queue] = client.open_reader(queue, self._positions[queue], message_filter=wanted)
+            except RmqioError as error:
+                tried.add(queue.broker)
+                self._note_away(queue.broker, error)
+
+    def _note_away(self, broker: str, error: RmqioError) -> None:
+        """Logs that a broker does not answer, now and then. Raises the error at the start, or if it will stay."""
+        if not self._is_ready.is_set() or isinstance(error, LocalError):
+            raise error
+        now = time.monotonic()
+        if now - self._logged.get(broker, -_LOG_S) >= _LOG_S:
+            self._logged[broker] = now
+            _LOGGER.warning("dimension %s: rows of %s stay as they are: %s", self._dimension.table.name, broker, error)
 
     def _poll(self, client: QueueClient, queue: MessageQueue, reader: QueueReader) -> None:
         try:

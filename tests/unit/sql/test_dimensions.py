@@ -23,9 +23,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
+from rmqio.errors import BrokerSilent
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
 from rmqio.sql.explain import explain
-from rmqio.sql.lookup import shared
+from rmqio.sql.lookup import shared, topic
 from rmqio.sql.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.translation import Connection
@@ -308,6 +309,25 @@ def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
         Exception, match="the dimension table customers cannot be kept up to date: queue u/broker-a/0, offs"
     ):
         wait_for(lambda: lease.getter()(1))
+
+
+def test_a_broker_that_is_away_holds_up_no_rows_of_others(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(topic, "_ROUTE_S", 0.05)
+    (other, *_) = cluster.create_topic("u", 1, ("broker-b",))[-1:]
+    put(cluster, "u", customer(1, "Ann"), queue_id=0)
+    cluster.append("u", json.dumps(customer(2, "Bob")).encode(), broker="broker-b", queue_id=0)
+    lease = shared.acquire(
+        customers_of(TOPIC.format(""), Connection(client_factory=InMemoryClientFactory(cluster.name)))
+    )
+    assert list(lease.getter()(2)) == [(2, "Bob")]
+    cluster.fail_next("poll", BrokerSilent("silent"), 20, queue=other)
+    cluster.append("u", json.dumps(customer(2, "Bea")).encode(), broker="broker-b", queue_id=0)
+    put(cluster, "u", customer(1, "Anne"), queue_id=0)
+    wait_for(lambda: list(lease.getter()(1)) == [(1, "Anne")])
+    wait_for(lambda: list(lease.getter()(2)) == [(2, "Bea")])
+    assert len([each for each in caplog.messages if "rows of broker-b stay as they are: silent" in each]) == 1
 
 
 def test_a_topic_that_nobody_looks_up_is_read_no_longer(
