@@ -108,14 +108,27 @@ def broken_rule(imported: Import) -> str | None:
         return "client, testing, librocketmq and the format for Spark know no Beam"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
         ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
-        programs = ("rmqio.serde.avro", "rmqio.dead_letters", "rmqio.schemas", "rmqio.local", "rmqio.sql")
+        programs = (
+            "rmqio.serde.avro",
+            "rmqio.dead_letters",
+            "rmqio.schemas",
+            "rmqio.local",
+            "rmqio.sql",
+            "rmqio.rules",
+        )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
         return "cli imports stdlib, base and client only (the rest in a function), so that help is there at once"
     if imported.is_of("rmqio.yaml") and not is_in(module, "rmqio.yaml"):
         return "nothing imports yaml: Beam YAML does"
-    if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql", "rmqio.yaml"):
-        return "nothing but the command line and Beam YAML imports sql: it stands on the others"
+    if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql", "rmqio.yaml", "rmqio.rules"):
+        return "nothing but the command line, Beam YAML and rules imports sql: it stands on the others"
+    if imported.is_of("rmqio.rules") and not is_in(module, "rmqio.rules", "rmqio.pipelines"):
+        return "nothing but the command line and pipelines imports rules: they stand on the others"
+    if imported.is_of("rmqio.enrich") and not is_in(module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines"):
+        return "nothing but pipelines and the dimensions of sql imports enrich: it stands on the others"
+    if is_in(module, "rmqio.rules", "rmqio.enrich") and imported.is_of("rmqio.wire", "rmqio.sending"):
+        return "rules and dimension tables see topics through the transforms and a client's factory"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
         if is_in(module, "rmqio.sql.shell") and imported.is_of("rmqio.client.factory") and imported.is_lazy:
             return None
@@ -217,6 +230,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.runtime.translation", "from rmqio.sending.failures import FailedMessage", "sql sees topics"),
     ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
     ("rmqio.yaml.read", "from rmqio.sql import types", None),
+    ("rmqio.rules.where", "from rmqio.sql import types", None),
+    ("rmqio.sql.plan", "from rmqio.rules import ir", "imports rules"),
+    ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
+    ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),
+    ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),
