@@ -36,6 +36,8 @@ _SPARK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_PER_TRIGGER: Final = 200_000
+"""The most messages of a micro-batch, on all sides."""
 Side = Callable[[LocalRocketMQ, Load, str, Path], Sequence[str]]
 """The command that runs a side: broker, input, topic for the totals, a folder of its own."""
 
@@ -74,13 +76,13 @@ def _our_flags(folder: Path) -> Sequence[str]:
     master, *settings = [f"{name}={value}" for name, value in _SPARK.items()]
     flags = [f"--spark_conf={each}" for each in settings]
     flags += [f"--spark_master_url={master.partition('=')[2]}", f"--checkpoint_dir={folder}"]
-    return ["--runner=SparkRunner", "--streaming", "--max_records_per_trigger=200000", *flags]
+    return ["--runner=SparkRunner", "--streaming", f"--max_records_per_trigger={_PER_TRIGGER}", *flags]
 
 
 def handwritten(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
     settings = [f"{name}={value}" for name, value in _SPARK.items()]
     program = ("-m", "bench.streaming.handwritten", broker.name_server, given.topic, sink)
-    return [*program, str(folder), *settings]
+    return [*program, str(folder), str(_PER_TRIGGER), *settings]
 
 
 def flink_on(server: JobServer) -> Side:

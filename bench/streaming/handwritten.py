@@ -14,7 +14,7 @@ from bench.streaming.orders import WINDOW_S
 from rmqio.pyspark import register
 
 
-def main(name_server: str, source: str, sink: str, checkpoint: str, *settings: str) -> None:
+def main(name_server: str, source: str, sink: str, checkpoint: str, per_trigger: str, *settings: str) -> None:
     builder = SparkSession.builder.appName("bench")
     for name, _, value in (each.partition("=") for each in settings):
         builder = builder.config(name, value)
@@ -25,6 +25,7 @@ def main(name_server: str, source: str, sink: str, checkpoint: str, *settings: s
     parts = F.split(F.col("body").cast("string"), "\\|")
     orders = (
         records.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", per_trigger)
         .load()
         .select(parts[0].alias("key"), F.timestamp_millis(parts[1].cast("bigint")).alias("time"))
     )
