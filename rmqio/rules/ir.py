@@ -75,7 +75,7 @@ Condition: TypeAlias = Atom | And | Or | Not
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rule stands: the file (or topic), and the line of it that begins the rule, from 1."""
+    """A place of a rule: its file (or topic), and the line of it that begins the rule, from 1."""
 
     file: str = ""
     line: int = 0
