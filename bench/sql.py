@@ -42,7 +42,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToGroups, ToTable, compiled
 from rmqio.sql.compile.shared import compiled_together
-from rmqio.sql.plan import Aggregate, Calc, Relation, Scan
+from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
 from rmqio.sql.runtime.translation import Connection, Translation
 from rmqio.sql.script import Script
 

@@ -13,11 +13,11 @@ from rmqio.command_line import TIME_HELP, start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain import explain
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.job_options import options_of
 from rmqio.sql.jobs import command as jobs
 from rmqio.sql.jobs.checking import check_replaced
-from rmqio.sql.pushdown import endless_reads
+from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone

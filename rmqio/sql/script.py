@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from rmqio.sql.analysis import names
 from rmqio.sql.analysis.queries import QueryBinder
-from rmqio.sql.analysis.rank_limits import check_limits
-from rmqio.sql.analysis.sinks import sink_of
+from rmqio.sql.analysis.ranks.limits import check_limits
+from rmqio.sql.analysis.sinks.inserts import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.optimizer import optimize
-from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
 from rmqio.sql.syntax import nodes

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from rmqio.sql.analysis import expressions, windows
+from rmqio.sql.analysis.values import binder as expressions
+from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal
 from rmqio.sql.functions import registry

@@ -23,10 +23,10 @@ from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
 from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.compile.windowing import no_time, windowed
-from rmqio.sql.expanding import Expand, Shape
 from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.identity import id_position
-from rmqio.sql.plan import AggregateCall, Field, Window, window_fields
+from rmqio.sql.planning.expanding import Expand, Shape
+from rmqio.sql.planning.identity import id_position
+from rmqio.sql.planning.plan import AggregateCall, Field, Window, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, null_key, pack
 from rmqio.sql.types import SqlType
@@ -465,7 +465,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
     if not metadata and not keys and not primary:
         out.line(f"add({added.format(source)})")
         return
-    from rmqio.sql.runtime.messages import message
+    from rmqio.sql.runtime.writes.messages import message
 
     fixed = {key: code for key, (code, _) in metadata.items()}
     if primary:

@@ -20,8 +20,8 @@ from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, ToRows, co
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.table import Row, key_maker
-from rmqio.sql.plan import Field
-from rmqio.sql.runtime.messages import row_key
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.runtime.writes.messages import row_key
 
 _WAIT_MS: Final = 200
 _ROUTE_S: Final = 15.0

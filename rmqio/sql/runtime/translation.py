@@ -18,8 +18,8 @@ from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.security import Security
+from rmqio.sql.analysis.sinks.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.analysis.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.fragment import (
@@ -37,28 +37,42 @@ from rmqio.sql.compile.fragment import (
     WindowStep,
     step_of,
 )
-from rmqio.sql.delays import delayed
 from rmqio.sql.errors import Refusal, Span, SqlError
-from rmqio.sql.expanding import Expand
-from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
-from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Windowed
-from rmqio.sql.pushdown import Use, pushed_of, uses_of
-from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
-from rmqio.sql.runtime import bounded, emits, rank_translation
-from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
+from rmqio.sql.planning.delays import delayed
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.identity import has_groups, has_own_ids, id_position, with_ids
+from rmqio.sql.planning.plan import (
+    Aggregate,
+    Calc,
+    Constants,
+    Join,
+    LookupJoin,
+    Rank,
+    Relation,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+)
+from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
+from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.constants_fn import ConstantsFn
-from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
-from rmqio.sql.runtime.group_changes_fn import GroupChangesFn, GroupsToRanksFn
-from rmqio.sql.runtime.identified import id_of_row, message_of_row
-from rmqio.sql.runtime.joining import JoinRows, key_targets, waiting_join
+from rmqio.sql.runtime.groups import emits
+from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn, MergeFn
+from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupsToRanksFn
+from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
+from rmqio.sql.runtime.groups.windows import window_fn
+from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
 from rmqio.sql.runtime.more_relations import MoreRelations, in_order, require_ends
-from rmqio.sql.runtime.processing_fn import ProcessingFn
-from rmqio.sql.runtime.reads import bounds
-from rmqio.sql.runtime.shared_fn import SharedFragmentFn
-from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
-from rmqio.sql.runtime.table_time import TableTime
-from rmqio.sql.runtime.windows import window_fn
-from rmqio.sql.runtime.write_files import WriteFiles
+from rmqio.sql.runtime.ranks import rank_translation
+from rmqio.sql.runtime.reads.bounds import bounds
+from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.reads.shared_fn import SharedFragmentFn
+from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScans
+from rmqio.sql.runtime.reads.table_time import TableTime
+from rmqio.sql.runtime.writes.identified import id_of_row, message_of_row
+from rmqio.sql.runtime.writes.write_files import WriteFiles
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters, WriteToRocketMQ
 from rmqio.transforms.batch_coder import BatchConstraint

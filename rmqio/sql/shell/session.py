@@ -17,8 +17,8 @@ from rmqio.options import ClientOptions, parse_name_server
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.explain import explain
-from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.explain.plans import explain
+from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.script import Script
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from rmqio import security
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.script import Script
 from rmqio.sql.shell.work import Work
 from rmqio.sql.values import in_zone

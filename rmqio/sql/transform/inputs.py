@@ -18,9 +18,9 @@ from rmqio.sql.catalog.options import TableOptions
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.fragment import Fragment, FromTable, Step, Target
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.plan import Scan
-from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
-from rmqio.sql.runtime.table_time import TableTime
+from rmqio.sql.planning.plan import Scan
+from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.runtime.translation import hint_of
 from rmqio.sql.syntax import nodes
 from rmqio.sql.transform.bad_rows import BadRow, of_failure

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rmqio.sql.analysis import names
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, Source, SqlError
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.script import Script
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse

@@ -14,7 +14,7 @@ from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.plan import Calc, Relation, Scan
+from rmqio.sql.planning.plan import Calc, Relation, Scan
 from rmqio.sql.runtime.translation import Connection, Translation
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqio.sql import types
-from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
 from rmqio.sql.errors import Refusal, Source
 from rmqio.sql.expressions import Expr
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rmqio.sql import types
 from rmqio.sql.compile.fragment import Fragment, FromRows, Mapped, Step, ToRows, compiled
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation
-from rmqio.sql.optimizer import optimize
-from rmqio.sql.plan import Calc, Field, Relation, Scan
+from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
 from rmqio.sql.script import Script
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse

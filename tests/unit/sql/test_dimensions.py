@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 
 from rmqio.errors import BrokerSilent
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
-from rmqio.sql.explain import explain
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared, topic
-from rmqio.sql.plan import LookupJoin, Scan
+from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.translation import Connection
 from rmqio.sql.script import Script

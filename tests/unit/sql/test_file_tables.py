@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain import explain
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.runtime.translation import Connection, Translation
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryCluster

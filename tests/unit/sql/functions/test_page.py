@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("msgspec", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.analysis.expressions import _SPECIAL
 from rmqio.sql.analysis.grouping import SUPPORTED
+from rmqio.sql.analysis.values.binder import _SPECIAL
 from rmqio.sql.functions import registry
 
 PAGE = (Path(__file__).parents[4] / "docs/sql/functions.md").read_text()

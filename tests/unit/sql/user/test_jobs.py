@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rmqio.sql.compile.aggregation import Merger
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToGroups, compiled
-from rmqio.sql.plan import Aggregate, Calc
+from rmqio.sql.planning.plan import Aggregate, Calc
 from rmqio.sql.rows import pack
 from rmqio.testing import InMemoryCluster
 from tests.unit.sql.test_jobs import cluster, job, put, rows, stored
