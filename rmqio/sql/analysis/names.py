@@ -14,14 +14,14 @@ from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal
 from rmqio.sql.functions import registry
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.user.creation import function_of
 from rmqio.sql.user.definition import UserFunction
 
 T = TypeVar("T")
 
 
-def create(catalog: Catalog, statement: nodes.CreateFunction, folders: Sequence[str]) -> None:
+def create(catalog: Catalog, statement: statements.CreateFunction, folders: Sequence[str]) -> None:
     """Adds a function. Raises `Refusal` if the name is taken, or the function is none that SQL can call."""
     name = statement.name.text.upper()
     if catalog.function_named(name) is not None:

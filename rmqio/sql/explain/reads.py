@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.shared import first_steps, on_common_columns, shared_expressions
 from rmqio.sql.planning.plan import Relation, Scan
 from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of

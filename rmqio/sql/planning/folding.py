@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, Expr, NotNull, Operation, all_of, conjuncts, transform
 from rmqio.sql.functions import registry
 from rmqio.sql.planning.plan import Calc, Join, Relation

@@ -13,7 +13,7 @@ from rmqio.interfaces import ClientFactory
 from rmqio.options import ReadOptions
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Step
+from rmqio.sql.compile.description import Step
 from rmqio.sql.compile.look_ups import LookUp
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension

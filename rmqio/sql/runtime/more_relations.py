@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToKeys, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.plan import Aggregate, Calc, Origin, Relation, Sink

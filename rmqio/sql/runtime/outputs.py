@@ -9,7 +9,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.description import OtherTarget, Target, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.runtime.groups.aggregate_groups import groups
 from rmqio.sql.runtime.ranks.rank_groups import ranks

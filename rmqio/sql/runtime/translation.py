@@ -22,7 +22,7 @@ from rmqio.sql.analysis.sinks.upserts import APPEND_ONLY, NO_TABLE, Kind, check_
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import (
+from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
     FromTable,

@@ -16,7 +16,7 @@ from rmqio.sql import types
 from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.options import TableOptions
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, Target
+from rmqio.sql.compile.description import Fragment, FromTable, Step, Target
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.planning.plan import Scan
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn

@@ -24,7 +24,8 @@ from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
 from rmqio.errors import BrokerSilent
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared, topic
 from rmqio.sql.planning.plan import LookupJoin, Scan

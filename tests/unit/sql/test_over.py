@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rmqio import MessageQueue, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.compile.frames import Frames
 from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall

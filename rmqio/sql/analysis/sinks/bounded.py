@@ -5,10 +5,10 @@ from __future__ import annotations
 from rmqio.sql.catalog.connectors import DATABASE, FILES, READ_ONLY_FORMATS
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 
 
-def require_written(statement: nodes.Insert, table: Table) -> None:
+def require_written(statement: statements.Insert, table: Table) -> None:
     """Raises `Refusal` if nothing can be written to the table, or not in this way."""
     options = table.options
     if options.connector == DATABASE:

@@ -9,10 +9,10 @@ from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.formats import require_writable
 from rmqio.sql.planning.plan import Calc, Field, Relation, Sink
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 
 
-def sink_of(statement: nodes.Insert, table: Table, relation: Relation) -> Sink:
+def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> Sink:
     """Returns the sink. Raises `Refusal` if the columns do not fit."""
     require_written(statement, table)
     if statement.is_overwrite:
@@ -41,7 +41,7 @@ def sink_of(statement: nodes.Insert, table: Table, relation: Relation) -> Sink:
     return Sink(fields, Calc(fields, relation, None, tuple(projections)), table, tuple(columns))
 
 
-def _named(statement: nodes.Insert, table: Table) -> list[Column]:
+def _named(statement: statements.Insert, table: Table) -> list[Column]:
     targets = []
     for name in statement.columns:
         column = table.column(name.text)

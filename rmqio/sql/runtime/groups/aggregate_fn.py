@@ -13,7 +13,8 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks, compiled
+from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, Field
 from rmqio.sql.rows import pack_group, type_hint
 from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of

@@ -10,7 +10,8 @@ import apache_beam as beam
 from apache_beam.coders import BooleanCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from rmqio.sql.compile.fragment import Fragment, Step, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, Step, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, inputs
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn
 from rmqio.sql.runtime.ranks.ranking import payload

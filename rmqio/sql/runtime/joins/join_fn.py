@@ -13,7 +13,8 @@ from apache_beam.coders import BooleanCoder, BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.outputs import outputs

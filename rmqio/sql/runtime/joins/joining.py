@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToKeys, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.compile.timing import Route, Timing
 from rmqio.sql.errors import SqlError
 from rmqio.sql.expressions import InputRef

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field, Interval
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.outputs import outputs

@@ -14,7 +14,8 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, Expr
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.coders import BytesCoder, Coder
 
-from rmqio.sql.compile.fragment import Fragment
+from rmqio.sql.compile.description import Fragment
 from rmqio.sql.planning.plan import Rank
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.groups.aggregate_fn import RowsFn

@@ -9,7 +9,7 @@ from typing import Any, Final
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.sql.compile.fragment import ToRanks
+from rmqio.sql.compile.description import ToRanks
 from rmqio.sql.runtime.ranks.ranking import Ranking, payload
 
 _LAST_US: Final = 1

@@ -9,7 +9,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.utils.timestamp import Duration
 
 from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival, window_end
-from rmqio.sql.compile.fragment import Fragment, ToRanks
+from rmqio.sql.compile.description import Fragment, ToRanks
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.plan import Rank
 from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn, FirstFn, SeenFn

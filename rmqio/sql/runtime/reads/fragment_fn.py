@@ -15,7 +15,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
-from rmqio.sql.compile.fragment import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks, compiled
+from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.reads.places import failure_of, place_of
 

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, ToRanks, ToTable, WindowStep
+from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks, ToTable, WindowStep
 
 _TARGETS: Final = (ToGroups, ToKeys, ToRanks, ToTable)
 

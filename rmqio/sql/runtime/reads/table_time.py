@@ -10,7 +10,8 @@ from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Calc, Field, Relation, Scan

@@ -12,7 +12,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch
 from rmqio.model import TOMBSTONE, Message
-from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.fragment import compiled
 
 _MESSAGES: Final = 500
 """Messages of a batch for the write."""

@@ -18,7 +18,8 @@ from rmqio import Record
 from rmqio.serde.registry import MemoryRegistry
 from rmqio.sql.catalog.further import file_of, load_catalogs
 from rmqio.sql.catalog.registries import RegistryTables
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, ToRows, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.script import Script

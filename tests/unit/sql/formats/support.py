@@ -16,7 +16,7 @@ from rmqio.sql.compile.casts import single
 from rmqio.sql.formats import check, decoder_of, encoder_of
 from rmqio.sql.formats.base import Decoder, Fields
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 from rmqio.sql.types import BITS, SqlType
 
 Columns = Mapping[str, SqlType] | Sequence[tuple[str, SqlType]]

@@ -11,7 +11,8 @@ import apache_beam as beam
 from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToRows, WindowStep, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToRows, WindowStep
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Calc, Interval, Join, Relation, SameWindow, Scan, Windowed
 from rmqio.sql.runtime.joins.joining import JoinRows, key_targets
 from rmqio.sql.runtime.outputs import outputs

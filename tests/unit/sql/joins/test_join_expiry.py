@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime.joins import join_fn

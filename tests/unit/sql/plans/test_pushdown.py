@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio import StartFrom, StopAt
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.pushdown import MARGIN_MS, Pushed, pushed_of, uses_of
 from rmqio.sql.runtime.reads.bounds import bounds
 from rmqio.sql.script import Script

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, Step, ToGroups, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, Mapped, Step, ToGroups, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together, first_steps, on_common_columns, shared_expressions
 from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
 from rmqio.sql.script import Script

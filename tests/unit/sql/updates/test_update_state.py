@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rmqio.model import Message
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, ToTable
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows, ToTable
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Rank, SortKey, Window
 from rmqio.sql.rows import pack, pack_group
 from rmqio.sql.runtime import expiry

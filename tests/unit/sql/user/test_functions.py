@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.compile.fragment import Fragment, FromRows, Mapped, Step, ToRows, compiled, step_of
+from rmqio.sql.compile.description import Fragment, FromRows, Mapped, Step, ToRows, step_of
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.expanding import Expand

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToGroups, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, Calc
 from rmqio.sql.rows import pack
 from rmqio.testing import InMemoryCluster
