@@ -44,7 +44,8 @@ from rmqio.sql.compile.description import Fragment, FromTable, Step, ToGroups, T
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 
 TABLES: Final = """

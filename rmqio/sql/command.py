@@ -114,9 +114,10 @@ def _run_job(script: Script, arguments: argparse.Namespace) -> int:
     from rmqio import runners
     from rmqio.runners.program import count, run_program
     from rmqio.runners.report import ReportOptions
+    from rmqio.sql.runtime.connection import Connection
     from rmqio.sql.runtime.explain_runner import how_it_runs
     from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
-    from rmqio.sql.runtime.translation import Connection, Translation
+    from rmqio.sql.runtime.translation import Translation
 
     runner = arguments.runner or "DirectRunner"
     try:

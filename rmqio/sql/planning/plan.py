@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -332,3 +333,11 @@ class Sink(Relation):
 
     def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
         return replace(self, input=inputs[0])
+
+
+def tables_of(relation: Relation) -> Iterator[Table]:
+    """Yields the tables that a relation reads, but for those that workers load."""
+    if isinstance(relation, Scan):
+        yield relation.table
+    for each in relation.inputs():
+        yield from tables_of(each)

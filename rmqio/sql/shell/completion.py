@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rmqio.sql.analysis.values.binder import function_names
+from rmqio.sql.analysis.values.functions import function_names
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field

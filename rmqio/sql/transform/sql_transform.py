@@ -15,7 +15,8 @@ from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.planning.plan import Calc, Relation, Scan
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.transform.bad_rows import BadRow, SqlResult

@@ -30,7 +30,7 @@ from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared, topic
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
-from rmqio.sql.runtime.translation import Connection
+from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

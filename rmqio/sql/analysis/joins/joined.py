@@ -9,7 +9,8 @@ from rmqio.sql import types
 from rmqio.sql.analysis.joins.bounds import TimeBounds, half_window, same_window, time_bounds, window_columns
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.values import conversions
-from rmqio.sql.analysis.values.binder import ExpressionBinder, conditional
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.values.comparisons import conditional
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, Is, Not, Operation, all_of, conjuncts, inputs, shifted, transform
 from rmqio.sql.planning.plan import Calc, Field, Interval, Join, Relation, SameWindow

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from rmqio.sql import types
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.values import user_calls
-from rmqio.sql.analysis.values.binder import ExpressionBinder, call_of, is_aggregate
+from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
+from rmqio.sql.analysis.values.functions import call_of
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, inputs, transform

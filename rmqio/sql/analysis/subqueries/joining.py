@@ -10,7 +10,8 @@ from rmqio.sql.analysis.binding import Queries
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.subqueries.correlation import INNER, Inner, inner_of
 from rmqio.sql.analysis.values import conversions
-from rmqio.sql.analysis.values.binder import ExpressionBinder, conditional
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.values.comparisons import conditional
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import (
     Conditional,

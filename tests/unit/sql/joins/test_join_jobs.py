@@ -14,10 +14,11 @@ import apache_beam as beam
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.unit.sql.test_jobs import SINK, cluster, job, put, rows, stored, table
+from tests.unit.sql.job_support import SINK, cluster, job, put, rows, stored, table
 
 __all__ = ["cluster"]  # a fixture
 WINDOWED = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '{}' MINUTE))"

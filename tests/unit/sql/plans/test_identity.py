@@ -14,11 +14,12 @@ from rmqio import StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
 from rmqio.sql.functions.identity import row_id
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
-from tests.unit.sql.test_jobs import SINK, TIMED, put, rows, stored, table, timed
+from tests.unit.sql.job_support import SINK, TIMED, put, rows, stored, table, timed
 
 JOIN = "INSERT INTO sink SELECT t.a * 10 + u.a, t.b FROM t JOIN u ON t.b = u.b AND t.a <> u.a + 100"
 

@@ -21,7 +21,7 @@ from rmqio.sql.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.sql_conditions import CONDITIONS, TABLE, record_with
 from tests.helpers.transforms.reading import clean_cluster
-from tests.unit.sql.test_jobs import job, rows
+from tests.unit.sql.job_support import job, rows
 
 SINK = "CREATE TABLE sink (a INT, b STRING) WITH ('topic' = 'sink');"
 
