@@ -40,10 +40,12 @@ from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, 
 from rmqio.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToGroups, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToGroups, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together
-from rmqio.sql.plan import Aggregate, Calc, Relation, Scan
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 
 TABLES: Final = """

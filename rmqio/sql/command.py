@@ -13,11 +13,11 @@ from rmqio.command_line import TIME_HELP, start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain import explain
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.job_options import options_of
 from rmqio.sql.jobs import command as jobs
 from rmqio.sql.jobs.checking import check_replaced
-from rmqio.sql.pushdown import endless_reads
+from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone
@@ -114,9 +114,10 @@ def _run_job(script: Script, arguments: argparse.Namespace) -> int:
     from rmqio import runners
     from rmqio.runners.program import count, run_program
     from rmqio.runners.report import ReportOptions
+    from rmqio.sql.runtime.connection import Connection
     from rmqio.sql.runtime.explain_runner import how_it_runs
     from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
-    from rmqio.sql.runtime.translation import Connection, Translation
+    from rmqio.sql.runtime.translation import Translation
 
     runner = arguments.runner or "DirectRunner"
     try:

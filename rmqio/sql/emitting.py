@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 
 _EARLY: Final = "table.exec.emit.early-fire."
 _LATE: Final = "table.exec.emit.late-fire."

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import msgspec
 
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DECIMALS, ValueFailure
 

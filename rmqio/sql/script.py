@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 from rmqio.sql.analysis import names
 from rmqio.sql.analysis.queries import QueryBinder
-from rmqio.sql.analysis.rank_limits import check_limits
-from rmqio.sql.analysis.sinks import sink_of
+from rmqio.sql.analysis.ranks.limits import check_limits
+from rmqio.sql.analysis.sinks.inserts import sink_of
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.optimizer import optimize
-from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.settings import Settings
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.texts import Texts
 from rmqio.sql.user import loading
 from rmqio.sql.values import in_zone
@@ -53,14 +53,14 @@ class Script:
         if self._open_set is not None:
             raise self.texts.error("the statement set does not end: END is missing", self._open_set)
 
-    def run_statement(self, statement: nodes.Statement) -> None:
+    def run_statement(self, statement: statements.Statement) -> None:
         """Adds a statement of one of the texts. Raises `SqlError` if it is not valid."""
         with self.placing(statement):
             self.check_place(statement)
             self._run(statement)
 
     @contextlib.contextmanager
-    def placing(self, statement: nodes.Statement) -> Iterator[None]:
+    def placing(self, statement: statements.Statement) -> Iterator[None]:
         """Raises a `SqlError` for a `Refusal` in the block: it shows the place, or the whole statement."""
         try:
             with deep_trees(), in_zone(self.settings.zone):
@@ -75,47 +75,47 @@ class Script:
         """Whether a statement set has begun and not ended."""
         return self._open_set is not None
 
-    def check_place(self, statement: nodes.Statement) -> None:
+    def check_place(self, statement: statements.Statement) -> None:
         """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
-        if self._open_set is None or isinstance(statement, (nodes.Insert, nodes.EndSet)):
+        if self._open_set is None or isinstance(statement, (statements.Insert, statements.EndSet)):
             return
         raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
 
-    def _run(self, statement: nodes.Statement) -> None:
+    def _run(self, statement: statements.Statement) -> None:
         statement = names.resolved(statement, self.catalog.functions)
         match statement:
-            case nodes.CreateTable():
+            case statements.CreateTable():
                 self.catalog.create_table(statement)
                 if statement.name.text in self.catalog.tables:  # not so if a view has the name, IF NOT EXISTS
                     check_table(self.catalog.tables[statement.name.text])
-            case nodes.CreateView():
+            case statements.CreateView():
                 self.catalog.create_view(statement)
                 # Refused here, not where the view is used.
                 self._binder().named(statement.name)
-            case nodes.Drop():
+            case statements.Drop():
                 self.catalog.drop(statement)
-            case nodes.SetOption():
+            case statements.SetOption():
                 if statement.option is not None:
                     self._set(self.settings.with_option(statement.option), statement.option.span)
-            case nodes.Reset():
+            case statements.Reset():
                 self._set(self.settings.without(statement.key), statement.span)
-            case nodes.Insert():
+            case statements.Insert():
                 self.sinks.append(self._insert(statement))
-            case nodes.BeginSet():
+            case statements.BeginSet():
                 self._open_set = statement.span
                 if statement.first is not None:
                     self.sinks.append(self._insert(statement.first))
-            case nodes.EndSet():
+            case statements.EndSet():
                 if self._open_set is None:
                     raise Refusal("there is no statement set that END could end: BEGIN STATEMENT SET", statement.span)
                 self._open_set = None
-            case nodes.Explain():
+            case statements.Explain():
                 inner = statement.statement
-                plan = self._insert(inner) if isinstance(inner, nodes.Insert) else self.query(inner)
+                plan = self._insert(inner) if isinstance(inner, statements.Insert) else self.query(inner)
                 self.explained.append(plan)
-            case nodes.QueryStatement():
+            case statements.QueryStatement():
                 raise Refusal("a query of a script needs a table for its rows: INSERT INTO ... SELECT", statement.span)
-            case nodes.CreateFunction():
+            case statements.CreateFunction():
                 names.create(self.catalog, statement, self.folders or loading.folder_of(""))
             case _:
                 raise Refusal("this statement belongs into the shell", statement.span)
@@ -134,7 +134,7 @@ class Script:
         check_limits(found, query.span)
         return found
 
-    def _insert(self, statement: nodes.Insert) -> Sink:
+    def _insert(self, statement: statements.Insert) -> Sink:
         table = self.catalog.table(statement.table)
         found = optimize(sink_of(statement, table, self._binder().query(statement.query)))
         assert isinstance(found, Sink)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rmqio.sql import emitting, values
 from rmqio.sql.emitting import EmitSettings
 from rmqio.sql.errors import Refusal, listed, nearest
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 from rmqio.sql.values import ValueFailure
 
 _UNITS_MS: Final = {

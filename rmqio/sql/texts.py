@@ -7,7 +7,7 @@ is used in another text is shown where it stands.
 from __future__ import annotations
 
 from rmqio.sql.errors import Source, Span, SqlError
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 
 
@@ -18,7 +18,7 @@ class Texts:
         self._sources: list[tuple[int, Source]] = [(0, Source(""))]
         self._end = 0
 
-    def parse(self, text: str, file: str = "") -> list[nodes.Statement]:
+    def parse(self, text: str, file: str = "") -> list[statements.Statement]:
         """Adds a text and returns its statements. Raises `SqlError` at the first place that is not valid."""
         statements = parse(text, file)
         begin = self._end

@@ -12,7 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import ReadOptions
 from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.runtime.table_time import TableTime
+from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.transform import SqlTransform
 from rmqio.sql.transform.script import declared
 from rmqio.transforms import ReadFromRocketMQ as Read

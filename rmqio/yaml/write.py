@@ -11,9 +11,10 @@ import apache_beam as beam
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.sending.failures import FailedMessage
-from rmqio.sql.compile.fragment import ToTable
+from rmqio.sql.compile.description import ToTable
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 from rmqio.sql.transform import PCOLLECTION, BadRow
 from rmqio.sql.transform.inputs import ElementsInput

@@ -14,9 +14,9 @@ pytest.importorskip("sqlalchemy", reason="tables of databases need the extra 'sq
 
 from rmqio.errors import LocalError
 from rmqio.sql.lookup import shared
-from rmqio.sql.plan import LookupJoin
+from rmqio.sql.planning.plan import LookupJoin
 from rmqio.sql.runtime.bounded import dimension_of
-from rmqio.sql.runtime.translation import Connection
+from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.script import Script
 from tests.helpers.servers.postgresql import postgresql
 

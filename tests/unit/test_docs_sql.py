@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain import explain
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.script import Script
 from rmqio.sql.syntax.parser import parse
 

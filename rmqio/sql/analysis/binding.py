@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.syntax import nodes
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmqio.sql import types
-from rmqio.sql.analysis import user_calls, windows
-from rmqio.sql.analysis.expressions import ExpressionBinder
-from rmqio.sql.analysis.join_bounds import window_columns
+from rmqio.sql.analysis.joins.bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.analysis.values import user_calls
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Operation, inputs
-from rmqio.sql.plan import (
+from rmqio.sql.planning.plan import (
     SAME_WINDOW,
     Aggregate,
     AggregateCall,

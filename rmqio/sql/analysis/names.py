@@ -9,18 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from rmqio.sql.analysis import expressions, windows
+from rmqio.sql.analysis.values import binder as expressions
+from rmqio.sql.analysis.values import functions
+from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal
 from rmqio.sql.functions import registry
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.user.creation import function_of
 from rmqio.sql.user.definition import UserFunction
 
 T = TypeVar("T")
 
 
-def create(catalog: Catalog, statement: nodes.CreateFunction, folders: Sequence[str]) -> None:
+def create(catalog: Catalog, statement: statements.CreateFunction, folders: Sequence[str]) -> None:
     """Adds a function. Raises `Refusal` if the name is taken, or the function is none that SQL can call."""
     name = statement.name.text.upper()
     if catalog.function_named(name) is not None:
@@ -35,8 +37,8 @@ def create(catalog: Catalog, statement: nodes.CreateFunction, folders: Sequence[
 def _is_built_in(name: str) -> bool:
     return (
         name in registry.load()
-        or name in expressions.AGGREGATES
-        or name in expressions._SPECIAL
+        or name in functions.AGGREGATES
+        or name in functions.SPECIAL
         or name in expressions.WITHOUT_PARENTHESES
         or name in windows.WINDOW_FUNCTIONS
         or name in windows.AUXILIARY

@@ -9,8 +9,8 @@ from rmqio.sql import types
 from rmqio.sql.analysis.binding import Queries
 from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.plan import Calc, Relation, SortKey
-from rmqio.sql.relations import MOST_SORTED, Sorted, without_time
+from rmqio.sql.planning.plan import Calc, Relation, SortKey
+from rmqio.sql.planning.relations import MOST_SORTED, Sorted, without_time
 from rmqio.sql.syntax import nodes
 
 

@@ -7,26 +7,27 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmqio.sql import types
-from rmqio.sql.analysis import conversions, laterals
-from rmqio.sql.analysis.dimensions import is_versioned, looked_up
-from rmqio.sql.analysis.emits import emit_of
-from rmqio.sql.analysis.expressions import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.grouping import Grouping, require_key
-from rmqio.sql.analysis.joins import joined
+from rmqio.sql.analysis.joins import laterals
+from rmqio.sql.analysis.joins.dimensions import is_versioned, looked_up
+from rmqio.sql.analysis.joins.joined import joined
 from rmqio.sql.analysis.ordering import sorted_query
-from rmqio.sql.analysis.over import with_results
-from rmqio.sql.analysis.ranking_calls import ranking
-from rmqio.sql.analysis.ranks import Ranked, field_of
+from rmqio.sql.analysis.ranks.calls import ranking
+from rmqio.sql.analysis.ranks.ranked import Ranked, field_of
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.sets import set_operation
-from rmqio.sql.analysis.subqueries import parted
-from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, refuse_processing_rows, table_window
+from rmqio.sql.analysis.subqueries.joining import parted
+from rmqio.sql.analysis.values import conversions
+from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
+from rmqio.sql.analysis.windows.emits import emit_of
+from rmqio.sql.analysis.windows.over import with_results
+from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, refuse_processing_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
 from rmqio.sql.emitting import EmitSettings
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
-from rmqio.sql.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
+from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
 from rmqio.sql.syntax import nodes
 
 

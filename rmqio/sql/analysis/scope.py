@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.expressions import Expr, InputRef, Operation
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import nodes
 
 

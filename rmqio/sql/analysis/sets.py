@@ -11,8 +11,8 @@ from typing import Final
 from rmqio.sql import types
 from rmqio.sql.analysis.grouping import require_key
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Logical, Not, Operation
-from rmqio.sql.plan import Aggregate, AggregateCall, Calc, Field, Origin, Relation, Union, Window, Windowed
-from rmqio.sql.relations import Repeated
+from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Origin, Relation, Union, Window, Windowed
+from rmqio.sql.planning.relations import Repeated
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rmqio.sql import formats, types
-from rmqio.sql.analysis.dimensions import require_no_metadata
-from rmqio.sql.analysis.expressions import ExpressionBinder
+from rmqio.sql.analysis.joins.dimensions import require_no_metadata
 from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.syntax import nodes
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.settings import _duration_ms
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 
 FILES: Final = "filesystem"
 DATABASE: Final = "jdbc"

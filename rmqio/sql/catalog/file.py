@@ -16,12 +16,12 @@ from typing import Final
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.script import Script
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.syntax.pieces import pieces
 
-Created = nodes.CreateTable | nodes.CreateView | nodes.CreateFunction
-KINDS: Final = {nodes.CreateTable: "TABLE", nodes.CreateView: "VIEW", nodes.CreateFunction: "FUNCTION"}
+Created = statements.CreateTable | statements.CreateView | statements.CreateFunction
+KINDS: Final = {statements.CreateTable: "TABLE", statements.CreateView: "VIEW", statements.CreateFunction: "FUNCTION"}
 _HEAD: Final = "-- Tables, views and functions of `rmqio sql`. The shell adds to this file.\n"
 
 
@@ -42,7 +42,7 @@ class CatalogFile:
                 raise script.texts.error(
                     "a catalog has CREATE TABLE, CREATE VIEW and CREATE FUNCTION only", statement.span
                 )
-            if isinstance(statement, nodes.CreateView):
+            if isinstance(statement, statements.CreateView):
                 with script.placing(statement):
                     script.catalog.create_view(statement)
             else:
@@ -114,5 +114,5 @@ class CatalogFile:
             raise
 
 
-def _is(statement: nodes.Statement, kind: str, name: str) -> bool:
+def _is(statement: statements.Statement, kind: str, name: str) -> bool:
     return isinstance(statement, Created) and KINDS[type(statement)] == kind and statement.name.text == name

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rmqio.sql.catalog import connectors
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole", connectors.FILES, connectors.DATABASE)

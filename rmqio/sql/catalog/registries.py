@@ -18,7 +18,7 @@ from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.avro_columns import columns_of, quoted
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.texts import Texts
 
 _KEPT_FOR_S: Final = 30.0
@@ -113,7 +113,7 @@ class RegistryTables:
             (statement,) = self._texts.parse(text, self._url)
         except SqlError as error:
             raise Refusal(f"its columns: {error.message}", None) from None
-        assert isinstance(statement, nodes.CreateTable)
+        assert isinstance(statement, statements.CreateTable)
         table = table_of(statement)
         check_table(table)
         self._created[name] = text

@@ -10,7 +10,7 @@ from rmqio.sql import types
 from rmqio.sql.catalog.metadata import METADATA, Metadata, metadata_named
 from rmqio.sql.catalog.options import TableOptions, table_options
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.types import SqlType
 from rmqio.sql.user.definition import UserFunction
 
@@ -81,12 +81,12 @@ class Catalog:
     functions: dict[str, UserFunction] = field(default_factory=dict)
     further: FurtherTables | None = None
 
-    def create_table(self, statement: nodes.CreateTable) -> None:
+    def create_table(self, statement: statements.CreateTable) -> None:
         """Adds a table. Raises `Refusal` if it is not valid."""
         if self._is_new(statement.name, statement.if_not_exists):
             self.tables[statement.name.text] = table_of(statement)
 
-    def create_view(self, statement: nodes.CreateView) -> None:
+    def create_view(self, statement: statements.CreateView) -> None:
         """Adds a view. Raises `Refusal` if the name is taken."""
         if self._is_new(statement.name, statement.if_not_exists):
             self.views[statement.name.text] = View(statement.name.text, statement.columns, statement.query)
@@ -97,7 +97,7 @@ class Catalog:
             raise Refusal(f"there is a {kind} {name} already", name.span)
         return kind is None
 
-    def drop(self, statement: nodes.Drop) -> None:
+    def drop(self, statement: statements.Drop) -> None:
         """Removes a table, a view or a function. Raises `Refusal` if it is not there."""
         kept: dict[str, object] = {
             "TABLE": self.tables, "VIEW": self.views, "FUNCTION": self.functions,
@@ -141,26 +141,26 @@ def _known(names: list[str]) -> str:
     return f"; there are {', '.join(sorted(names)[:10])}" if names else "; no CREATE TABLE stands before"
 
 
-def table_of(statement: nodes.CreateTable) -> Table:
+def table_of(statement: statements.CreateTable) -> Table:
     """Returns the table that CREATE TABLE describes. Raises `Refusal` if it is not valid."""
     columns: dict[str, Column] = {}
     key: tuple[nodes.Name, ...] = ()
-    watermark: nodes.Watermark | None = None
+    watermark: statements.Watermark | None = None
     for item in statement.items:
         match item:
-            case nodes.Watermark():
+            case statements.Watermark():
                 if watermark is not None:
                     raise Refusal("a table has one watermark", item.span)
                 watermark = item
-            case nodes.PrimaryKey():
+            case statements.PrimaryKey():
                 key = _one_key(key, item.columns, item)
-            case nodes.Period():
+            case statements.Period():
                 pass
             case _:
                 if item.name.text in columns:
                     raise Refusal(f"the column {item.name} is there twice", item.name.span)
                 columns[item.name.text] = _column(item)
-                if isinstance(item, nodes.PhysicalColumn) and item.is_key:
+                if isinstance(item, statements.PhysicalColumn) and item.is_key:
                     key = _one_key(key, (item.name,), item)
     for name in key:
         _require_column(columns, name)
@@ -179,7 +179,7 @@ def table_of(statement: nodes.CreateTable) -> Table:
     )
 
 
-def _options(statement: nodes.CreateTable) -> TableOptions:
+def _options(statement: statements.CreateTable) -> TableOptions:
     try:
         return table_options(statement.options, statement.name.text)
     except Refusal as refusal:
@@ -197,11 +197,11 @@ def _require_column(columns: dict[str, Column], name: nodes.Name) -> None:
         raise Refusal(f"there is no column {name}{nearest(name.text, columns)}", name.span)
 
 
-def _column(item: nodes.PhysicalColumn | nodes.MetadataColumn | nodes.ComputedColumn) -> Column:
-    if isinstance(item, nodes.ComputedColumn):
+def _column(item: statements.PhysicalColumn | statements.MetadataColumn | statements.ComputedColumn) -> Column:
+    if isinstance(item, statements.ComputedColumn):
         return Column(item.name.text, types.NULL, expression=item.expression)
     found = types.resolve(item.type)
-    if isinstance(item, nodes.PhysicalColumn):
+    if isinstance(item, statements.PhysicalColumn):
         return Column(item.name.text, found.nullable(item.is_nullable and not item.is_key))
     metadata = metadata_named(item.key or item.name.text)
     if metadata is None:

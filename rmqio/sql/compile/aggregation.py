@@ -18,7 +18,7 @@ from rmqio.sql.compile.accumulators import Accumulator
 from rmqio.sql.compile.casts import single
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.user_aggregates import user_accumulator
-from rmqio.sql.plan import AggregateCall
+from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import ValueFailure

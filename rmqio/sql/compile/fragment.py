@@ -1,205 +1,50 @@
 """A fragment: all that happens to rows between two shuffles, as one function over a batch.
 
-What travels to the workers is the description; `compiled` makes the function there.
+What travels to the workers is the description (`description`); `compiled` makes the function there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import localcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqio.model import Record
 from rmqio.sql import expressions
-from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile import generating, user_calls  # noqa: F401 - the latter adds how calls are compiled
 from rmqio.sql.compile.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.casts import text_of
+from rmqio.sql.compile.description import (
+    Fragment,
+    FromRows,
+    FromTable,
+    Generate,
+    Mapped,
+    OtherSource,
+    OtherTarget,
+    Target,
+    ToGroups,
+    ToKeys,
+    ToRanks,
+    ToRows,
+    ToTable,
+    WindowStep,
+)
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
 from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
-from rmqio.sql.compile.steps import Step as Step
-from rmqio.sql.compile.timing import Timing
+from rmqio.sql.compile.steps import Step
 from rmqio.sql.compile.windowing import no_time, windowed
-from rmqio.sql.expanding import Expand, Shape
-from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.identity import id_position
-from rmqio.sql.plan import AggregateCall, Field, Window, window_fields
+from rmqio.sql.expressions import InputRef
+from rmqio.sql.planning.identity import id_position
+from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, null_key, pack
-from rmqio.sql.types import SqlType
 from rmqio.sql.user.loading import FunctionError
-from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, session_zone
-
-
-@dataclass(frozen=True, slots=True)
-class FromTable:
-    """Rows are decoded from records of a table."""
-
-    table: Table
-    columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FromRows:
-    """Rows are tuples."""
-
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowStep(Step):
-    """A row becomes one per window: its columns, and `WINDOW_COLUMNS`. `fields`: the columns before."""
-
-    window: Window
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Generate(Step):
-    """A row becomes several: its columns, and those of an element of a list.
-
-    Attributes:
-      rows: the list.
-      shape: how an element becomes columns.
-      types: of the columns that are added, with that of the ordinal at the end.
-    """
-
-    rows: Expr
-    shape: Shape
-    types: tuple[SqlType, ...]
-
-
-def step_of(expand: Expand) -> Generate:
-    """Returns what happens to the rows of the input."""
-    own = tuple(each.type for each in expand.fields[len(expand.input.fields) :])
-    return Generate(None, (), expand.rows, expand.shape, own)
-
-
-@dataclass(frozen=True, slots=True)
-class ToTable:
-    """Rows become messages.
-
-    Attributes:
-      columns: those of the table, in the order of the row.
-      has_body: else the messages have their keys only.
-    """
-
-    table: Table
-    columns: tuple[Column, ...]
-    has_body: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ToKeys:
-    """Rows become (bytes of the key, bytes of the row), and their time if the join is bounded by it.
-
-    Attributes:
-      keys: the columns of the key.
-      timing: where the rows of the other side are by time; None: anywhere.
-      nulls_of: which side of the join the rows are, if a row whose key has a NULL comes out, too: it gets a key that no
-        row of the other side has. None: it is left out.
-      with_nulls: a NULL is a value of the key like others.
-    """
-
-    keys: tuple[int, ...]
-    timing: Timing | None = None
-    nulls_of: int | None = None
-    with_nulls: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToRows:
-    """Rows stay tuples."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToGroups:
-    """Rows become partial aggregates: pairs ((keys, bucket of time), accumulators), one for each group of the batch."""
-
-    keys: tuple[int, ...]
-    window: Window | None
-    calls: tuple[AggregateCall, ...]
-    fields: tuple[Field, ...]
-    """The columns of the rows."""
-
-
-class OtherSource:
-    """A source that emits its own code."""
-
-    __slots__ = ()
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The columns of its rows."""
-        raise NotImplementedError
-
-    def codes(self, used: set[int], out: Emitter) -> dict[int, str]:
-        """Emits what loads columns of `record`. Returns the expression of each column that is used."""
-        raise NotImplementedError
-
-
-class OtherTarget:
-    """A target that emits its own code, and whose results are elements."""
-
-    __slots__ = ()
-
-    @property
-    def hint(self) -> Any:
-        """The type of the elements."""
-        raise NotImplementedError
-
-    def emit(self, columns: Sequence[str], out: Emitter) -> None:
-        """Emits what adds a row to the results. `columns`: the names of its values."""
-        raise NotImplementedError
-
-    def stamped(self, values: list[Any]) -> list[Any]:
-        """Returns results of a batch of messages, with their own times."""
-        return values
-
-
-@dataclass(frozen=True, slots=True)
-class ToRanks:
-    """Rows become pairs (bytes of the key, bytes of the row), for the first rows of each key. NULL is a key, too.
-
-    `window_end`: the position of the end of the window that a row belongs to, if its rank is one of windows.
-    """
-
-    keys: tuple[int, ...]
-    window_end: int | None = None
-    ranking: Any = None
-    """The order of the rows, see `runtime.ranking`: only the first rows of a batch go on. None: all."""
-    delay_us: int = 0
-    """By how much the times of the rows can be behind the watermark."""
-
-
-Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """Rows on their way from a source through steps to a target. `zone`: of the session in which it was planned."""
-
-    source: FromTable | FromRows | OtherSource
-    steps: tuple[Step, ...]
-    target: Target
-    zone: str = field(default_factory=session_zone)
-
-
-class Mapped(NamedTuple):
-    """The results of a fragment for a batch.
-
-    Attributes:
-      values: the results.
-      positions: the position in the batch that each result comes from.
-      failed: errors by position.
-    """
-
-    values: list[Any]
-    positions: list[int]
-    failed: dict[int, Exception]
+from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone
 
 
 def compiled(fragment: Fragment) -> Callable[..., Mapped]:
@@ -465,7 +310,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
     if not metadata and not keys and not primary:
         out.line(f"add({added.format(source)})")
         return
-    from rmqio.sql.runtime.messages import message
+    from rmqio.sql.runtime.writes.messages import message
 
     fixed = {key: code for key, (code, _) in metadata.items()}
     if primary:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from rmqio.sql.compile.sliders import Slider, slider
-from rmqio.sql.plan import Field
-from rmqio.sql.relations import OverCall
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import pack, type_hint
 
 Row = tuple[Any, ...]

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import value
-from rmqio.sql.expanding import ELEMENT, ENTRY, ROW, Shape
 from rmqio.sql.expressions import Expr, InputRef
+from rmqio.sql.planning.expanding import ELEMENT, ENTRY, ROW, Shape
 from rmqio.sql.types import SqlType
 
 

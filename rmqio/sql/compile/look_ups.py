@@ -12,7 +12,7 @@ from rmqio.sql.compile.steps import Step
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.table import Lease, number
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import APPROXIMATE
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.compile.aggregation import accumulator, merged_floats
-from rmqio.sql.plan import AggregateCall
+from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import DECIMALS

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqio.sql.compile.accumulators import Accumulator
-from rmqio.sql.plan import AggregateCall
+from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType
 from rmqio.sql.user import running, values

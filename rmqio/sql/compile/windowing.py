@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.plan import Window
+from rmqio.sql.planning.plan import Window
 from rmqio.sql.values import ValueFailure
 
 

@@ -13,7 +13,7 @@ from rmqio.sql.formats.json import JsonDecoder, JsonOptions
 from rmqio.sql.formats.json_encoder import JsonEncoder
 from rmqio.sql.formats.logs import lines
 from rmqio.sql.formats.options import FormatOptions
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 
 
 def check(table: Table) -> None:

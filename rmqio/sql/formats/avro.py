@@ -16,7 +16,7 @@ from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.avro_values import Misfit, Types, schema_of, without_times
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of, required
 from rmqio.sql.formats.options import FormatOptions
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.values import ValueFailure
 
 if TYPE_CHECKING:

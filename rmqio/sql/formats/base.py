@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 

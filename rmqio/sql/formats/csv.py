@@ -26,7 +26,7 @@ from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, filled, reason_of, required, utf8
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.texts import SURE_DIGITS
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import BITS
 from rmqio.sql.values import ValueFailure
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 
 NAMES: Final = frozenset({
     "format", "is_json", "delimiter", "length_check", "csv_quote", "csv_no_quote", "csv_escape", "csv_comments",

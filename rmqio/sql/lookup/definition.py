@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqio.interfaces import ClientFactory
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.steps import Step
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.values import session_zone
 
 

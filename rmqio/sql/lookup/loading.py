@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.connectors import FILES
-from rmqio.sql.compile.fragment import Fragment, FromTable, Mapped, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, Mapped, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.lookup import database, files
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.files import Line

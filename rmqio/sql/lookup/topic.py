@@ -16,12 +16,13 @@ from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.sql.compile.casts import text_of
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.table import Row, key_maker
-from rmqio.sql.plan import Field
-from rmqio.sql.runtime.messages import row_key
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.runtime.writes.messages import row_key
 
 _WAIT_MS: Final = 200
 _ROUTE_S: Final = 15.0

@@ -13,13 +13,13 @@ from rmqio.interfaces import ClientFactory
 from rmqio.options import ReadOptions
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Step
+from rmqio.sql.compile.description import Step
 from rmqio.sql.compile.look_ups import LookUp
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.shared import acquire
-from rmqio.sql.plan import Calc, LookupJoin, Relation, Scan
-from rmqio.sql.runtime.read_rows import ReadRowsFn, parts_of
+from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan
+from rmqio.sql.runtime.reads.read_rows import ReadRowsFn, parts_of
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.reading.options import factory_of
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from rmqio.sql.compile.fragment import Fragment, compiled
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.outputs import outputs
 
 

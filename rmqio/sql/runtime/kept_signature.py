@@ -12,8 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.sql.errors import SqlError
-from rmqio.sql.plan import Sink
-from rmqio.sql.signature import VERSION, changes, signature_of
+from rmqio.sql.planning.plan import Sink
+from rmqio.sql.planning.signature import VERSION, changes, signature_of
 
 _FILE: Final = "rmqio-sql.json"
 

@@ -1,4 +1,4 @@
-"""The relations of `rmqio.sql.relations` as transforms: sub-queries, OVER, ORDER BY and rows that are repeated."""
+"""Further relations of a plan as transforms: sub-queries, OVER, ORDER BY and rows that are repeated."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, Target, ToKeys, ToRows
-from rmqio.sql.delays import delay_us
+from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.errors import Refusal
-from rmqio.sql.plan import Aggregate, Calc, Origin, Relation, Sink
-from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.delays import delay_us
+from rmqio.sql.planning.plan import Aggregate, Calc, Origin, Relation, Sink
+from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
 from rmqio.sql.runtime.row_outputs import RepeatFn
 from rmqio.sql.runtime.sort_fn import FirstRowsFn, SortFn, SortSpec, in_one_queue
-from rmqio.sql.runtime.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 
 _ENDS = "--stop latest, or 'endTime' of its tables, gives it an end"
 

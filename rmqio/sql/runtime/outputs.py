@@ -9,10 +9,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.batches import Batch
-from rmqio.sql.compile.fragment import OtherTarget, Target, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.description import OtherTarget, Target, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.timing import Timing
-from rmqio.sql.runtime.aggregate_groups import groups
-from rmqio.sql.runtime.rank_groups import ranks
+from rmqio.sql.runtime.groups.aggregate_groups import groups
+from rmqio.sql.runtime.ranks.rank_groups import ranks
 
 
 def outputs(target: Target, values: list[Any], side: int, time_us: int) -> Iterator[Any]:

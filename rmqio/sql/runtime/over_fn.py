@@ -14,10 +14,10 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.sql.compile.fragment import Fragment
+from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.frames import Frames
-from rmqio.sql.plan import Field
-from rmqio.sql.relations import OverCall
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.row_outputs import RowsFn
 

@@ -10,7 +10,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.outputs import outputs
 
 _ROWS: Final = 500

@@ -13,9 +13,9 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.model import Message
-from rmqio.sql.compile.fragment import Fragment
-from rmqio.sql.plan import Field, SortKey
-from rmqio.sql.relations import MOST_SORTED
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.planning.plan import Field, SortKey
+from rmqio.sql.planning.relations import MOST_SORTED
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.row_outputs import RowsFn
 from rmqio.sql.values import ValueFailure

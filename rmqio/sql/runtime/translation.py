@@ -5,103 +5,65 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints import Tuple
 
-from rmqio.interfaces import ClientFactory
-from rmqio.look_back import LookBack
-from rmqio.model import Message, Record
+from rmqio.model import Record
 from rmqio.options import ReadOptions
-from rmqio.security import Security
+from rmqio.sql.analysis.sinks.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.analysis.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import (
+from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
     FromTable,
-    OtherTarget,
     Step,
     Target,
-    ToGroups,
-    ToKeys,
     ToRanks,
     ToRows,
     ToTable,
     WindowStep,
     step_of,
 )
-from rmqio.sql.delays import delayed
 from rmqio.sql.errors import Refusal, Span, SqlError
-from rmqio.sql.expanding import Expand
-from rmqio.sql.identity import has_groups, has_own_ids, id_position, with_ids
-from rmqio.sql.plan import Aggregate, Calc, Constants, Join, LookupJoin, Rank, Relation, Scan, Sink, Union, Windowed
-from rmqio.sql.pushdown import Use, pushed_of, uses_of
-from rmqio.sql.relations import Over, Repeated, Sorted, SubqueryJoin
-from rmqio.sql.runtime import bounded, emits, rank_translation
-from rmqio.sql.runtime.aggregate_fn import AggregateSpec, FinishFn, MergeFn
+from rmqio.sql.planning.delays import delayed
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import (
+    Aggregate,
+    Calc,
+    Constants,
+    Join,
+    LookupJoin,
+    Rank,
+    Relation,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+    tables_of,
+)
+from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
+from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.runtime import bounded
+from rmqio.sql.runtime.connection import Connection, Input
 from rmqio.sql.runtime.constants_fn import ConstantsFn
-from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
-from rmqio.sql.runtime.group_changes_fn import GroupChangesFn, GroupsToRanksFn
-from rmqio.sql.runtime.identified import id_of_row, message_of_row
-from rmqio.sql.runtime.joining import JoinRows, key_targets, waiting_join
-from rmqio.sql.runtime.more_relations import MoreRelations, in_order, require_ends
-from rmqio.sql.runtime.processing_fn import ProcessingFn
-from rmqio.sql.runtime.reads import bounds
-from rmqio.sql.runtime.shared_fn import SharedFragmentFn
-from rmqio.sql.runtime.shared_scans import ScanUse, SharedScan, SharedScans
-from rmqio.sql.runtime.table_time import TableTime
-from rmqio.sql.runtime.windows import window_fn
-from rmqio.sql.runtime.write_files import WriteFiles
-from rmqio.start import StartFrom, StopAt
-from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters, WriteToRocketMQ
+from rmqio.sql.runtime.groups.grouping import Grouping
+from rmqio.sql.runtime.hints import hint_of
+from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
+from rmqio.sql.runtime.more_relations import MoreRelations, require_ends
+from rmqio.sql.runtime.ranks import rank_translation
+from rmqio.sql.runtime.reads.bounds import bounds
+from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.reads.shared_fn import SharedFragmentFn
+from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScans
+from rmqio.sql.runtime.reads.table_time import TableTime
+from rmqio.sql.runtime.writes.writing import identified, write
+from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
 from rmqio.transforms.batch_coder import BatchConstraint
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How the tables of a job are reached, unless they say it themselves.
-
-    Attributes:
-      name_server: for tables without `nameServerAddress`.
-      security: credentials and TLS.
-      start: for tables that do not say where they begin.
-      stop: where reads end that have no `endTime`; None: never.
-      client_factory: replaces the clients in tests.
-      commits: whether offsets of the tables' groups are committed.
-      idle_timeout_ms: how long a queue without messages holds the watermark back; None: as `ReadOptions` has it.
-    """
-
-    name_server: str | None = None
-    security: Security | None = None
-    start: StartFrom | None = None
-    stop: StopAt | None = None
-    client_factory: ClientFactory | None = None
-    commits: bool = True
-    idle_timeout_ms: int | None = None
-
-    def of(self, table: Table) -> dict[str, Any]:
-        """Returns the arguments of a transform that name the cluster."""
-        if self.client_factory is not None:
-            return {"client_factory": self.client_factory}
-        return {"name_server": table.options.name_server or self.name_server, "security": self.security}
-
-
-class Input(Protocol):
-    """A table whose rows come from elsewhere than a topic."""
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether it ends."""
-
-    def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
-        """Adds what selects from it. Returns the rows in the form of the target."""
 
 
 @dataclass(slots=True)
@@ -166,46 +128,15 @@ class Translation:
         self._kind = check_sink(sink, self._all_end)
         bounded.require_written(sink.table, self._all_end(sink))
         if sink.table.options.connector == "rocketmq":
-            sink = self._identified(sink, label)
+            is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not self._all_end(sink)
+            has_places = not any(id(each) in self.inputs for each in tables_of(sink))
+            sink = identified(sink, label, self._run, is_stream=is_stream, has_places=has_places)
         target = ToTable(sink.table, sink.columns)
         rows = self._rows(sink.input, (), target)
         self._write(sink, rows, label)
 
-    def _identified(self, sink: Sink, label: str) -> Sink:
-        """The sink with stable ids, if its rows can have them."""
-        if has_own_ids(sink) or any(id(each) in self.inputs for each in _scans(sink)):
-            return sink
-        is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not all(map(self._ends, _scans(sink)))
-        # A run that ends can have read something else, which gives groups other rows.
-        salt = label if is_stream or not has_groups(sink) else f"{label} {self._run}"
-        found = with_ids(sink, salt, is_stream=is_stream)
-        if found is None and sink.table.options.is_exactly_once:
-            raise SqlError(
-                f"{sink.table.name} is written exactly once, and rows of this statement have no ids that are the same "
-                "when they come again: leave 'sink.delivery-guarantee' out"
-            )
-        return found or sink
-
     def _write(self, sink: Sink, rows: Any, label: str) -> None:
-        if sink.table.options.connector == "blackhole":
-            return
-        if sink.table.options.connector == "print":
-            _ = rows | label.replace("Write", "Print") >> beam.Map(_print)
-            return
-        if sink.table.options.connector == FILES:
-            _ = rows | label >> WriteFiles(sink.table, sink.columns, self._run[:12])
-            return
-        rows = in_order(sink, rows, label)
-        options = sink.table.options
-        how: dict[str, Any] = {"producer_group": options.producer_group}
-        if options.is_exactly_once:
-            how["exactly_once"] = LookBack(group=options.producer_group)
-        if id_position(sink.columns) is not None:
-            how |= {"id_fn": id_of_row, "serializer": message_of_row}
-        written = rows | label >> WriteToRocketMQ(
-            options.topic, batches=True, with_sent=False, **how, **self.connection.of(sink.table)
-        )
-        _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
+        write(sink, rows, label, self.connection, self._run)
 
     def _label(self, text: str) -> str:
         self._labels[text] = self._labels.get(text, 0) + 1
@@ -241,7 +172,7 @@ class Translation:
             case SubqueryJoin() | Over() | Sorted() | Repeated():
                 runner = type(self.pipeline.runner).__name__
                 more = MoreRelations(
-                    self._rows, self._label, lambda each: all(map(self._ends, _scans(each))), hint_of, runner
+                    self._rows, self._label, lambda each: all(map(self._ends, tables_of(each))), hint_of, runner
                 )
                 return more.add(relation, steps, target, side)
         raise AssertionError(relation)
@@ -332,34 +263,10 @@ class Translation:
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         is_changing = self._kind.groups == aggregate
-        aggregate = delayed(aggregate)
-        fields, window = aggregate.input.fields, aggregate.window
-        is_processing = window is not None and window.is_processing
-        if is_processing and self._all_end(aggregate):
-            raise SqlError(
-                "windows of processing time need an input that does not end, since one that ends is read at once: "
-                "leave out --stop, or take a time of the rows, with WATERMARK FOR"
-            )
-        to_groups = ToGroups(aggregate.keys, None if is_processing else window, aggregate.calls, fields)
-        groups = self._rows(aggregate.input, (), to_groups)
-        spec = AggregateSpec(
-            replace(aggregate, origin=None), fields, Fragment(FromRows(aggregate.fields), steps, target), side
-        )
-        label = self._label("Group")
-        if is_processing:
-            return groups | label >> beam.ParDo(ProcessingFn(spec)).with_output_types(hint_of(target))
-        repeats: dict[str, Any] = {}
-        if is_changing:
-            repeats = emits.of_groups() if aggregate.emit is None else emits.of_windows(aggregate.emit)
-        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(window), **repeats)
-        merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
-        finish: beam.DoFn = FinishFn(spec)
-        if is_changing and any(each.condition is not None for each in steps) and isinstance(target, ToTable):
-            finish = GroupChangesFn(spec)
-        elif is_changing and isinstance(target, ToRanks):
-            finish = GroupsToRanksFn(spec, target.keys)
-        rows = merged | f"{label}: rows" >> beam.ParDo(finish).with_output_types(hint_of(target))
-        return rows | f"{label}: all windows" >> beam.WindowInto(GlobalWindows())
+        ends = self._all_end(aggregate)
+        grouping = Grouping(delayed(aggregate), steps, target, side, is_changing=is_changing, ends=ends)
+        groups = self._rows(aggregate.input, (), grouping.partial())
+        return grouping.added(groups, self._label("Group"))
 
     def _rank(self, rank: Rank, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         fragment = Fragment(FromRows(rank.fields), steps, target)
@@ -371,7 +278,7 @@ class Translation:
         return rank_translation.ranked(rank, rows, fragment, side, hint_of(target), self._label("Rank"), ends=ends)
 
     def _all_end(self, relation: Relation) -> bool:
-        return all(map(self._ends, _scans(relation)))
+        return all(map(self._ends, tables_of(relation)))
 
     def _ends(self, table: Table) -> bool:
         if id(table) in self.inputs:
@@ -417,35 +324,3 @@ class _Recorded(Translation):
         made = self.pipeline | self._label("Nothing") >> beam.Create([])
         made.element_type = hint
         return made
-
-
-def _scans(relation: Relation) -> Iterator[Table]:
-    if isinstance(relation, Scan):
-        yield relation.table
-    for each in relation.inputs():
-        yield from _scans(each)
-
-
-def hint_of(target: Target) -> Any:
-    """Returns the type of the elements of a target."""
-    if isinstance(target, OtherTarget):
-        return target.hint
-    if isinstance(target, (ToGroups, ToRanks)):
-        return Tuple[bytes, bytes]
-    return Tuple[bytes, Tuple[int, list[bytes]]] if isinstance(target, ToKeys) else BatchConstraint(Any)
-
-
-def _print(rows: Sequence[Any]) -> None:
-    for row in rows:
-        if isinstance(row, Message) and row.is_tombstone:
-            print(f"deleted: {row.keys[0]}", flush=True)
-            continue
-        body = row.body if isinstance(row, Message) else row
-        print(body.decode("utf-8", "replace"), flush=True)
-
-
-def _refuse(failed: Any) -> None:
-    """Fails the pipeline, which would otherwise commit offsets of rows that were never written."""
-    from rmqio.errors import RmqioError
-
-    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")

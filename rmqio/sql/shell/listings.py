@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.sql.analysis.expressions import function_names
 from rmqio.sql.analysis.queries import scan_of
+from rmqio.sql.analysis.values.functions import function_names
 from rmqio.sql.catalog.tables import Catalog, Table
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax.parser import RESERVED
 from rmqio.sql.texts import Texts
 

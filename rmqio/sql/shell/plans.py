@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, Step, ToRows, step_of
-from rmqio.sql.expanding import Expand
-from rmqio.sql.plan import Calc, Constants, Relation, Scan, Union
+from rmqio.sql.compile.description import Fragment, FromRows, FromTable, Step, ToRows, step_of
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan, Union
 from rmqio.sql.shell.settings import Scan as ScanSettings
 from rmqio.start import StartFrom, StopAt
 

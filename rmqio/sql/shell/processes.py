@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
 from rmqio.sql.shell.work import Work
 

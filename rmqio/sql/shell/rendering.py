@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rmqio.sql import types
 from rmqio.sql.compile.casts import text_of
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 from rmqio.terminal import GAP, display_width, line_width, safe_line
 

@@ -17,14 +17,14 @@ from rmqio.options import ClientOptions, parse_name_server
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.explain import explain
-from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.explain.plans import explain
+from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.script import Script
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_table
 from rmqio.sql.shell.settings import OWN, START, STOP, Scan
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.pieces import pieces
 from rmqio.start import StopAt
 
@@ -134,34 +134,34 @@ class Session:
         finally:
             self._sources = before
 
-    def _run(self, statement: nodes.Statement) -> None:
+    def _run(self, statement: statements.Statement) -> None:
         with self.script.placing(statement):
             self.script.check_place(statement)
         match statement:
-            case nodes.QueryStatement():
+            case statements.QueryStatement():
                 self._select(statement)
-            case nodes.Insert() | nodes.BeginSet() | nodes.EndSet():
+            case statements.Insert() | statements.BeginSet() | statements.EndSet():
                 self.script.run_statement(statement)
                 if self.script.is_in_set:
                     return
                 sinks, self.script.sinks = self.script.sinks, []
                 if sinks:
                     self._insert(sinks)
-            case nodes.Explain():
+            case statements.Explain():
                 self.script.run_statement(statement)
                 self.write(explain([self.script.explained.pop()]))
-            case nodes.Show() | nodes.Describe():
+            case statements.Show() | statements.Describe():
                 with self.script.placing(statement):
                     self._show(statement)
-            case nodes.SetOption(option=None):
+            case statements.SetOption(option=None):
                 self._show_settings()
-            case nodes.SetOption(option=option) if option is not None:
+            case statements.SetOption(option=option) if option is not None:
                 self._set_option(statement, option)
-            case nodes.Reset():
+            case statements.Reset():
                 self._reset(statement)
-            case nodes.CreateTable() | nodes.CreateView() | nodes.CreateFunction():
+            case statements.CreateTable() | statements.CreateView() | statements.CreateFunction():
                 self._create(statement)
-            case nodes.Drop():
+            case statements.Drop():
                 name = statement.name.text
                 if statement.kind == "FUNCTION":
                     name = self.script.catalog.function_named(name) or name
@@ -188,7 +188,7 @@ class Session:
 
     # ---- settings ----
 
-    def _set_option(self, statement: nodes.SetOption, option: nodes.Option) -> None:
+    def _set_option(self, statement: statements.SetOption, option: statements.Option) -> None:
         with self.script.placing(statement):
             if option.key.lower() in OWN:
                 self.scan = self.scan.with_option(option)
@@ -200,7 +200,7 @@ class Session:
                     raise Refusal(refusal.message + hint, refusal.span) from None
         self._set[option.key.lower()] = option.value
 
-    def _reset(self, statement: nodes.Reset) -> None:
+    def _reset(self, statement: statements.Reset) -> None:
         if statement.key is None or statement.key.lower() not in OWN:
             self.script.run_statement(statement)
         for key in OWN if statement.key is None else (statement.key.lower(),):
@@ -215,9 +215,9 @@ class Session:
 
     # ---- the catalog ----
 
-    def _show(self, statement: nodes.Show | nodes.Describe) -> None:
+    def _show(self, statement: statements.Show | statements.Describe) -> None:
         catalog = self.script.catalog
-        if isinstance(statement, nodes.Describe):
+        if isinstance(statement, statements.Describe):
             found = catalog.relation(statement.name)
             table = found if isinstance(found, Table) else None
             fields = listings.columns_of(found) if isinstance(found, Table) else (
@@ -247,7 +247,7 @@ class Session:
 
     # ---- queries ----
 
-    def _select(self, statement: nodes.QueryStatement) -> None:
+    def _select(self, statement: statements.QueryStatement) -> None:
         query, limit, offset = statement.query, None, 0
         if not query.order_by:  # the shell itself counts rows as they come
             limit, offset = query.limit, query.offset

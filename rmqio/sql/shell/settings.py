@@ -8,7 +8,7 @@ from typing import Final
 
 from rmqio.command_line import start_parser, stop_parser
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom, StopAt
 
 START: Final = "scan.startup.mode"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from rmqio.sql.plan import Relation, Sink
+from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.settings import Settings
 
 

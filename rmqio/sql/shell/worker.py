@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from rmqio import security
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.script import Script
 from rmqio.sql.shell.work import Work
 from rmqio.sql.values import in_zone
@@ -29,8 +29,9 @@ def run(work: Work) -> int:
 def _select(work: Work, query: Relation) -> int:
     from rmqio import runners
     from rmqio.runners.program import run_program
+    from rmqio.sql.runtime.connection import Connection
     from rmqio.sql.runtime.rows_fn import write_rows
-    from rmqio.sql.runtime.translation import Connection, Translation
+    from rmqio.sql.runtime.translation import Translation
 
     arguments = work.arguments
     connection = Connection(

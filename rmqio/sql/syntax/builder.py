@@ -8,7 +8,7 @@ from lark import Token, v_args
 from lark.tree import Meta
 
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.expression_builder import ExpressionBuilder, span_of, text_of, words
 
 REFUSED: Final = {
@@ -97,13 +97,13 @@ class Builder(ExpressionBuilder):
         return [self._statement(each) for each in children]
 
     def _statement(self, node: Any) -> Any:
-        return nodes.QueryStatement(node, span=node.span) if isinstance(node, nodes.Query) else node
+        return statements.QueryStatement(node, span=node.span) if isinstance(node, nodes.Query) else node
 
-    def create_table(self, meta: Meta, children: list[Any]) -> nodes.CreateTable:
+    def create_table(self, meta: Meta, children: list[Any]) -> statements.CreateTable:
         if _take(children, "partitioned") is not None:
             raise Refusal("a table of rmqio is not partitioned: leave PARTITIONED BY out", span_of(meta))
         comment = _take(children, "comment")
-        return nodes.CreateTable(
+        return statements.CreateTable(
             _of(children, nodes.Name)[0],
             tuple(_flat(_take(children, "table_items") or [], "table_items")),
             tuple(_flat(_take(children, "options") or [], "option_list")),
@@ -112,9 +112,9 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
-    def physical(self, meta: Meta, children: list[Any]) -> nodes.PhysicalColumn:
+    def physical(self, meta: Meta, children: list[Any]) -> statements.PhysicalColumn:
         comment = _take(children, "comment")
-        return nodes.PhysicalColumn(
+        return statements.PhysicalColumn(
             children[0],
             children[1],
             is_nullable=_take(children, "not_null") is None,
@@ -123,10 +123,10 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
-    def metadata(self, meta: Meta, children: list[Any]) -> nodes.MetadataColumn:
+    def metadata(self, meta: Meta, children: list[Any]) -> statements.MetadataColumn:
         comment = _take(children, "comment")
         key = next((text_of(each) for each in children if isinstance(each, Token) and each.type == "STRING"), None)
-        return nodes.MetadataColumn(
+        return statements.MetadataColumn(
             children[0],
             children[1],
             key,
@@ -135,27 +135,27 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
-    def header(self, meta: Meta, children: list[Any]) -> nodes.MetadataColumn:
-        return nodes.MetadataColumn(children[0], children[1], None, True, span=span_of(meta))
+    def header(self, meta: Meta, children: list[Any]) -> statements.MetadataColumn:
+        return statements.MetadataColumn(children[0], children[1], None, True, span=span_of(meta))
 
-    def computed(self, meta: Meta, children: list[Any]) -> nodes.ComputedColumn:
+    def computed(self, meta: Meta, children: list[Any]) -> statements.ComputedColumn:
         comment = _take(children, "comment")
-        return nodes.ComputedColumn(
+        return statements.ComputedColumn(
             children[0], children[1], text_of(comment[0]) if comment else None, span=span_of(meta)
         )
 
-    def watermark(self, meta: Meta, children: list[Any]) -> nodes.Watermark:
-        return nodes.Watermark(children[-2], children[-1], span=span_of(meta))
+    def watermark(self, meta: Meta, children: list[Any]) -> statements.Watermark:
+        return statements.Watermark(children[-2], children[-1], span=span_of(meta))
 
-    def primary_key(self, meta: Meta, children: list[Any]) -> nodes.PrimaryKey:
-        return nodes.PrimaryKey(_take(children, "names") or (), span=span_of(meta))  # type: ignore[arg-type]
+    def primary_key(self, meta: Meta, children: list[Any]) -> statements.PrimaryKey:
+        return statements.PrimaryKey(_take(children, "names") or (), span=span_of(meta))  # type: ignore[arg-type]
 
-    def period(self, meta: Meta, children: list[Any]) -> nodes.Period:
-        return nodes.Period(span=span_of(meta))
+    def period(self, meta: Meta, children: list[Any]) -> statements.Period:
+        return statements.Period(span=span_of(meta))
 
-    def option(self, meta: Meta, children: list[Any]) -> nodes.Option:
+    def option(self, meta: Meta, children: list[Any]) -> statements.Option:
         key, value = children
-        return nodes.Option(key.value, value.value, span=span_of(meta), value_span=value.span)
+        return statements.Option(key.value, value.value, span=span_of(meta), value_span=value.span)
 
     def option_key(self, meta: Meta, children: list[Any]) -> Phrase:
         return Phrase("text", ".".join(map(str, children)), span_of(meta))
@@ -168,8 +168,8 @@ class Builder(ExpressionBuilder):
     def negative_text(self, meta: Meta, children: list[Any]) -> Phrase:
         return Phrase("text", f"-{children[0]}", span_of(meta))
 
-    def create_view(self, meta: Meta, children: list[Any]) -> nodes.CreateView:
-        return nodes.CreateView(
+    def create_view(self, meta: Meta, children: list[Any]) -> statements.CreateView:
+        return statements.CreateView(
             _of(children, nodes.Name)[0],
             tuple(_take(children, "names") or ()),
             children[-1],
@@ -177,10 +177,10 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
-    def create_function(self, meta: Meta, children: list[Any]) -> nodes.CreateFunction:
+    def create_function(self, meta: Meta, children: list[Any]) -> statements.CreateFunction:
         name, *language = _of(children, nodes.Name)
         path = next(each for each in children if isinstance(each, Token) and each.type == "STRING")
-        return nodes.CreateFunction(
+        return statements.CreateFunction(
             name,
             text_of(path),
             language[0].text if language else None,
@@ -189,22 +189,22 @@ class Builder(ExpressionBuilder):
             path_span=span_of(path),
         )
 
-    def drop(self, meta: Meta, children: list[Any]) -> nodes.Drop:
+    def drop(self, meta: Meta, children: list[Any]) -> statements.Drop:
         kind = words(_take(children, "drop_kind") or [])
-        return nodes.Drop(
+        return statements.Drop(
             kind, _of(children, nodes.Name)[0], _take(children, "if_exists") is not None, span=span_of(meta)
         )
 
-    def set(self, meta: Meta, children: list[Any]) -> nodes.SetOption:
+    def set(self, meta: Meta, children: list[Any]) -> statements.SetOption:
         if not children:
-            return nodes.SetOption(None, span=span_of(meta))
-        return nodes.SetOption(self.option(meta, children), span=span_of(meta))
+            return statements.SetOption(None, span=span_of(meta))
+        return statements.SetOption(self.option(meta, children), span=span_of(meta))
 
-    def reset(self, meta: Meta, children: list[Any]) -> nodes.Reset:
-        return nodes.Reset(children[0].value if children else None, span=span_of(meta))
+    def reset(self, meta: Meta, children: list[Any]) -> statements.Reset:
+        return statements.Reset(children[0].value if children else None, span=span_of(meta))
 
-    def insert(self, meta: Meta, children: list[Any]) -> nodes.Insert:
-        return nodes.Insert(
+    def insert(self, meta: Meta, children: list[Any]) -> statements.Insert:
+        return statements.Insert(
             _of(children, nodes.Name)[0],
             tuple(_take(children, "names") or ()),
             children[-1],
@@ -212,22 +212,22 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
-    def begin_set(self, meta: Meta, children: list[Any]) -> nodes.BeginSet:
-        return nodes.BeginSet(children[0] if children else None, span=span_of(meta))
+    def begin_set(self, meta: Meta, children: list[Any]) -> statements.BeginSet:
+        return statements.BeginSet(children[0] if children else None, span=span_of(meta))
 
-    def end_set(self, meta: Meta, children: list[Any]) -> nodes.EndSet:
-        return nodes.EndSet(span=span_of(meta))
+    def end_set(self, meta: Meta, children: list[Any]) -> statements.EndSet:
+        return statements.EndSet(span=span_of(meta))
 
-    def explain(self, meta: Meta, children: list[Any]) -> nodes.Explain:
-        return nodes.Explain(children[0], span=span_of(meta))
+    def explain(self, meta: Meta, children: list[Any]) -> statements.Explain:
+        return statements.Explain(children[0], span=span_of(meta))
 
-    def show(self, meta: Meta, children: list[Any]) -> nodes.Show:
+    def show(self, meta: Meta, children: list[Any]) -> statements.Show:
         parts = _take(children, "show_kind") or []
         name = _of(parts, nodes.Name)
-        return nodes.Show(words(_of(parts, Token)), name[0] if name else None, span=span_of(meta))
+        return statements.Show(words(_of(parts, Token)), name[0] if name else None, span=span_of(meta))
 
-    def describe(self, meta: Meta, children: list[Any]) -> nodes.Describe:
-        return nodes.Describe(_of(children, nodes.Name)[0], span=span_of(meta))
+    def describe(self, meta: Meta, children: list[Any]) -> statements.Describe:
+        return statements.Describe(_of(children, nodes.Name)[0], span=span_of(meta))
 
     # ---- queries ----
 

@@ -13,7 +13,7 @@ from lark.exceptions import VisitError
 
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.builder import REFUSED, Builder
 
 RESERVED: Final = frozenset(
@@ -28,12 +28,12 @@ RESERVED: Final = frozenset(
 """Words that are names only in backquotes, wherever they stand."""
 
 
-def parse(text: str, file: str = "") -> list[nodes.Statement]:
+def parse(text: str, file: str = "") -> list[statements.Statement]:
     """Returns the statements of a script. Raises `SqlError` at the first place that is not valid."""
     source = Source(text, file)
     try:
         with deep_trees():
-            return cast("list[nodes.Statement]", Builder().transform(_parser().parse(text)))
+            return cast("list[statements.Statement]", Builder().transform(_parser().parse(text)))
     except RecursionError:
         raise source.error("the statement is nested too deeply", Span(0, 1)) from None
     except VisitError as error:  # from a method of the builder

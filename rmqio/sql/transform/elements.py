@@ -10,9 +10,9 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.catalog.tables import Column
+from rmqio.sql.compile.description import OtherSource, OtherTarget
 from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.fragment import OtherSource, OtherTarget
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.transform.values import Convert, reader, writer
 from rmqio.sql.values import ValueFailure

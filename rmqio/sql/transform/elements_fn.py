@@ -15,7 +15,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.sql.catalog.tables import Column
-from rmqio.sql.compile.fragment import Fragment, ToGroups, ToKeys, compiled
+from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.transform.bad_rows import bad_row
 from rmqio.sql.transform.elements import ToElements, column_reader

@@ -16,12 +16,12 @@ from rmqio.sql import types
 from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.options import TableOptions
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, Target
+from rmqio.sql.compile.description import Fragment, FromTable, Step, Target
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.plan import Scan
-from rmqio.sql.runtime.fragment_fn import ERRORS, FragmentFn
-from rmqio.sql.runtime.table_time import TableTime
-from rmqio.sql.runtime.translation import hint_of
+from rmqio.sql.planning.plan import Scan
+from rmqio.sql.runtime.hints import hint_of
+from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
+from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.syntax import nodes
 from rmqio.sql.transform.bad_rows import BadRow, of_failure
 from rmqio.sql.transform.elements import FromElements

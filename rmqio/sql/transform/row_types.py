@@ -18,7 +18,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 
 _python_type: Final = next(

@@ -7,9 +7,9 @@ from dataclasses import replace
 from rmqio.sql.analysis import names
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, Source, SqlError
-from rmqio.sql.plan import Relation
+from rmqio.sql.planning.plan import Relation
 from rmqio.sql.script import Script
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 
 
@@ -18,20 +18,20 @@ class QueryScript(Script):
 
     selected: Relation | None = None
 
-    def _run(self, statement: nodes.Statement) -> None:
+    def _run(self, statement: statements.Statement) -> None:
         if self.selected is not None:
             raise Refusal("nothing can stand behind the query whose rows are the output", statement.span)
         match statement:
-            case nodes.QueryStatement():
+            case statements.QueryStatement():
                 resolved = names.resolved(statement, self.catalog.functions)
-                assert isinstance(resolved, nodes.QueryStatement)
+                assert isinstance(resolved, statements.QueryStatement)
                 self.selected = self.query(resolved.query)
-            case nodes.Insert():
+            case statements.Insert():
                 raise Refusal(
                     "INSERT INTO has no rows as its output: end with SELECT, and write its rows with WriteToRocketMQ",
                     statement.span,
                 )
-            case nodes.Explain():
+            case statements.Explain():
                 raise Refusal("EXPLAIN has no rows as its output: `rmqio sql --explain` shows plans", statement.span)
             case _:
                 super()._run(statement)
@@ -50,13 +50,13 @@ def declared(text: str, name: str) -> Table:
     It needs no topic, since its messages come from a PCollection.
     """
     ddl = f"CREATE TABLE `{name}` {text}" if text.lstrip().startswith("(") else text
-    statements = parse(ddl, f"table {name}")
-    if len(statements) != 1 or not isinstance(statements[0], nodes.CreateTable):
+    found = parse(ddl, f"table {name}")
+    if len(found) != 1 or not isinstance(found[0], statements.CreateTable):
         raise SqlError(f"the table {name} needs one CREATE TABLE, or columns in parentheses, and this is {text!r:.60}")
-    statement = statements[0]
+    statement = found[0]
     statement = replace(statement, name=replace(statement.name, text=name))
     if not any("topic" in option.key.lower() for option in statement.options):
-        statement = replace(statement, options=(*statement.options, nodes.Option("topic", name)))
+        statement = replace(statement, options=(*statement.options, statements.Option("topic", name)))
     script = Script()
     source = Source(ddl, f"table {name}")
     try:

@@ -14,9 +14,10 @@ from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.plan import Calc, Relation, Scan
-from rmqio.sql.runtime.translation import Connection, Translation
-from rmqio.sql.syntax import nodes
+from rmqio.sql.planning.plan import Calc, Relation, Scan
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.transform.bad_rows import BadRow, SqlResult
 from rmqio.sql.transform.elements import ToElements
@@ -116,7 +117,7 @@ class SqlTransform(beam.PTransform):
         script.catalog.tables.update({name: each.table for name, each in inputs.items()})
         for key, value in self._settings.items():
             try:
-                script.settings = script.settings.with_option(nodes.Option(key, value))
+                script.settings = script.settings.with_option(statements.Option(key, value))
             except Refusal as refusal:
                 raise SqlError(f"settings: {refusal.message}") from None
         for name, function in self._functions.items():

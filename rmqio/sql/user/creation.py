@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.user import loading
 from rmqio.sql.user.definition import AGGREGATE, UserFunction
 from rmqio.sql.user.inspection import Inspected, WrongFunction, inspected
 
 
-def function_of(statement: nodes.CreateFunction, folders: Sequence[str]) -> UserFunction:
+def function_of(statement: statements.CreateFunction, folders: Sequence[str]) -> UserFunction:
     """Returns the function. Raises `Refusal` if it is not there, or is none that SQL can call."""
     name = statement.name
     language = (statement.language or "").upper()

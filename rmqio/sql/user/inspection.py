@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal, SqlError
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.types import SqlType
 from rmqio.sql.user import hints
 from rmqio.sql.user.decorators import ATTRIBUTE, Stated
@@ -220,7 +220,7 @@ def type_named(text: str) -> SqlType:
 
     try:
         (statement,) = parse(f"SELECT CAST(NULL AS {text})")
-        assert isinstance(statement, nodes.QueryStatement)
+        assert isinstance(statement, statements.QueryStatement)
         body = statement.query.body
         (item,) = body.items if isinstance(body, nodes.Select) else ()
         if isinstance(item, nodes.Item) and isinstance(item.expression, nodes.Cast) and item.alias is None:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqio.sql import types
-from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, Source
 from rmqio.sql.expressions import Expr
-from rmqio.sql.plan import Field
-from rmqio.sql.syntax import nodes
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType
 
@@ -21,7 +22,7 @@ Row = Mapping[str, tuple[str, Any]]
 
 def _query(text: str) -> nodes.Select:
     (statement,) = parse(text)
-    assert isinstance(statement, nodes.QueryStatement)
+    assert isinstance(statement, statements.QueryStatement)
     assert isinstance(statement.query.body, nodes.Select)
     return statement.query.body
 

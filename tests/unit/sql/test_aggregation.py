@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from rmqio.sql import types
 from rmqio.sql.compile.aggregation import Merger, merged_floats
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToGroups, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.plan import AggregateCall, Field
+from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.rows import pack
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, Mapped, Step, ToRows, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, Mapped, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation
-from rmqio.sql.optimizer import optimize
-from rmqio.sql.plan import Calc, Field, Relation, Scan
+from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
 from rmqio.sql.script import Script
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 
 TRUTH = [True, False, None]
@@ -119,7 +120,7 @@ def query(text: str, rows: list[tuple[Any, ...]]) -> Mapped:
     script = Script()
     script.run(TABLE)
     (statement,) = parse(text)
-    assert isinstance(statement, nodes.QueryStatement)
+    assert isinstance(statement, statements.QueryStatement)
     relation: Relation = optimize(script._binder().query(statement.query))
     steps: tuple[Step, ...] = ()
     while isinstance(relation, Calc):

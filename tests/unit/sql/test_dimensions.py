@@ -24,12 +24,13 @@ from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
 from rmqio.errors import BrokerSilent
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
-from rmqio.sql.explain import explain
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared, topic
-from rmqio.sql.plan import LookupJoin, Scan
+from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
-from rmqio.sql.runtime.translation import Connection
+from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain import explain
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.explain.plans import explain
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

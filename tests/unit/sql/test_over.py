@@ -21,15 +21,16 @@ from hypothesis import strategies as st
 from rmqio import MessageQueue, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql import types
-from rmqio.sql.compile.fragment import Fragment, FromRows, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.compile.frames import Frames
-from rmqio.sql.plan import AggregateCall, Field
-from rmqio.sql.relations import OverCall
+from rmqio.sql.planning.plan import AggregateCall, Field
+from rmqio.sql.planning.relations import OverCall
+from rmqio.sql.planning.signature import Signature, changes, signature_of
 from rmqio.sql.rows import pack
+from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.over_fn import OverFn, OverSpec
-from rmqio.sql.runtime.translation import Connection, Translation
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
-from rmqio.sql.signature import Signature, changes, signature_of
 from rmqio.sql.values import ValueFailure
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

@@ -18,9 +18,10 @@ from rmqio import Record
 from rmqio.serde.registry import MemoryRegistry
 from rmqio.sql.catalog.further import file_of, load_catalogs
 from rmqio.sql.catalog.registries import RegistryTables
-from rmqio.sql.compile.fragment import Fragment, FromRows, FromTable, ToRows, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.script import Script
 from rmqio.sql.syntax import nodes
 from tests.helpers.serde.open_schema_server import PREFIX, OpenSchemas

@@ -15,8 +15,8 @@ from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.casts import single
 from rmqio.sql.formats import check, decoder_of, encoder_of
 from rmqio.sql.formats.base import Decoder, Fields
-from rmqio.sql.plan import Field
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.syntax.statements import Option
 from rmqio.sql.types import BITS, SqlType
 
 Columns = Mapping[str, SqlType] | Sequence[tuple[str, SqlType]]

@@ -13,7 +13,7 @@ from rmqio.sql.catalog.options import table_options
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import decoder_of
 from rmqio.sql.formats.base import RowFailure
-from rmqio.sql.syntax.nodes import Option
+from rmqio.sql.syntax.statements import Option
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 from tests.unit.sql.formats.support import decode, encode, fast_row, fields_of, table_with

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rmqio.sql.catalog.tables import Table, table_of
-from rmqio.sql.compile.fragment import Fragment, FromTable, ToTable, compiled
+from rmqio.sql.compile.description import Fragment, FromTable, ToTable
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.formats import check
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 
 COLUMNS = """
@@ -37,7 +38,7 @@ def table(options: str, columns: str = COLUMNS) -> Table:
     """Returns the table of CREATE TABLE."""
     text = f"CREATE TABLE t ({columns}) WITH ('topic' = 't', {options})"
     (statement,) = parse(text)
-    assert isinstance(statement, nodes.CreateTable)
+    assert isinstance(statement, statements.CreateTable)
     found = table_of(statement)
     check(found)
     return found

@@ -12,7 +12,7 @@ from rmqio.sql import types
 from rmqio.sql.formats import decoder_of
 from rmqio.sql.formats.base import RowFailure
 from rmqio.sql.formats.json import JsonDecoder
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 from tests.unit.sql.formats.support import decode, encode, fast_row, fields_of, table_with

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql import types
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.shell.rendering import RowPrinter, print_table, shortened
 from rmqio.terminal import display_width
 

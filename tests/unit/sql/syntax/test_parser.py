@@ -7,18 +7,18 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.parser import RESERVED, parse
 
 
-def one(text: str) -> nodes.Statement:
+def one(text: str) -> statements.Statement:
     (statement,) = parse(text)
     return statement
 
 
 def expression(text: str) -> nodes.Expression:
     statement = one(f"SELECT {text} FROM t")
-    assert isinstance(statement, nodes.QueryStatement)
+    assert isinstance(statement, statements.QueryStatement)
     assert isinstance(statement.query.body, nodes.Select)
     (item,) = statement.query.body.items
     assert isinstance(item, nodes.Item)
@@ -44,17 +44,17 @@ TABLES = {
 
 @pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
 def test_tables_of_all_dialects(text: str) -> None:
-    assert isinstance(one(text), nodes.CreateTable)
+    assert isinstance(one(text), statements.CreateTable)
 
 
 def test_a_table_has_what_it_says() -> None:
     table = one(TABLES["rocketmq-flink"])
-    assert isinstance(table, nodes.CreateTable)
+    assert isinstance(table, statements.CreateTable)
     topic, user, *_, watermark, key = table.items
-    assert topic == nodes.MetadataColumn(nodes.Name("topic"), nodes.TypeName("STRING"), None, True)
-    assert user == nodes.PhysicalColumn(nodes.Name("user_id"), nodes.TypeName("BIGINT"))
-    assert isinstance(watermark, nodes.Watermark)
-    assert key == nodes.PrimaryKey((nodes.Name("user_id"),))
+    assert topic == statements.MetadataColumn(nodes.Name("topic"), nodes.TypeName("STRING"), None, True)
+    assert user == statements.PhysicalColumn(nodes.Name("user_id"), nodes.TypeName("BIGINT"))
+    assert isinstance(watermark, statements.Watermark)
+    assert key == statements.PrimaryKey((nodes.Name("user_id"),))
     assert [option.key for option in table.options] == ["connector", "topic", "consumerGroup", "nameServerAddress"]
 
 
@@ -83,22 +83,22 @@ QUERIES = [
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_queries(text: str) -> None:
-    assert isinstance(one(text), nodes.QueryStatement)
+    assert isinstance(one(text), statements.QueryStatement)
 
 
 STATEMENTS = {
-    "create function f as 'mod.f' language python": nodes.CreateFunction,
-    "drop table if exists t": nodes.Drop,
-    "set 'table.exec.state.ttl' = '1 h'": nodes.SetOption,
-    "set x.y = 3": nodes.SetOption,
-    "reset": nodes.Reset,
-    "explain plan for insert into t select 1": nodes.Explain,
-    "show create table t": nodes.Show,
-    "desc t": nodes.Describe,
-    "create view v (x) as select a from (select a from b where (a = '1'))": nodes.CreateView,
-    "insert into s (a, b) values (1, 'x'), (2, 'y')": nodes.Insert,
+    "create function f as 'mod.f' language python": statements.CreateFunction,
+    "drop table if exists t": statements.Drop,
+    "set 'table.exec.state.ttl' = '1 h'": statements.SetOption,
+    "set x.y = 3": statements.SetOption,
+    "reset": statements.Reset,
+    "explain plan for insert into t select 1": statements.Explain,
+    "show create table t": statements.Show,
+    "desc t": statements.Describe,
+    "create view v (x) as select a from (select a from b where (a = '1'))": statements.CreateView,
+    "insert into s (a, b) values (1, 'x'), (2, 'y')": statements.Insert,
     "insert into s select 1 from t emit with delay '1' minute before watermark, without delay after watermark": (
-        nodes.Insert
+        statements.Insert
     ),
 }
 
@@ -110,8 +110,8 @@ def test_statements(text: str, kind: type) -> None:
 
 def test_a_script_has_its_statements_in_order() -> None:
     assert [type(each) for each in parse(";; select 1; set a = b;\n-- the end\n")] == [
-        nodes.QueryStatement,
-        nodes.SetOption,
+        statements.QueryStatement,
+        statements.SetOption,
     ]
 
 

@@ -21,11 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.compile.fragment import Fragment, FromRows, Mapped, Step, ToRows, compiled, step_of
+from rmqio.sql.compile.description import Fragment, FromRows, Mapped, Step, ToRows, step_of
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
-from rmqio.sql.expanding import Expand
-from rmqio.sql.explain import explain
-from rmqio.sql.plan import Calc, Constants, Relation, Scan
+from rmqio.sql.explain.plans import explain
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan
 from rmqio.sql.script import Script
 from rmqio.sql.user import running
 from rmqio.sql.user.loading import FunctionError

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqio.sql.compile.aggregation import Merger
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToGroups, compiled
-from rmqio.sql.plan import Aggregate, Calc
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.planning.plan import Aggregate, Calc
 from rmqio.sql.rows import pack
 from rmqio.testing import InMemoryCluster
-from tests.unit.sql.test_jobs import cluster, job, put, rows, stored
+from tests.unit.sql.job_support import cluster, job, put, rows, stored
 from tests.unit.sql.user.test_functions import MODULE, plan
 
 __all__ = ["cluster"]

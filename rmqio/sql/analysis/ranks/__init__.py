@@ -1,0 +1,1 @@
+"""ROW_NUMBER() and its relatives."""

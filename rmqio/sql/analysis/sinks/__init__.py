@@ -1,0 +1,1 @@
+"""INSERT INTO: columns, and which kinds of rows a table takes."""

@@ -1,0 +1,334 @@
+"""Sub-queries in expressions: IN, EXISTS and queries as values become joins, whose results the expressions read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from rmqio.sql import types
+from rmqio.sql.analysis.binding import Queries
+from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.analysis.subqueries.correlation import INNER, Inner, inner_of
+from rmqio.sql.analysis.values import conversions
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.values.comparisons import conditional
+from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.expressions import (
+    Conditional,
+    Constant,
+    Expr,
+    InputRef,
+    Is,
+    Logical,
+    Not,
+    Operation,
+    all_of,
+    substituted,
+    transform,
+)
+from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Relation, Windowed
+from rmqio.sql.planning.relations import SubqueryJoin, without_time
+from rmqio.sql.syntax import nodes
+
+Subquery = nodes.InQuery | nodes.Exists | nodes.ScalarQuery
+_FLAG = types.BOOLEAN.nullable(False)
+_COUNT = types.BIGINT.nullable(False)
+
+
+def find(node: object) -> list[Subquery]:
+    """Returns the sub-queries of an expression, those of operands first, without those that stand in a sub-query."""
+    found: list[Subquery] = []
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, tuple):
+            pending += each
+        elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
+            if isinstance(each, nodes.InQuery | nodes.Exists | nodes.ScalarQuery):
+                found.append(each)
+            pending += vars(each).values()
+    return found[::-1]
+
+
+def parted(condition: nodes.Expression | None) -> tuple[nodes.Expression | None, list[nodes.Expression]]:
+    """Returns what a condition says without sub-queries, and its conditions with them."""
+    plain: list[nodes.Expression] = []
+    others: list[nodes.Expression] = []
+    pending = [] if condition is None else [condition]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, nodes.Binary) and each.operator == "AND":
+            pending += [each.right, each.left]
+        else:
+            (others if find(each) else plain).append(each)
+    if not others:
+        return condition, []
+    kept: nodes.Expression | None = None
+    for each in plain:
+        kept = each if kept is None else nodes.Binary("AND", kept, each, span=each.span)
+    return kept, others
+
+
+@dataclass
+class SubqueryJoins:
+    """Adds what sub-queries say to rows. The columns of the rows keep their positions.
+
+    Attributes:
+      binder: binds the sub-queries.
+      rows: the rows so far.
+      scope: the columns that expressions can name.
+      known: what sub-queries mean now.
+      correlated: those that read columns of the rows.
+    """
+
+    binder: Queries
+    rows: Relation
+    scope: Scope
+    known: dict[nodes.Expression, Expr] = field(default_factory=dict)
+    correlated: list[Subquery] = field(default_factory=list)
+
+    def where(self, condition: nodes.Expression) -> None:
+        """Keeps the rows for which a condition with sub-queries is true."""
+        self._refuse_windows(condition.span)
+        if isinstance(condition, nodes.InQuery) and not condition.is_negated and self._semi_in(condition):
+            return
+        if isinstance(condition, nodes.Exists) and self._semi_exists(condition):
+            return
+        self.values(condition)
+        self._keep(self._bound("in WHERE").condition(condition))
+
+    def values(self, node: object) -> None:
+        """Adds the results of all sub-queries of an expression."""
+        for each in find(node):
+            self._refuse_windows(each.span)
+            if each not in self.known:
+                match each:
+                    case nodes.Exists():
+                        self.known[each] = self._exists(each)
+                    case nodes.InQuery():
+                        self.known[each] = self._in(each)
+                    case nodes.ScalarQuery():
+                        self.known[each] = self._scalar(each)
+
+    def _refuse_windows(self, span: Span) -> None:
+        if isinstance(self.rows, Windowed):
+            _refuse("a sub-query cannot stand beside a window: group the window in a sub-query of FROM first", span)
+
+    def _bound(self, place: str = "") -> ExpressionBinder:
+        return ExpressionBinder(self.scope, place, known=self._known)
+
+    def _known(self, node: nodes.Expression) -> Expr | None:
+        return self.known.get(node) if isinstance(node, nodes.InQuery | nodes.Exists | nodes.ScalarQuery) else None
+
+    def _keep(self, condition: Expr | None) -> None:
+        columns = tuple(InputRef(each.type, i) for i, each in enumerate(self.rows.fields))
+        self.rows = Calc(self.rows.fields, self.rows, condition, columns)
+
+    def _inner(self, node: Subquery) -> Inner:
+        found = inner_of(self.binder, node.query, self.scope, may_be_empty=isinstance(node, nodes.Exists))
+        if found.keys or found.residual:
+            self.correlated.append(node)
+        return found
+
+    # ---- IN ----
+
+    def _operands(self, node: nodes.InQuery, inner: Inner) -> list[tuple[Expr, Expr]]:
+        """The values before IN, each with the column of the sub-query that it is compared with, as one type."""
+        given = node.operand.items if isinstance(node.operand, nodes.Row) else (node.operand,)
+        self.values(node.operand)
+        if len(given) != inner.width:
+            _refuse(f"IN compares {len(given)} value{'s' * (len(given) > 1)} with {inner.width} columns", node.span)
+        binder = self._bound("before IN with a query")
+        return [conversions.compared(binder.bind(each), inner.column(i), node) for i, each in enumerate(given)]
+
+    def _semi_in(self, node: nodes.InQuery) -> bool:
+        inner = self._inner(node)
+        if inner.totals is not None:
+            return False
+        pairs = self._operands(node, inner)
+        self._add("SEMI", inner, [*inner.keys, *pairs], inner.residual, node)
+        return True
+
+    def _in(self, node: nodes.InQuery) -> Expr:
+        inner = self._inner(node)
+        if inner.totals is not None:
+            return self._in_totals(node, inner)
+        pairs = self._operands(node, inner)
+        mark = self._add("MARK", inner, [*inner.keys, *pairs], inner.residual, node)[0]
+        found: Expr = mark
+        if any(each.type.is_nullable for pair in pairs for each in pair):
+            if len(pairs) > 1 or inner.residual:
+                what = "a row" if len(pairs) > 1 else "a query with such a condition"
+                _refuse(
+                    f"NOT IN, or IN in a larger condition, of {what} whose columns can be NULL is not supported: use "
+                    "[NOT] EXISTS with equalities",
+                    node.span,
+                )
+            ((value, member),) = pairs
+            all_rows, not_null = self._facts(inner, member, node)
+            unknown = Logical(
+                types.BOOLEAN, "OR", (Is(_FLAG, value, None), Operation(_FLAG, "<", (not_null, all_rows)))
+            )
+            true, false = Constant(_FLAG, True), Constant(_FLAG, False)
+            found = conditional(
+                [mark, Is(_FLAG, all_rows, None), unknown], [true, false, Constant(types.BOOLEAN, None), false]
+            )
+        return Not(found.type, found) if node.is_negated else found
+
+    def _facts(self, inner: Inner, member: Expr, node: Subquery) -> tuple[Expr, Expr]:
+        """How many rows the sub-query has for a row, and how many of them are not NULL; both NULL: none."""
+        keys = [other for _, other in inner.keys]
+        columns = [*keys, member]
+        fields = tuple(Field(f"${i}", each.type) for i, each in enumerate(columns))
+        computed = Calc(fields, inner.relation, None, tuple(columns))
+        calls = (AggregateCall("COUNT", _COUNT), AggregateCall("COUNT", _COUNT, len(keys)))
+        counted = tuple(Field(f"KEY${i}", each.type) for i, each in enumerate(keys))
+        counted += (Field("COUNT$0", _COUNT), Field("COUNT$1", _COUNT))
+        groups = Aggregate(counted, computed, tuple(range(len(keys))), None, calls)
+        pairs: list[tuple[Expr, Expr]] = [(one, InputRef(each.type, i)) for i, (one, each) in enumerate(inner.keys)]
+        facts = Inner(groups, pairs, [], len(counted))
+        first, second = self._add("SCALAR", facts, pairs, [], node)[len(keys) :]
+        return first, second
+
+    def _in_totals(self, node: nodes.InQuery, inner: Inner) -> Expr:
+        """The sub-query has one row, or none if HAVING is not true."""
+        given = node.operand.items if isinstance(node.operand, nodes.Row) else (node.operand,)
+        if len(given) != inner.width:
+            _refuse(f"IN compares {len(given)} value{'s' * (len(given) > 1)} with {inner.width} columns", node.span)
+        self.values(node.operand)
+        projections, having = self._totals(inner, node)
+        parts = []
+        for each, other in zip(given, projections, strict=True):
+            one, two = conversions.compared(self._bound("before IN with a query").bind(each), other, node)
+            is_nullable = types.any_nullable((one.type, two.type))
+            parts.append(Operation(types.BOOLEAN.nullable(is_nullable), "=", (one, two)))
+        found = all_of(list(parts))
+        assert found is not None
+        if having is not None:
+            found = conditional([having], [found, Constant(_FLAG, False)])
+        return Not(found.type, found) if node.is_negated else found
+
+    # ---- EXISTS ----
+
+    def _semi_exists(self, node: nodes.Exists) -> bool:
+        inner = self._inner(node)
+        if inner.totals is not None or not inner.keys:
+            return False
+        self._add("SEMI", inner, inner.keys, inner.residual, node)
+        return True
+
+    def _exists(self, node: nodes.Exists) -> Expr:
+        inner = self._inner(node)
+        if inner.totals is not None:
+            _, having = self._totals(inner, node)
+            return Constant(_FLAG, True) if having is None else Is(_FLAG, having, True)
+        if inner.keys:
+            return self._add("MARK", inner, inner.keys, inner.residual, node)[0]
+        if inner.residual:
+            _refuse("a sub-query needs an equality of a column of its own and one from outside", node.span)
+        computed = Calc((), inner.relation, None, ())
+        counted = Aggregate((Field("COUNT$0", _COUNT),), computed, (), None, (AggregateCall("COUNT", _COUNT),))
+        (rows,) = self._add("SCALAR", Inner(counted, [], [], 1), [], [], node)
+        return Not(_FLAG, Is(_FLAG, rows, None))
+
+    # ---- values ----
+
+    def _scalar(self, node: nodes.ScalarQuery) -> Expr:
+        inner = self._inner(node)
+        if inner.width != 1:
+            _refuse(f"a query as a value has one column, and this one has {inner.width}", node.span)
+        if inner.residual:
+            _refuse("a query as a value can only be tied to outside by equalities of columns", node.span)
+        if inner.totals is not None:
+            (found,), having = self._totals(inner, node)
+            if having is None:
+                return found
+            return conditional([having], [found, Constant(found.type.nullable(), None)])
+        return self._add("SCALAR", inner, inner.keys, [], node)[0]
+
+    def _totals(self, inner: Inner, node: Subquery) -> tuple[tuple[Expr, ...], Expr | None]:
+        """SELECT and HAVING of aggregates without GROUP BY, of the joined columns: a COUNT of no rows is 0."""
+        if inner.residual:
+            _refuse("aggregates of a sub-query can only be tied to outside by equalities of columns", node.span)
+        totals = inner.totals
+        assert totals is not None
+        assert isinstance(totals.input, Aggregate)
+        groups = totals.input
+        added = self._add("SCALAR", inner, inner.keys, [], node, tuple(range(len(groups.fields))))
+        columns = list(added)
+        for i, call in enumerate(groups.calls):
+            at = len(groups.keys) + i
+            if call.name == "COUNT":
+                is_there = Not(_FLAG, Is(_FLAG, added[at], None))
+                columns[at] = Conditional(_COUNT, (is_there, added[at], Constant(_COUNT, 0)))
+        having = None if totals.condition is None else substituted(totals.condition, tuple(columns))
+        return tuple(substituted(each, tuple(columns)) for each in totals.projections), having
+
+    # ---- joins ----
+
+    def _add(
+        self,
+        kind: str,
+        inner: Inner,
+        pairs: list[tuple[Expr, Expr]],
+        residual: list[Expr],
+        node: Subquery,
+        values: tuple[int, ...] | None = None,
+    ) -> list[Expr]:
+        """Adds a join, and returns the columns that it adds."""
+        width = len(self.rows.fields)
+        left, left_keys = _with_keys(self.rows, [one for one, _ in pairs])
+        right, right_keys = _with_keys(inner.relation, [other for _, other in pairs])
+        condition = all_of([_placed(each, len(left.fields)) for each in residual])
+        values = tuple(range(inner.width)) if values is None else values
+        added: tuple[Field, ...] = ()
+        if kind == "MARK":
+            added = (Field("$exists", _FLAG),)
+        elif kind == "SCALAR":
+            added = tuple(right.fields[each]._replace(type=right.fields[each].type.nullable()) for each in values)
+        text = {nodes.InQuery: "IN", nodes.Exists: "EXISTS"}.get(type(node), "value")
+        joined = SubqueryJoin(
+            without_time(left.fields + added),
+            left,
+            right,
+            kind,
+            tuple(zip(left_keys, right_keys, strict=True)),
+            condition,
+            values if kind == "SCALAR" else (),
+            self.binder.ttl_ms,
+            text,
+            node.span,
+        )
+        start = len(left.fields)
+        kept = [*range(width), *range(start, start + len(added))]
+        self.rows = joined
+        if start > width:
+            fields = tuple(joined.fields[each] for each in kept)
+            self.rows = Calc(fields, joined, None, tuple(InputRef(joined.fields[i].type, i) for i in kept))
+        return [InputRef(each.type, width + i) for i, each in enumerate(added)]
+
+
+def _with_keys(relation: Relation, keys: list[Expr]) -> tuple[Relation, list[int]]:
+    """The relation with columns for keys that are computed, and the positions of all keys."""
+    extra = [each for each in keys if not isinstance(each, InputRef)]
+    places = [each.index if isinstance(each, InputRef) else len(relation.fields) + extra.index(each) for each in keys]
+    if not extra:
+        return relation, places
+    own = tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields))
+    fields = relation.fields + tuple(Field(f"KEY${i}", each.type) for i, each in enumerate(extra))
+    return Calc(fields, relation, None, (*own, *extra)), places
+
+
+def _placed(expression: Expr, start: int) -> Expr:
+    """The condition of an `Inner`, with the columns of the sub-query from `start` on."""
+
+    def moved(each: Expr) -> Expr:
+        if isinstance(each, InputRef) and each.index >= INNER:
+            return replace(each, index=each.index - INNER + start)
+        return each
+
+    return transform(expression, moved)
+
+
+def _refuse(message: str, span: Span) -> NoReturn:
+    raise Refusal(message, span)

@@ -1,0 +1,298 @@
+"""Expressions: names become columns, functions are found, types are checked and made equal."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rmqio.sql import types
+from rmqio.sql.analysis.ranks.calls import RANKINGS, refuse_ranking
+from rmqio.sql.analysis.scope import Scope, field_of
+from rmqio.sql.analysis.values import conversions, intervals, user_calls
+from rmqio.sql.analysis.values.arithmetic import arithmetic
+from rmqio.sql.analysis.values.comparisons import comparison, conditional
+from rmqio.sql.analysis.values.conversions import converted, same_type
+from rmqio.sql.analysis.values.functions import AGGREGATES, SPECIAL, call_of
+from rmqio.sql.errors import Refusal
+from rmqio.sql.expressions import Constant, Expr, Is, Logical, Membership, Not, Operation
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+from rmqio.sql.user.definition import AGGREGATE
+
+WITHOUT_PARENTHESES: Final = frozenset(
+    {"CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"}
+)
+
+
+def is_aggregate(node: nodes.Call) -> bool:
+    """Returns whether an aggregate function is called."""
+    if node.function is not None:
+        return bool(node.function.kind == AGGREGATE)
+    return node.name.text.upper() in AGGREGATES
+
+
+@dataclass(frozen=True)
+class ExpressionBinder:
+    """Binds expressions to the columns of a scope.
+
+    Attributes:
+      scope: the columns.
+      functions: the user's functions: names to what returns the bound call.
+      place: where aggregates are not allowed, for messages; empty: `aggregate` binds them.
+      aggregate: binds the call of an aggregate function.
+      known: what some expressions of the syntax mean here, e.g. those of GROUP BY.
+    """
+
+    scope: Scope
+    place: str = ""
+    aggregate: Callable[[nodes.Call], Expr] | None = None
+    known: Callable[[nodes.Expression], Expr | None] | None = None
+
+    def bind(self, node: nodes.Expression) -> Expr:
+        """Returns the expression. Raises `Refusal` if it is not valid."""
+        if self.known is not None and (found := self.known(node)) is not None:
+            return found
+        return _bind(node, self)
+
+    def condition(self, node: nodes.Expression) -> Expr:
+        """Returns a condition: BOOLEAN. Raises `Refusal` for another type."""
+        found = self.bind(node)
+        if found.type.kind not in ("BOOLEAN", "NULL"):
+            raise Refusal(f"a condition is BOOLEAN, and this is {found.type.text}", node.span)
+        return found if found.type.kind == "BOOLEAN" else Constant(types.BOOLEAN, None)
+
+
+@functools.singledispatch
+def _bind(node: nodes.Expression, binder: ExpressionBinder) -> Expr:
+    raise Refusal("this cannot stand here", node.span)
+
+
+@_bind.register
+def _literal(node: nodes.Literal, binder: ExpressionBinder) -> Expr:
+    return conversions.literal(node)
+
+
+@_bind.register
+def _interval(node: nodes.Interval, binder: ExpressionBinder) -> Expr:
+    return intervals.interval(node)
+
+
+@_bind.register
+def _column(node: nodes.Column, binder: ExpressionBinder) -> Expr:
+    try:
+        found = binder.scope.find(node)
+    except Refusal:
+        if node.name.text.upper() in WITHOUT_PARENTHESES:
+            return call_of(node.name.text.upper(), [], node)
+        raise
+    assert found is not None
+    return found
+
+
+@_bind.register
+def _member(node: nodes.Member, binder: ExpressionBinder) -> Expr:
+    found = binder.scope.find(node)
+    return field_of(binder.bind(node.base), node.name) if found is None else found
+
+
+@_bind.register
+def _subscript(node: nodes.Subscript, binder: ExpressionBinder) -> Expr:
+    base, index = binder.bind(node.base), binder.bind(node.index)
+    if base.type.kind == "ARRAY":
+        if index.type.kind not in types.INTEGERS:
+            raise Refusal(f"the position in an array is an integer, not {index.type.text}", node.index.span)
+        return call_of("ITEM OF ARRAY", [base, index], node)
+    if base.type.kind == "MAP":
+        return call_of("ITEM OF MAP", [base, converted(index, base.type.elements[0], node.index)], node)
+    raise Refusal(f"[...] takes an element of an ARRAY or a MAP, and this is {base.type.text}", node.base.span)
+
+
+@_bind.register
+def _unary(node: nodes.Unary, binder: ExpressionBinder) -> Expr:
+    if node.operator == "NOT":
+        operand = binder.condition(node.operand)
+        return Not(operand.type, operand)
+    if isinstance(node.operand, nodes.Literal) and node.operand.kind == "number":
+        return conversions.literal(replace(node.operand, value=f"-{node.operand.value}"))
+    operand = binder.bind(node.operand)
+    if operand.type.kind not in (*types.NUMERIC, *types.INTERVALS):
+        raise Refusal(f"- takes a number, and this is {operand.type.text}", node.operand.span)
+    return Operation(operand.type, "NEGATE", (operand,))
+
+
+@_bind.register
+def _binary(node: nodes.Binary, binder: ExpressionBinder) -> Expr:
+    if node.operator in ("AND", "OR"):
+        return _logical(node, binder)
+    left, right = binder.bind(node.left), binder.bind(node.right)
+    if node.operator in ("=", "<>", "<", "<=", ">", ">="):
+        return comparison(node.operator, left, right, node)
+    if node.operator == "||":
+        for side, at in ((left, node.left), (right, node.right)):
+            if side.type.kind not in ("VARCHAR", "NULL"):
+                raise Refusal(f"|| joins text, and this is {side.type.text}: use CAST(... AS STRING)", at.span)
+        return call_of("||", [left, right], node)
+    return arithmetic(node, left, right)
+
+
+def _logical(node: nodes.Binary, binder: ExpressionBinder) -> Expr:
+    operands: list[Expr] = []
+    pending: list[nodes.Expression] = [node]
+    while pending:  # a long chain is deep on its left
+        each = pending.pop()
+        if isinstance(each, nodes.Binary) and each.operator == node.operator:
+            pending += [each.right, each.left]
+        else:
+            operands.append(binder.condition(each))
+    kind = types.BOOLEAN.nullable(types.any_nullable(each.type for each in operands))
+    return Logical(kind, node.operator, tuple(operands))
+
+
+@_bind.register
+def _is_test(node: nodes.IsTest, binder: ExpressionBinder) -> Expr:
+    operand = binder.bind(node.operand) if node.what == "NULL" else binder.condition(node.operand)
+    value = {"NULL": None, "UNKNOWN": None, "TRUE": True, "FALSE": False}[node.what]
+    found: Expr = Is(types.BOOLEAN.nullable(False), operand, value)
+    return Not(found.type, found) if node.is_negated else found
+
+
+@_bind.register
+def _distinct_from(node: nodes.DistinctFrom, binder: ExpressionBinder) -> Expr:
+    left, right = conversions.compared(binder.bind(node.left), binder.bind(node.right), node)
+    found: Expr = Operation(types.BOOLEAN.nullable(False), "IS NOT DISTINCT FROM", (left, right))
+    return found if node.is_negated else Not(found.type, found)
+
+
+@_bind.register
+def _between(node: nodes.Between, binder: ExpressionBinder) -> Expr:
+    operand, low, high = (binder.bind(each) for each in (node.operand, node.low, node.high))
+
+    def within(first: Expr, last: Expr) -> Expr:
+        parts = (comparison(">=", operand, first, node), comparison("<=", operand, last, node))
+        return Logical(types.BOOLEAN.nullable(types.any_nullable(each.type for each in parts)), "AND", parts)
+
+    found = within(low, high)
+    if node.is_symmetric:
+        other = within(high, low)
+        found = Logical(types.BOOLEAN.nullable(found.type.is_nullable), "OR", (found, other))
+    return Not(found.type, found) if node.is_negated else found
+
+
+@_bind.register
+def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
+    operand = binder.bind(node.operand)
+    items = [binder.bind(each) for each in node.items]
+    for item, at in zip(items, node.items, strict=True):
+        conversions.compared(operand, item, at)
+    operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
+    if all(isinstance(each, Constant) for each in items) and operand.type.kind not in ("ARRAY", "MAP", "ROW"):
+        constants = tuple(each for each in items if isinstance(each, Constant))
+        has_null = any(each.value is None for each in constants)
+        kind = types.BOOLEAN.nullable(operand.type.is_nullable or has_null)
+        found: Expr = Membership(kind, operand, constants)
+    else:
+        parts = tuple(comparison("=", operand, each, node) for each in items)
+        kind = types.BOOLEAN.nullable(types.any_nullable(each.type for each in parts))
+        found = parts[0] if len(parts) == 1 else Logical(kind, "OR", parts)
+    return Not(found.type, found) if node.is_negated else found
+
+
+@_bind.register
+def _like(node: nodes.Like, binder: ExpressionBinder) -> Expr:
+    operands = [each for each in (node.operand, node.pattern, node.escape) if each is not None]
+    bound = [binder.bind(each) for each in operands]
+    for each, at in zip(bound, operands, strict=True):
+        if each.type.kind not in ("VARCHAR", "NULL"):
+            raise Refusal(f"{node.kind} compares text, and this is {each.type.text}: use CAST(... AS STRING)", at.span)
+    found = call_of(node.kind, bound, node)
+    return Not(found.type, found) if node.is_negated else found
+
+
+@_bind.register
+def _case(node: nodes.Case, binder: ExpressionBinder) -> Expr:
+    operand = None if node.operand is None else binder.bind(node.operand)
+    conditions, results, places = [], [], []
+    for when, then in node.whens:
+        if operand is None:
+            conditions.append(binder.condition(when))
+        else:
+            conditions.append(comparison("=", operand, binder.bind(when), when))
+        results.append(binder.bind(then))
+        places.append(then)
+    otherwise = Constant(types.NULL, None) if node.otherwise is None else binder.bind(node.otherwise)
+    results = same_type([*results, otherwise], [*places, node.otherwise or node], "CASE")
+    return conditional(conditions, results)
+
+
+@_bind.register
+def _cast(node: nodes.Cast, binder: ExpressionBinder) -> Expr:
+    operand = binder.bind(node.operand)
+    return conversions.cast(operand, types.resolve(node.type), node, is_try=node.is_try)
+
+
+@_bind.register
+def _array(node: nodes.Array, binder: ExpressionBinder) -> Expr:
+    items = [binder.bind(each) for each in node.items]
+    if not items:
+        raise Refusal("an ARRAY of nothing has no type: use CAST(NULL AS ARRAY<...>)", node.span)
+    items = same_type(items, list(node.items), "ARRAY")
+    return Operation(types.array_of(items[0].type, False), "ARRAY", tuple(items))
+
+
+@_bind.register
+def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
+    items = [binder.bind(each) for each in node.items]
+    if not items:
+        raise Refusal("a MAP of nothing has no type: use CAST(NULL AS MAP<...>)", node.span)
+    keys = same_type(items[::2], list(node.items[::2]), "MAP")
+    found = same_type(items[1::2], list(node.items[1::2]), "MAP")
+    pairs = tuple(each for pair in zip(keys, found, strict=True) for each in pair)
+    return Operation(SqlType("MAP", False, elements=(keys[0].type, found[0].type)), "MAP", pairs)
+
+
+@_bind.register
+def _row(node: nodes.Row, binder: ExpressionBinder) -> Expr:
+    items = tuple(binder.bind(each) for each in node.items)
+    names = tuple(f"EXPR${i}" for i in range(len(items)))
+    return Operation(SqlType("ROW", False, elements=tuple(each.type for each in items), names=names), "ROW", items)
+
+
+@_bind.register
+def _from_for(node: nodes.FromFor, binder: ExpressionBinder) -> Expr:
+    raise Refusal("... FROM ... stands in SUBSTRING only", node.span)
+
+
+@_bind.register(nodes.ScalarQuery)
+@_bind.register(nodes.InQuery)
+@_bind.register(nodes.Exists)
+def _subquery(node: nodes.ScalarQuery | nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> Expr:
+    raise Refusal(
+        f"a sub-query cannot stand {binder.place or 'here'}: it stands in SELECT, WHERE and HAVING", node.span
+    )
+
+
+# ---- calls ----------------------------------------------------------------------------------------------------------
+
+
+@_bind.register
+def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
+    name = node.name.text.upper()
+    if node.function is not None:
+        return user_calls.bound(node, binder)
+    if name in RANKINGS:
+        refuse_ranking(node)
+    if node.over is not None:
+        where = "it stands in SELECT, and a query around it can test it"
+        raise Refusal(f"OVER cannot stand {binder.place or 'here'}: {where}", node.over.span)
+    if name in AGGREGATES:
+        if binder.aggregate is None:
+            place = binder.place or "here"
+            raise Refusal(f"{name} is an aggregate function, which cannot stand {place}", node.span)
+        return binder.aggregate(node)
+    if node.filter is not None or node.quantifier is not None or node.is_star:
+        raise Refusal(f"DISTINCT, FILTER and * belong to aggregate functions, and {name} is none", node.span)
+    if (special := SPECIAL.get(name)) is not None:
+        return special(node, binder)
+    return call_of(name, [binder.bind(each) for each in node.arguments], node)

@@ -1,0 +1,151 @@
+"""Functions whose calls need more than the types of the arguments: constants among them, or the types at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from rmqio.sql import types
+from rmqio.sql.analysis.values import intervals
+from rmqio.sql.errors import Refusal
+from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
+from rmqio.sql.functions import formatting, json_paths, patterns
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
+Special = Callable[[nodes.Call, Any, CallOf], Expr]
+"""Binds a call: with the binder of its arguments, and what finds the function for those."""
+
+
+def _checked(position: int, check: Callable[[str], object]) -> Special:
+    """A pattern that is a constant is checked when the query is planned, not with every row."""
+
+    def bind(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+        arguments = [binder.bind(each) for each in node.arguments]
+        _check(arguments, position, check, node)
+        return call_of(node.name.text.upper(), arguments, node)
+
+    return bind
+
+
+def _check(arguments: list[Expr], position: int, check: Callable[[str], object], node: nodes.Call) -> None:
+    given = arguments[position] if position < len(arguments) else None
+    if isinstance(given, Constant) and isinstance(given.value, str):
+        try:
+            check(given.value)
+        except ValueFailure as error:
+            raise Refusal(str(error), node.arguments[position].span) from None
+
+
+def _older_format(pattern: str) -> None:
+    """The functions of Java's older class read u as the day of the week."""
+    if any(each.letter == "u" for each in formatting.pieces(pattern)):
+        raise ValueFailure("the letter u is not supported here: y is the year")
+
+
+def _date_format(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    arguments = [binder.bind(each) for each in node.arguments]
+    _check(arguments, 1, formatting.pieces, node)
+    if arguments and arguments[0].type.kind == "TIMESTAMP_LTZ":
+        arguments[0] = intervals.local(arguments[0])
+    return call_of("DATE_FORMAT", arguments, node)
+
+
+def _of_dates(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    """Timestamps become dates."""
+    arguments: list[Expr] = []
+    for each in node.arguments:
+        bound = binder.bind(each)
+        is_time = bound.type.kind in types.TIMESTAMPS
+        arguments.append(Conversion(types.DATE.nullable(bound.type.is_nullable), bound) if is_time else bound)
+    return call_of(node.name.text.upper(), arguments, node)
+
+
+def _rounded(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    name = node.name.text.upper()
+    arguments = [binder.bind(each) for each in node.arguments]
+    found = call_of(name, arguments, node)
+    given = arguments[0].type
+    if given.kind in types.INTEGERS and len(arguments) > 1 and isinstance(found, Operation):  # 127 becomes 130
+        return Conversion(found.type, replace(found, type=types.decimal(types.MAX_DECIMAL, 0, found.type.is_nullable)))
+    if given.kind != "DECIMAL":
+        return found
+    digits = arguments[1] if len(arguments) > 1 else Constant(types.INTEGER, 0)
+    if not isinstance(digits, Constant) or digits.value is None:  # the digits differ: as many as before are shown
+        wide = types.decimal(types.MAX_DECIMAL, given.scale, found.type.is_nullable)
+        return Conversion(given.nullable(), replace(found, type=wide)) if isinstance(found, Operation) else found
+    if digits.value >= given.scale:
+        return found
+    scale = max(0, digits.value)
+    kind = types.decimal(1 + given.precision - given.scale + scale, scale, found.type.is_nullable)
+    return replace(found, type=kind)
+
+
+def _floor_or_ceil(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    name = "FLOOR" if node.name.text.upper() == "FLOOR" else "CEIL"
+    given = node.arguments[0] if len(node.arguments) == 1 else None
+    if isinstance(given, nodes.ToUnit):
+        return intervals.rounded(name, given, binder)
+    return call_of(name, [binder.bind(each) for each in node.arguments], node)
+
+
+def _type_of(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    if not 1 <= len(node.arguments) <= 2:
+        raise Refusal("TYPEOF takes one argument", node.span)
+    return Constant(types.VARCHAR.nullable(False), str(binder.bind(node.arguments[0]).type))
+
+
+# ---- JSON: the types of the values travel as constants ---------------------------------------------------------------
+
+
+def _json_string(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    if len(node.arguments) != 1:
+        raise Refusal("JSON_STRING takes one argument", node.span)
+    value = binder.bind(node.arguments[0])
+    kind = types.VARCHAR.nullable(value.type.is_nullable)
+    return Operation(kind, "JSON_STRING", (_carried(value.type), value))
+
+
+def _json_array(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    return _json_of("JSON_ARRAY", [binder.bind(each) for each in node.arguments])
+
+
+def _json_object(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    items = [binder.bind(each) for each in node.arguments]
+    if len(items) % 2:
+        raise Refusal("JSON_OBJECT takes keys and values by turns, and one value is missing", node.span)
+    for key, at in zip(items[::2], node.arguments[::2], strict=True):
+        if key.type.kind != "VARCHAR":
+            raise Refusal(f"a key of JSON_OBJECT is STRING, and this is {key.type.text}", at.span)
+    return _json_of("JSON_OBJECT", items)
+
+
+def _json_of(name: str, items: list[Expr]) -> Expr:
+    made = ("JSON_ARRAY", "JSON_OBJECT")
+    raw = frozenset(i for i, each in enumerate(items) if isinstance(each, Operation) and each.name in made)
+    kinds = tuple(each.type for each in items)
+    return Operation(types.VARCHAR.nullable(False), name, (_carried(kinds), _carried(raw), *items))
+
+
+def _carried(value: Any) -> Constant:
+    return Constant(SqlType("CARRIED", False), value)
+
+
+_PATTERNS: Final = (
+    "REGEXP", "RLIKE", "REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_COUNT", "REGEXP_INSTR",
+    "REGEXP_SUBSTR",
+)  # fmt: skip
+
+SPECIAL: Final[dict[str, Special]] = {
+    **{name: _checked(1, patterns.regular_expression) for name in _PATTERNS},
+    **{name: _checked(1, formatting.pieces) for name in ("TO_TIMESTAMP", "TO_TIMESTAMP_LTZ")},
+    **{name: _checked(1, _older_format) for name in ("TO_DATE", "FROM_UNIXTIME", "UNIX_TIMESTAMP")},
+    **{name: _checked(1, json_paths.steps) for name in ("JSON_VALUE", "JSON_QUERY", "JSON_EXISTS")},
+    **dict.fromkeys(("LAST_DAY", "DATE_ADD", "DATE_SUB", "DATEDIFF"), _of_dates),
+    "DATE_FORMAT": _date_format, "FLOOR": _floor_or_ceil, "CEIL": _floor_or_ceil, "CEILING": _floor_or_ceil,
+    "ROUND": _rounded, "TRUNCATE": _rounded, "TYPEOF": _type_of,
+    "JSON_STRING": _json_string, "JSON_ARRAY": _json_array, "JSON_OBJECT": _json_object,
+}  # fmt: skip

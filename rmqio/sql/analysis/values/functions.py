@@ -1,0 +1,152 @@
+"""Calls of functions: their arguments get the types that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rmqio.sql import types
+from rmqio.sql.analysis.values import calls, intervals
+from rmqio.sql.analysis.values.comparisons import comparison, conditional
+from rmqio.sql.analysis.values.conversions import converted, same_type
+from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Not, Operation
+from rmqio.sql.functions import registry
+from rmqio.sql.syntax import nodes
+from rmqio.sql.values import ValueFailure
+
+AGGREGATES: Final = frozenset(
+    {
+        "COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE", "VAR_POP", "VAR_SAMP",
+        "LISTAGG", "COLLECT", "FIRST_VALUE", "LAST_VALUE", "APPROX_COUNT_DISTINCT", "ARRAY_AGG",
+    }
+)  # fmt: skip
+
+
+class Binder(Protocol):
+    """Binds expressions to columns."""
+
+    def bind(self, node: nodes.Expression) -> Expr:
+        """Returns the expression. Raises `Refusal` if it is not valid."""
+
+    def condition(self, node: nodes.Expression) -> Expr:
+        """Returns a condition: BOOLEAN. Raises `Refusal` for another type."""
+
+
+def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
+    """Returns the call of a function with converted arguments. Raises `Refusal` if it does not take them."""
+    functions = registry.load()
+    function = functions.get(name)
+    if function is None:
+        known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)
+        known += node.known if isinstance(node, nodes.Call) else ()
+        raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
+    try:
+        wanted, result = registry.match(function, [each.type for each in arguments])
+    except registry.WrongArguments as error:
+        given = ", ".join(each.type.text for each in arguments) or "nothing"
+        raise Refusal(f"{name} does not take ({given}); it is {error}", node.span) from None
+    if function.check is not None:
+        try:
+            function.check([each.value if isinstance(each, Constant) else None for each in arguments])
+        except ValueFailure as error:
+            raise Refusal(f"{name}: {error}", node.span) from None
+    return Operation(result, name, tuple(map(converted, arguments, wanted, [node] * len(wanted))))
+
+
+def _coalesce(node: nodes.Call, binder: Binder) -> Expr:
+    items = _some(node, binder)
+    items = same_type(items, list(node.arguments), node.name.text.upper())
+    conditions: list[Expr] = [_is_not_null(each) for each in items[:-1]]
+    found = conditional(conditions, items)
+    return Conditional(found.type.nullable(all(each.type.is_nullable for each in items)), found.children())
+
+
+def _some(node: nodes.Call, binder: Binder, least: int = 1) -> list[Expr]:
+    if len(node.arguments) < least:
+        raise Refusal(f"{node.name.text.upper()} takes at least {least} argument{'s' * (least > 1)}", node.span)
+    return [binder.bind(each) for each in node.arguments]
+
+
+def _is_not_null(operand: Expr) -> Expr:
+    kind = types.BOOLEAN.nullable(False)
+    return Not(kind, Is(kind, operand, None))
+
+
+def _null_if(node: nodes.Call, binder: Binder) -> Expr:
+    _exactly(node, 2)
+    first, second = (binder.bind(each) for each in node.arguments)
+    return conditional([comparison("=", first, second, node)], [Constant(first.type.nullable(), None), first])
+
+
+def _if(node: nodes.Call, binder: Binder) -> Expr:
+    _exactly(node, 3)
+    condition = binder.condition(node.arguments[0])
+    results = same_type([binder.bind(each) for each in node.arguments[1:]], list(node.arguments[1:]), "IF")
+    return conditional([condition], results)
+
+
+def _exactly(node: nodes.Call, count: int) -> None:
+    if len(node.arguments) != count:
+        name = node.name.text.upper()
+        raise Refusal(f"{name} takes {count} arguments, not {len(node.arguments)}", node.span)
+
+
+def _extremum(node: nodes.Call, binder: Binder) -> Expr:
+    name = node.name.text.upper()
+    items = same_type(_some(node, binder), list(node.arguments), name)
+    kind = items[0].type.nullable(types.any_nullable(each.type for each in items))
+    if kind.kind not in (*types.ORDERED, "NULL"):
+        raise Refusal(f"{kind.text} has no order: {name} cannot compare it", node.span)
+    return Operation(kind, f"{name} OF ALL", tuple(items))
+
+
+def _modulo(node: nodes.Call, binder: Binder) -> Expr:
+    _exactly(node, 2)
+    left, right = node.arguments
+    return binder.bind(nodes.Binary("%", left, right, span=node.span))
+
+
+def _substring(node: nodes.Call, binder: Binder) -> Expr:
+    arguments = list(node.arguments)
+    if len(arguments) == 1 and isinstance(arguments[0], nodes.FromFor):
+        given = arguments[0]
+        arguments = [given.operand, given.start, *([given.length] if given.length else [])]
+    return call_of(node.name.text.upper(), [binder.bind(each) for each in arguments], node)
+
+
+def _trim(node: nodes.Call, binder: Binder) -> Expr:
+    given = node.arguments[0] if node.arguments else None
+    if isinstance(given, nodes.FromFor) and given.length is None:
+        given = nodes.Trim("BOTH", given.operand, given.start, span=given.span)
+    if not isinstance(given, nodes.Trim):
+        return call_of("TRIM", [binder.bind(each) for each in node.arguments], node)
+    name = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}[given.side]
+    operands = [given.operand, *([given.characters] if given.characters else [])]
+    return call_of(name, [binder.bind(each) for each in operands], node)
+
+
+def _position(node: nodes.Call, binder: Binder) -> Expr:
+    given = node.arguments[0] if len(node.arguments) == 1 else None
+    arguments = (given.operand, *given.items) if isinstance(given, nodes.InList) else node.arguments
+    return call_of("POSITION", [binder.bind(each) for each in arguments], node)
+
+
+_Special = Callable[[nodes.Call, Binder], Expr]
+
+
+def _with_call_of(special: calls.Special) -> _Special:
+    return lambda node, binder: special(node, binder, call_of)
+
+
+SPECIAL: Final[dict[str, _Special]] = {
+    "COALESCE": _coalesce, "IFNULL": _coalesce, "NVL": _coalesce, "NULLIF": _null_if, "IF": _if,
+    "GREATEST": _extremum, "LEAST": _extremum, "MOD": _modulo, "SUBSTRING": _substring, "SUBSTR": _substring,
+    "TRIM": _trim, "POSITION": _position,
+    **intervals.SPECIAL, **{name: _with_call_of(each) for name, each in calls.SPECIAL.items()},
+}  # fmt: skip
+
+
+def function_names() -> frozenset[str]:
+    """Returns the names of all functions, of aggregates too."""
+    return frozenset(each for each in {*registry.load(), *SPECIAL, *AGGREGATES} if each.isidentifier())

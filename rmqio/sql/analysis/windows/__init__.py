@@ -1,0 +1,1 @@
+"""Windows, EMIT, and functions over the rows before a row."""

@@ -1,0 +1,262 @@
+"""Results that SELECT computes of more than its row: sub-queries, and functions over the rows before (OVER)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from rmqio.sql import types
+from rmqio.sql.analysis.binding import Queries
+from rmqio.sql.analysis.grouping import require_key, result_type
+from rmqio.sql.analysis.ranks.calls import RANKINGS
+from rmqio.sql.analysis.scope import Scope
+from rmqio.sql.analysis.subqueries.joining import SubqueryJoins, find
+from rmqio.sql.analysis.values import conversions
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.errors import Refusal, Span, listed
+from rmqio.sql.expressions import Constant, Expr, InputRef, NotNull
+from rmqio.sql.planning.plan import AggregateCall, Calc, Field, Relation, Windowed
+from rmqio.sql.planning.relations import Over, OverCall, without_time
+from rmqio.sql.syntax import nodes
+
+AGGREGATES: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+_VALUES: Final = ("FIRST_VALUE", "LAST_VALUE", "LAG")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of FROM with what SELECT needs beside them.
+
+    Attributes:
+      rows: the columns of FROM stand first, where they stood.
+      select: what is left to do.
+      known: what the sub-queries and the calls with OVER of SELECT mean; None: there are none.
+      constants: results of sub-queries that are the same for all rows of a group.
+    """
+
+    rows: Relation
+    select: nodes.Select
+    known: Callable[[nodes.Expression], Expr | None] | None = None
+    constants: tuple[Expr, ...] = ()
+
+
+def with_results(
+    binder: Queries, select: nodes.Select, tests: list[nodes.Expression], source: Relation, scope: Scope
+) -> Results:
+    """Returns the rows that `select` reads. Raises `Refusal` if a sub-query or an OVER is not valid.
+
+    Args:
+      tests: the conditions of WHERE with sub-queries, which are not in `select`.
+    """
+    items = tuple(each for each in select.items if isinstance(each, nodes.Item))
+    over = [each for item in items for each in _over_calls(item)]
+    queries = [*find(items), *find(select.having)]
+    if not over and not queries and not tests:
+        return Results(source, select)
+    if select.where is not None and not isinstance(source, Windowed):
+        condition = ExpressionBinder(scope, "in WHERE").condition(select.where)
+        columns = tuple(InputRef(each.type, i) for i, each in enumerate(source.fields))
+        source, select = Calc(source.fields, source, condition, columns), replace(select, where=None)
+    lookups = SubqueryJoins(binder, source, scope)
+    for each in tests:
+        lookups.where(each)
+    before = len(lookups.correlated)
+    lookups.values((*items, select.having))
+    is_grouped = bool(select.group_by) or select.having is not None
+    if over and is_grouped:
+        _refuse("OVER cannot stand beside GROUP BY: group in a sub-query of FROM first", over[0].span)
+    if is_grouped and len(lookups.correlated) > before:
+        _refuse(
+            "a sub-query that reads columns from outside cannot stand beside GROUP BY: group in a sub-query of FROM "
+            "first",
+            lookups.correlated[before].span,
+        )
+    if over and (tests or queries):
+        _refuse(
+            "OVER cannot stand beside a sub-query, after which no watermark follows the times: put OVER into a "
+            "sub-query of FROM",
+            over[0].span,
+        )
+    known = dict(lookups.known)
+    constants = tuple(dict.fromkeys(known[each] for each in queries))
+    rows = _with_over(lookups.rows, scope, over, known) if over else lookups.rows
+
+    def result(node: nodes.Expression) -> Expr | None:
+        is_ours = isinstance(node, nodes.InQuery | nodes.Exists | nodes.ScalarQuery)
+        if is_ours or (isinstance(node, nodes.Call) and node.over is not None):
+            return known.get(node)
+        return None
+
+    return Results(rows, select, result, constants)
+
+
+def _over_calls(node: object) -> Iterator[nodes.Call]:
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, tuple):
+            pending += reversed(each)
+        elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
+            if isinstance(each, nodes.Call) and each.over is not None:
+                if each.name.text.upper() not in RANKINGS:  # these number rows, which is no result over a frame
+                    yield each
+            else:
+                pending += reversed(list(vars(each).values()))
+
+
+# ---- OVER -----------------------------------------------------------------------------------------------------------
+
+
+def _with_over(
+    source: Relation, scope: Scope, found: list[nodes.Call], known: dict[nodes.Expression, Expr]
+) -> Relation:
+    first = found[0].over
+    assert first is not None
+    for each in found:
+        if each.function is not None and each.over is not None:
+            _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
+    if isinstance(source, Windowed):
+        _refuse("OVER cannot stand beside a window: group the window in a sub-query of FROM first", first.span)
+    binder = ExpressionBinder(scope, "in OVER", known=known.get)
+    columns: list[Expr] = [InputRef(each.type, i) for i, each in enumerate(source.fields)]
+
+    def column_of(expression: Expr) -> int:
+        if expression not in columns:
+            columns.append(expression)
+        return columns.index(expression)
+
+    time = _time(first, source, binder)
+    keys = tuple(column_of(_key(each, binder)) for each in first.partition)
+    calls: list[OverCall] = []
+    for each in found:
+        assert each.over is not None
+        if (each.over.partition, each.over.order) != (first.partition, first.order):
+            _refuse("all OVER of a SELECT have the same PARTITION BY and ORDER BY", each.over.span)
+        call = _call(each, binder, column_of)
+        if call not in calls:
+            calls.append(call)
+        known[each] = InputRef(call.call.type, calls.index(call))
+    if columns[time].type.is_nullable:
+        columns[time] = NotNull(columns[time].type.nullable(False), columns[time], source.fields[time].name)
+    names = [each.name for each in source.fields] + [f"${i}" for i in range(len(source.fields), len(columns))]
+    fields = tuple(Field(name, each.type, i == time) for i, (name, each) in enumerate(zip(names, columns, strict=True)))
+    for each in found:  # the results stand after all columns
+        place = known[each]
+        assert isinstance(place, InputRef)
+        known[each] = replace(place, index=place.index + len(columns))
+    results = tuple(Field(f"{each.call.name}${i}", each.call.type) for i, each in enumerate(calls))
+    computed = Calc(fields, source, None, tuple(columns))
+    return Over(without_time(fields) + results, computed, keys, time, tuple(calls), first.span)
+
+
+def _time(over: nodes.Over, source: Relation, binder: ExpressionBinder) -> int:
+    if not over.order:
+        _refuse("OVER needs an order: OVER (PARTITION BY ... ORDER BY time)", over.span)
+    if len(over.order) > 1:
+        _refuse("OVER is ordered by one column, its time", over.order[1].span)
+    (sort,) = over.order
+    found = binder.bind(sort.expression)
+    if not isinstance(found, InputRef) or not source.fields[found.index].is_time:
+        name = source.fields[found.index].name if isinstance(found, InputRef) else "this"
+        _refuse(
+            f"OVER is ordered by a time, and no watermark follows {name}: use the column of WATERMARK FOR, which must "
+            "come here unchanged",
+            sort.span,
+        )
+    if sort.is_descending:
+        _refuse("OVER looks at the rows before a row: its order is ascending", sort.span)
+    return found.index
+
+
+def _key(node: nodes.Expression, binder: ExpressionBinder) -> Expr:
+    found = binder.bind(node)
+    require_key(found.type, "a key of PARTITION BY", node.span)
+    return found
+
+
+def _call(node: nodes.Call, binder: ExpressionBinder, column_of: Callable[[Expr], int]) -> OverCall:
+    name = node.name.text.upper()
+    assert node.over is not None
+    if name not in (*AGGREGATES, *_VALUES):
+        _refuse(f"{name} cannot stand before OVER: {listed((*AGGREGATES, *_VALUES))} can", node.span)
+    if node.quantifier == "DISTINCT":
+        _refuse("DISTINCT before OVER is not supported: the rows of a frame are not kept apart", node.span)
+    condition = None
+    if node.filter is not None:
+        condition = column_of(replace(binder, place="in FILTER").condition(node.filter))
+    if name == "LAG":
+        return _lag(node, binder, column_of, condition)
+    argument = None
+    if node.is_star:
+        if name != "COUNT":
+            _refuse(f"{name}(*) has no meaning: {name} takes a column", node.span)
+    elif len(node.arguments) != 1:
+        _refuse(f"{name} takes one argument, not {len(node.arguments)}", node.span)
+    else:
+        argument = binder.bind(node.arguments[0])
+    given = None if argument is None else argument.type
+    if name in AGGREGATES:
+        kind = result_type(name, given, node)
+    else:
+        assert given is not None
+        kind = given.nullable()
+    unit, preceding = _frame(node.over)
+    place = None if argument is None else column_of(argument)
+    return OverCall(AggregateCall(name, kind, place, condition), unit, preceding)
+
+
+def _lag(
+    node: nodes.Call, binder: ExpressionBinder, column_of: Callable[[Expr], int], condition: int | None
+) -> OverCall:
+    if condition is not None:
+        _refuse("FILTER belongs to aggregate functions, and LAG is none", node.span)
+    assert node.over is not None
+    if node.over.frame is not None:
+        _refuse("LAG takes no ROWS or RANGE: its second argument says how far it goes back", node.over.frame.span)
+    if node.is_star or not 1 <= len(node.arguments) <= 3:
+        _refuse(
+            "LAG takes a column, how many rows it goes back, and what stands for rows that are not there", node.span
+        )
+    given = node.arguments
+    value = binder.bind(given[0])
+    distance = 1
+    if len(given) > 1:
+        bound = binder.bind(given[1])
+        if not isinstance(bound, Constant) or bound.type.kind not in types.INTEGERS or bound.value < 1:
+            _refuse("how far LAG goes back is a number of rows: 1, 2 ...", given[1].span)
+        distance = bound.value
+    if len(given) < 3:
+        return OverCall(AggregateCall("LAG", value.type.nullable(), column_of(value)), "ROWS", distance)
+    value, other = conversions.same_type([value, binder.bind(given[2])], given[::2], "LAG")
+    kind = value.type.nullable(types.any_nullable((value.type, other.type)))
+    return OverCall(AggregateCall("LAG", kind, column_of(value)), "ROWS", distance, column_of(other))
+
+
+def _frame(over: nodes.Over) -> tuple[str, int | None]:
+    """The unit of a frame, and how far it goes back; None: to the beginning."""
+    frame = over.frame
+    if frame is None:
+        return "RANGE", None
+    if frame.end is not None and frame.end[0] != "current_row":
+        _refuse("a frame ends at the CURRENT ROW: rows that follow are not known yet", frame.span)
+    kind, size = frame.start
+    if kind == "following":
+        _refuse("a frame begins with UNBOUNDED PRECEDING, ... PRECEDING or CURRENT ROW", frame.span)
+    if kind == "unbounded":
+        return frame.unit, None
+    if kind == "current_row" or size is None:
+        return frame.unit, 0
+    bound = ExpressionBinder(Scope(())).bind(size)
+    is_interval = bound.type.kind == "INTERVAL_DAY"
+    if frame.unit == "RANGE" and not is_interval:
+        _refuse("RANGE goes back by an INTERVAL of days, hours, minutes or seconds: INTERVAL '1' HOUR", size.span)
+    if frame.unit == "ROWS" and bound.type.kind not in types.INTEGERS:
+        _refuse("ROWS goes back by a number of rows", size.span)
+    if not isinstance(bound, Constant) or bound.value is None or bound.value < 0:
+        _refuse("a frame goes back by a constant that is not negative", size.span)
+    return frame.unit, int(bound.value)
+
+
+def _refuse(message: str, span: Span) -> NoReturn:
+    raise Refusal(message, span)

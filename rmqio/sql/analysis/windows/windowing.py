@@ -1,0 +1,150 @@
+"""Windows: TUMBLE, HOP, CUMULATE and SESSION, as functions of FROM and as those of GROUP BY."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from rmqio.sql import types
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.errors import Refusal, Span, nearest
+from rmqio.sql.expressions import Constant, Expr, InputRef, is_processing_time
+from rmqio.sql.planning.plan import Relation, Window
+from rmqio.sql.syntax import nodes
+
+PROCESSING: Final = -1
+"""The position of the time of a window that is PROCTIME() itself: it is no column."""
+WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_USAGE: Final = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(time), step, size [, offset])",
+    "SESSION": "SESSION(TABLE t, DESCRIPTOR(time), gap)",
+}
+_NAMED: Final = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
+}
+AUXILIARY: Final = {
+    f"{function}_{suffix}": (function, column)
+    for function in ("TUMBLE", "HOP", "SESSION")
+    for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
+}
+"""Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
+
+
+def table_window(call: nodes.Call, relation: Relation) -> Window:
+    """Returns the window of a function of FROM, whose table is the relation. Raises `Refusal`."""
+    name = call.name.text.upper()
+    if name == "SESSION":
+        _refuse("SESSION stands in GROUP BY: GROUP BY key, SESSION(time, gap)", call.span)
+    arguments = _by_name(call, name)
+    described = arguments.get("TIMECOL")
+    if (
+        not isinstance(described, nodes.Call)
+        or described.name.text.upper() != "DESCRIPTOR"
+        or len(described.arguments) != 1
+        or not isinstance(described.arguments[0], nodes.Column)
+    ):
+        _refuse(f"the time column stands as DESCRIPTOR(column): {_USAGE[name]}", (described or call).span)
+    column = described.arguments[0].name
+    names = [each.name for each in relation.fields]
+    if column.text not in names:
+        _refuse(f"there is no column {column}{nearest(column.text, names)}", column.span)
+    time = _time_column(relation, names.index(column.text), column.span)
+    intervals = [_interval(arguments, each, call) for each in _NAMED[name][2:] if each != "OFFSET"]
+    offset = _interval(arguments, "OFFSET", call) if "OFFSET" in arguments else 0
+    return _window(name, relation, time, intervals, offset, call)
+
+
+def refuse_processing_rows(window: Window, span: Span) -> None:
+    """Raises `Refusal` for rows with their windows of processing time: they are in none before an aggregate."""
+    if window.is_processing:
+        _refuse("rows of windows of processing time need GROUP BY window_start, window_end", span)
+
+
+def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation) -> Window:
+    """Returns the window of a function of GROUP BY. Raises `Refusal`."""
+    name = call.name.text.upper()
+    count = 2 if name in ("TUMBLE", "SESSION") else 3
+    if len(call.arguments) not in (count, count + (name != "SESSION")):
+        _refuse(f"{name} in GROUP BY takes the time and {count - 1} interval{'s' * (count > 2)}", call.span)
+    time = binder.bind(call.arguments[0])
+    if is_processing_time(time):
+        intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
+        offset = intervals.pop() if len(intervals) == count else 0
+        return replace(_window(name, None, PROCESSING, intervals, offset, call), is_processing=True)
+    if not isinstance(time, InputRef):
+        _refuse("the time of a window is a column: the one of WATERMARK FOR", call.arguments[0].span)
+    position = _time_column(relation, time.index, call.arguments[0].span)
+    intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
+    offset = intervals.pop() if len(intervals) == count else 0
+    return _window(name, relation, position, intervals, offset, call)
+
+
+def _by_name(call: nodes.Call, name: str) -> dict[str, nodes.Expression]:
+    known = _NAMED[name]
+    found: dict[str, nodes.Expression] = {}
+    for position, each in enumerate(call.arguments):
+        if isinstance(each, nodes.NamedArgument):
+            key, value = each.name.text.upper(), each.value
+            if key not in known:
+                _refuse(f"{name} has no argument {each.name}{nearest(key, known)}", each.span)
+        elif position < len(known):
+            key, value = known[position], each
+        else:
+            _refuse(f"{name} takes {len(known)} arguments: {_USAGE[name]}", each.span)
+        if key in found:
+            _refuse(f"{name} has {key} twice", each.span)
+        found[key] = value
+    return found
+
+
+def _interval(arguments: dict[str, nodes.Expression], key: str, call: nodes.Call) -> int:
+    if key not in arguments:
+        _refuse(f"{key} is missing: {_USAGE[call.name.text.upper()]}", call.span)
+    from rmqio.sql.analysis.scope import Scope
+
+    node = arguments[key]
+    return _microseconds(ExpressionBinder(Scope(())).bind(node), node, can_be_any=key == "OFFSET")
+
+
+def _microseconds(bound: Expr, node: nodes.Node, *, can_be_any: bool = False) -> int:
+    if not isinstance(bound, Constant) or bound.type.kind != "INTERVAL_DAY":
+        _refuse("this must be an INTERVAL of days, hours, minutes or seconds", node.span)
+    if bound.value <= 0 and not can_be_any:
+        _refuse("the interval must be longer than nothing", node.span)
+    return int(bound.value)
+
+
+def _time_column(relation: Relation, position: int, span: Span) -> int:
+    field = relation.fields[position]
+    if field.type.kind not in types.TIMESTAMPS:
+        _refuse(f"the time of a window is a TIMESTAMP, and {field.name} is {field.type.text}", span)
+    if not field.is_time and not field.is_processing:
+        _refuse(
+            f"no watermark follows {field.name}: CREATE TABLE needs WATERMARK FOR {field.name} AS {field.name} - "
+            "INTERVAL '5' SECOND, or the column is one AS PROCTIME(), and it must come here unchanged",
+            span,
+        )
+    return position
+
+
+def _window(
+    name: str, relation: Relation | None, time: int, intervals: list[int], offset: int, call: nodes.Call
+) -> Window:
+    is_processing = relation is not None and relation.fields[time].is_processing
+    if name in ("TUMBLE", "SESSION"):
+        (size,) = intervals
+        return Window(name, time, size, size, offset, is_processing=is_processing)
+    slide, size = intervals
+    if size % slide:
+        what = "slide" if name == "HOP" else "step"
+        _refuse(f"{name}: the size must be a multiple of the {what}", call.span)
+    return Window(name, time, size, slide, offset, is_processing=is_processing)
+
+
+def _refuse(message: str, span: Span) -> NoReturn:
+    raise Refusal(message, span)

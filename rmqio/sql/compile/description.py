@@ -1,0 +1,185 @@
+"""Descriptions of fragments: what travels to the workers, where `fragment.compiled` makes a function of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.steps import Step as Step
+from rmqio.sql.compile.timing import Timing
+from rmqio.sql.expressions import Expr
+from rmqio.sql.planning.expanding import Expand, Shape
+from rmqio.sql.planning.plan import AggregateCall, Field, Window
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import session_zone
+
+
+@dataclass(frozen=True, slots=True)
+class FromTable:
+    """Rows are decoded from records of a table."""
+
+    table: Table
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FromRows:
+    """Rows are tuples."""
+
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStep(Step):
+    """A row becomes one per window: its columns, and `WINDOW_COLUMNS`. `fields`: the columns before."""
+
+    window: Window
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generate(Step):
+    """A row becomes several: its columns, and those of an element of a list.
+
+    Attributes:
+      rows: the list.
+      shape: how an element becomes columns.
+      types: of the columns that are added, with that of the ordinal at the end.
+    """
+
+    rows: Expr
+    shape: Shape
+    types: tuple[SqlType, ...]
+
+
+def step_of(expand: Expand) -> Generate:
+    """Returns what happens to the rows of the input."""
+    own = tuple(each.type for each in expand.fields[len(expand.input.fields) :])
+    return Generate(None, (), expand.rows, expand.shape, own)
+
+
+@dataclass(frozen=True, slots=True)
+class ToTable:
+    """Rows become messages.
+
+    Attributes:
+      columns: those of the table, in the order of the row.
+      has_body: else the messages have their keys only.
+    """
+
+    table: Table
+    columns: tuple[Column, ...]
+    has_body: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ToKeys:
+    """Rows become (bytes of the key, bytes of the row), and their time if the join is bounded by it.
+
+    Attributes:
+      keys: the columns of the key.
+      timing: where the rows of the other side are by time; None: anywhere.
+      nulls_of: which side of the join the rows are, if a row whose key has a NULL comes out, too: it gets a key that no
+        row of the other side has. None: it is left out.
+      with_nulls: a NULL is a value of the key like others.
+    """
+
+    keys: tuple[int, ...]
+    timing: Timing | None = None
+    nulls_of: int | None = None
+    with_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToRows:
+    """Rows stay tuples."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToGroups:
+    """Rows become partial aggregates: pairs ((keys, bucket of time), accumulators), one for each group of the batch."""
+
+    keys: tuple[int, ...]
+    window: Window | None
+    calls: tuple[AggregateCall, ...]
+    fields: tuple[Field, ...]
+    """The columns of the rows."""
+
+
+class OtherSource:
+    """A source that emits its own code."""
+
+    __slots__ = ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of its rows."""
+        raise NotImplementedError
+
+    def codes(self, used: set[int], out: Emitter) -> dict[int, str]:
+        """Emits what loads columns of `record`. Returns the expression of each column that is used."""
+        raise NotImplementedError
+
+
+class OtherTarget:
+    """A target that emits its own code, and whose results are elements."""
+
+    __slots__ = ()
+
+    @property
+    def hint(self) -> Any:
+        """The type of the elements."""
+        raise NotImplementedError
+
+    def emit(self, columns: Sequence[str], out: Emitter) -> None:
+        """Emits what adds a row to the results. `columns`: the names of its values."""
+        raise NotImplementedError
+
+    def stamped(self, values: list[Any]) -> list[Any]:
+        """Returns results of a batch of messages, with their own times."""
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class ToRanks:
+    """Rows become pairs (bytes of the key, bytes of the row), for the first rows of each key. NULL is a key, too.
+
+    `window_end`: the position of the end of the window that a row belongs to, if its rank is one of windows.
+    """
+
+    keys: tuple[int, ...]
+    window_end: int | None = None
+    ranking: Any = None
+    """The order of the rows, see `runtime.ranking`: only the first rows of a batch go on. None: all."""
+    delay_us: int = 0
+    """By how much the times of the rows can be behind the watermark."""
+
+
+Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Rows on their way from a source through steps to a target. `zone`: of the session in which it was planned."""
+
+    source: FromTable | FromRows | OtherSource
+    steps: tuple[Step, ...]
+    target: Target
+    zone: str = field(default_factory=session_zone)
+
+
+class Mapped(NamedTuple):
+    """The results of a fragment for a batch.
+
+    Attributes:
+      values: the results.
+      positions: the position in the batch that each result comes from.
+      failed: errors by position.
+    """
+
+    values: list[Any]
+    positions: list[int]
+    failed: dict[int, Exception]

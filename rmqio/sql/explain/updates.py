@@ -1,0 +1,99 @@
+"""EXPLAIN of relations whose rows change, and of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival
+from rmqio.sql.analysis.sinks.upserts import Kind, calcs, check_sink, ends_by_itself, kind_of
+from rmqio.sql.errors import SqlError
+from rmqio.sql.planning.plan import Aggregate, Emit, Rank, Sink
+from rmqio.sql.text import duration
+
+
+def sink_kind(sink: Sink) -> tuple[str, list[str]]:
+    """Returns the kind of what a table gets, of inputs as they are, and what more there is to say."""
+    try:
+        kind = check_sink(sink, ends_by_itself)
+    except SqlError as error:
+        return "append-only", [f"if the inputs do not end, refused: {error.message.partition(': ')[2]}"]
+    if kind.changing is None:
+        return "append-only", []
+    return f"upsert by {', '.join(sink.table.primary_key)}", _deletes(sink, kind)
+
+
+def _deletes(sink: Sink, kind: Kind) -> list[str]:
+    assert kind.changing is not None
+    is_filtered = any(each.condition is not None for each in calcs(sink.input, kind.changing))
+    is_by_rows = isinstance(kind.changing, Rank) and not kind.changing.is_numbered
+    if is_filtered or is_by_rows:
+        return ["deletes rows that are no longer there by tombstones, messages without a body"]
+    return []
+
+
+def group_kind(aggregate: Aggregate, keys: Sequence[str]) -> str:
+    """Returns the kind of a group's rows."""
+    if aggregate.window is None:
+        return "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
+    if aggregate.window.is_processing:
+        return "append-only, final when its time is over"
+    if aggregate.emit is None:
+        return "append-only, final at the watermark"
+    return f"upsert by key ({', '.join([*keys, 'window_start', 'window_end'])})"
+
+
+def emit_lines(emit: Emit | None) -> list[str]:
+    """Returns when the rows of a window are given."""
+    if emit is None:
+        return []
+    lines = []
+    if emit.early_ms is not None:
+        lines.append(f"gives its row before the watermark {_every(emit.early_ms)}")
+    if emit.late_ms is not None:
+        lines.append(f"gives it after the watermark {_every(emit.late_ms)}, for {duration(emit.lateness_ms)}")
+    return lines
+
+
+def _every(delay_ms: int) -> str:
+    return f"{duration(delay_ms)} after a change" if delay_ms else "with every change"
+
+
+def rank_lines(rank: Rank, names: Sequence[str]) -> list[str]:
+    """Returns what EXPLAIN says of a rank. `names`: the columns of its input."""
+    keys = [names[each] for each in rank.keys]
+    by = f" by {', '.join(keys)}" if keys else ""
+    kind = kind_of(rank)
+    rows = "First row" if rank.limit == 1 else f"First {rank.limit} rows"
+    lines = [f"{rows}{by}, {_rank_kind(rank, kind, keys)}"]
+    order = []
+    for each in rank.order:
+        nulls = "" if each.nulls_first != each.is_descending else f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
+        name = "arrival" if is_by_arrival(rank) else names[each.column]
+        order.append(f"{name}{' DESC' if each.is_descending else ''}{nulls}")
+    lines.append(f"ordered by {', '.join(order)}")
+    lines.append(f"shuffles by {', '.join(keys) or 'nothing'}, {_kept(rank, kind)}")
+    return lines
+
+
+def _rank_kind(rank: Rank, kind: Kind, keys: list[str]) -> str:
+    form = form_of(rank)
+    if kind.refused or kind.changing is not None:
+        more = "the number" if rank.is_numbered else "columns of the row"
+        key = [*keys, *([more] if rank.limit > 1 else [])]
+        return f"once when the input ends, else upsert by key ({', '.join(key)})"
+    return "append-only, when it comes" if form is Form.SEEN else "append-only, final at the watermark"
+
+
+def _kept(rank: Rank, kind: Kind) -> str:
+    rows = "a row" if rank.limit == 1 else f"{rank.limit} rows"
+    if kind.groups is not None:
+        return "keeps all groups for ever"
+    if form_of(rank) is Form.WINDOW:
+        return f"keeps {rows} of each until then"
+    if form_of(rank) is not Form.UPDATES:
+        return f"keeps of each that it was there, {_ttl(rank, 'after it')}"
+    return f"keeps {rows} of each, {_ttl(rank, 'after its last one')}"
+
+
+def _ttl(rank: Rank, since: str) -> str:
+    return f"for {duration(rank.ttl_ms)} {since}" if rank.ttl_ms else "for ever ('table.exec.state.ttl' = 0)"

@@ -1,0 +1,1 @@
+"""The logical plan: relations, and what makes a better plan of one."""

@@ -1,0 +1,117 @@
+"""Relations of a plan beyond the usual ones: sub-queries in expressions, OVER, ORDER BY, and rows that are repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rmqio.sql.errors import Span
+from rmqio.sql.expressions import Expr
+from rmqio.sql.planning.plan import AggregateCall, Field, Relation, SortKey
+
+_NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryJoin(Relation):
+    """The rows of the left, and what a sub-query says of each.
+
+    Attributes:
+      kind: SEMI keeps the rows for which the sub-query has a row. MARK keeps all, and adds whether it has one. SCALAR
+        keeps all, and adds the values of the only row, or NULL.
+      keys: positions of the columns that must be equal, left and right. Only SCALAR can have none.
+      residual: a condition on the columns of both; of SEMI and MARK.
+      values: of SCALAR, the positions of the right's columns that are added.
+      ttl_ms: of SEMI over rows without end, how long a row waits, in milliseconds of processing time; 0: not said.
+      text: the sub-query, for messages.
+      span: where it stands.
+    """
+
+    left: Relation
+    right: Relation
+    kind: str
+    keys: tuple[tuple[int, int], ...]
+    residual: Expr | None = None
+    values: tuple[int, ...] = ()
+    ttl_ms: int = 0
+    text: str = ""
+    span: Span = field(default=_NOWHERE, compare=False, repr=False)
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return self.left, self.right
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, left=inputs[0], right=inputs[1])
+
+
+@dataclass(frozen=True, slots=True)
+class OverCall:
+    """A function over the rows before a row.
+
+    Attributes:
+      call: the function, its argument and its FILTER.
+      unit: ROWS or RANGE.
+      preceding: how many rows, or microseconds, the frame goes back; None: to the beginning. Of LAG, the distance.
+      default: of LAG, the position of the column of the value where there is no such row; None: NULL.
+    """
+
+    call: AggregateCall
+    unit: str
+    preceding: int | None
+    default: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Over(Relation):
+    """The columns of the input, and the results of calls over the rows before each one, in order of time."""
+
+    input: Relation
+    keys: tuple[int, ...]
+    time: int
+    calls: tuple[OverCall, ...]
+    span: Span = field(default=_NOWHERE, compare=False, repr=False)
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted(Relation):
+    """The rows in order: from `offset` on, `limit` of them; None: all. Without keys, any of them."""
+
+    input: Relation
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    span: Span = field(default=_NOWHERE, compare=False, repr=False)
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(Relation):
+    """Each row as often as its last column says, without that column."""
+
+    input: Relation
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+def without_time(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """Returns the columns of rows that wait for others: the watermark no longer follows their times."""
+    return tuple(each._replace(is_time=False) for each in fields)
+
+
+MOST_SORTED: Final = 1_000_000
+"""So many rows one worker sorts."""

@@ -1,0 +1,195 @@
+"""The signature of a job: what its state depends on, in words, so that a changed query can be told what has changed.
+
+It has the reads, the joins and the groups of each statement, with what they are keyed by, what they keep, and for how
+long. Comments, aliases, conditions and what is computed after the last shuffle are not in it: they change no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rmqio.sql.explain.more_relations import more_names, more_step
+from rmqio.sql.expressions import Conversion, Expr, NotNull
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import (
+    Aggregate,
+    AggregateCall,
+    Calc,
+    Join,
+    LookupJoin,
+    Rank,
+    Relation,
+    Scan,
+    Sink,
+    Union,
+    Window,
+)
+from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.recursion import deep_trees
+from rmqio.sql.text import duration, text_of
+
+Step = dict[str, Any]
+Signature = list[dict[str, Any]]
+
+VERSION = 1
+
+
+def signature_of(sinks: Sequence[Sink]) -> Signature:
+    """Returns the signature of a job, which is JSON."""
+    with deep_trees():
+        return [{"into": sink.table.name, "steps": list(_steps(sink.input))} for sink in sinks]
+
+
+def changes(before: Signature, now: Signature) -> list[str]:
+    """Returns a sentence for each difference; none: the state fits."""
+    found = []
+    for number in range(max(len(before), len(now))):
+        if number >= len(before):
+            found.append(f"INSERT INTO {now[number]['into']} is new")
+        elif number >= len(now):
+            found.append(f"INSERT INTO {before[number]['into']} is missing")
+        elif before[number]["into"] != now[number]["into"]:
+            found.append(f"INSERT INTO {before[number]['into']} has become INSERT INTO {now[number]['into']}")
+        else:
+            found += _changed(before[number], now[number])
+    return found
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    head = f"INSERT INTO {now['into']}"
+    old, new = before["steps"], now["steps"]
+    kinds = [each["step"] for each in old]
+    if kinds != [each["step"] for each in new]:
+        yield f"{head}: it was {_listed(kinds)}, and is {_listed([each['step'] for each in new])}"
+        return
+    for one, other in zip(old, new, strict=True):
+        for key in dict.fromkeys([*one, *other]):
+            if one.get(key) != other.get(key):
+                yield f"{head}: {one['step']}: {key} was {_shown(one.get(key))}, and is {_shown(other.get(key))}"
+
+
+def _listed(kinds: list[str]) -> str:
+    return " of ".join(reversed(kinds)) or "nothing"
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)
+
+
+# ---- what is in it --------------------------------------------------------------------------------------------------
+
+
+def _steps(relation: Relation) -> Iterator[Step]:
+    """The steps from the tables up."""
+    for each in relation.inputs():
+        yield from _steps(each)
+    match relation:
+        case Scan():
+            yield {"step": f"read of {relation.table.name}", "topic": relation.table.options.topic}
+        case Join():
+            left, right = (_columns(each) for each in (relation.left, relation.right))
+            yield {
+                "step": "join",
+                "kind": relation.kind.lower(),
+                "condition": [f"{left[one]} = {right[other]}" for one, other in relation.keys],
+                "left columns": _typed(left, relation.left),
+                "right columns": _typed(right, relation.right),
+                "time to live": duration(relation.ttl_ms),
+                **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms"}),
+            }
+        case Aggregate():
+            names = _columns(relation.input)
+            yield {
+                "step": "group",
+                "keys": [names[each] for each in relation.keys],
+                "window": _window(relation.window, names),
+                "aggregates": [_call(each, names) for each in relation.calls],
+                **_more(relation, {"input", "keys", "window", "calls"}),
+            }
+        case Rank():
+            names = _columns(relation.input)
+            yield {
+                "step": "first rows",
+                "keys": [names[each] for each in relation.keys],
+                "order": [f"{names[each.column]}{' descending' * each.is_descending}" for each in relation.order],
+                "nulls first": [str(each.nulls_first).lower() for each in relation.order],
+                "limit": str(relation.limit),
+                "columns": _typed(names, relation.input),
+                "time to live": duration(relation.ttl_ms),
+                **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms", "span"}),
+            }
+        case Calc() | Expand() | Union() | LookupJoin():  # without state
+            pass
+        case SubqueryJoin() | Over() | Sorted() | Repeated():
+            yield more_step(relation, _columns)
+        case _:
+            yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
+
+
+def _more(relation: Relation, known: set[str]) -> Step:
+    """Attributes that this module does not know, but for relations and columns."""
+    names = [
+        each for each in relation.__dataclass_fields__ if each not in known | {"fields", "members", "rows", "origin"}
+    ]
+    found = {each: getattr(relation, each) for each in names}
+    return {key: repr(value) for key, value in found.items() if not isinstance(value, Relation) and value is not None}
+
+
+def _columns(relation: Relation) -> list[str]:
+    """Each column by what it is computed from: columns of tables, whatever their names are since."""
+    match relation:
+        case Scan():
+            return [f"{relation.table.name}.{each.name}" for each in relation.columns]
+        case Calc():
+            below = _columns(relation.input)
+            return [text_of(_unwrapped(each), below) for each in relation.projections]
+        case Expand():
+            below = _columns(relation.input)
+            rows = text_of(relation.rows, below)
+            return [*below, *(f"{rows}.{each.name}" for each in relation.fields[len(below) :])]
+        case Join():
+            return [*_columns(relation.left), *_columns(relation.right)]
+        case LookupJoin():
+            return [*_columns(relation.input), *_columns(relation.dimension)]
+        case Aggregate():
+            names = _columns(relation.input)
+            times = [each.name for each in relation.fields[len(relation.keys) :][:3]] if relation.window else []
+            return [*(names[each] for each in relation.keys), *times, *(_call(each, names) for each in relation.calls)]
+        case Rank():
+            return [*_columns(relation.input), "ROW_NUMBER()"][: len(relation.fields)]
+        case Union():
+            return [" or ".join(dict.fromkeys(each)) for each in zip(*map(_columns, relation.members), strict=True)]
+        case SubqueryJoin() | Over() | Sorted() | Repeated():
+            return more_names(relation, _columns)
+    return [each.name for each in relation.fields]
+
+
+def _unwrapped(expression: Expr) -> Expr:
+    while isinstance(expression, NotNull) or (
+        isinstance(expression, Conversion) and expression.type.nullable() == expression.operand.type.nullable()
+    ):
+        expression = expression.operand
+    return expression
+
+
+def _typed(names: list[str], relation: Relation) -> list[str]:
+    return [f"{name} {field.type.text}" for name, field in zip(names, relation.fields, strict=True)]
+
+
+def _window(window: Window | None, names: list[str]) -> str:
+    if window is None:
+        return "none"
+    every = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
+    offset = f" offset {duration(window.offset_us // 1000)}" if window.offset_us else ""
+    return f"{window.kind.lower()} of {duration(window.size_us // 1000)}{every}{offset} by {_time(window, names)}"
+
+
+def _time(window: Window, names: list[str]) -> str:
+    return "the time of the worker" if window.is_processing else names[window.time]
+
+
+def _call(call: AggregateCall, names: list[str]) -> str:
+    argument = "*" if call.argument is None else names[call.argument]
+    only = "" if call.condition is None else f" FILTER (WHERE {names[call.condition]})"
+    return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"

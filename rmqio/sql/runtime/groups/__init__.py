@@ -1,0 +1,1 @@
+"""GROUP BY and windows in workers."""

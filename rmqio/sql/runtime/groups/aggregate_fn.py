@@ -1,0 +1,167 @@
+"""GROUP BY after the shuffle: partial aggregates of a key and a window are merged, and become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import apache_beam as beam
+import msgspec
+from apache_beam.coders import BytesCoder, Coder
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.sql.compile.aggregation import Merger
+from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.planning.plan import Aggregate, Field
+from rmqio.sql.rows import pack_group, type_hint
+from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of
+from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.types import SqlType
+
+_MILLISECOND_US: Final = 1000
+_ROUNDED_US: Final = _MILLISECOND_US - 1
+"""By how much `window_time` is before the last microsecond of its window, which is the time of Beam's element."""
+_ROWS: Final = 500
+"""Rows of a batch for the write."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """A merge, and the fragment for its rows. The payload of a group is (keys, accumulators)."""
+
+    aggregate: Aggregate
+    fields: tuple[Field, ...]
+    """The columns of the rows that are aggregated."""
+    fragment: Fragment
+    side: int = 0
+    """If the rows go into a join, which input of it they are."""
+
+    def merger(self) -> Merger:
+        """Returns what merges accumulators."""
+        return Merger((call, self._argument(call.argument)) for call in self.aggregate.calls)
+
+    def _argument(self, position: int | None) -> SqlType | None:
+        return None if position is None else self.fields[position].type
+
+    def unpacker(self, merger: Merger) -> Any:
+        """Returns the function from a payload to (keys, accumulators)."""
+        keys = tuple(type_hint(self.fields[each].type) | None for each in self.aggregate.keys)
+        of_keys: Any = tuple[keys] if keys else tuple[()]  # type: ignore[valid-type]
+        of_calls: Any = merger.hint
+        hint: Any = tuple[of_keys, of_calls]
+        return msgspec.msgpack.Decoder(hint).decode
+
+
+class MergeFn(beam.CombineFn):
+    """Merges payloads. The accumulator is a payload, too; empty: there was none."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._spec = spec
+
+    def setup(self, *_: object, **__: object) -> None:
+        self._merger = self._spec.merger()
+        self._unpack = self._spec.unpacker(self._merger)
+
+    def create_accumulator(self) -> bytes:
+        return b""
+
+    def add_input(self, accumulator: bytes, payload: bytes) -> bytes:
+        return self.merge_accumulators((accumulator, payload))
+
+    def merge_accumulators(self, accumulators: Iterable[bytes]) -> bytes:
+        found = [each for each in accumulators if each]
+        if len(found) < 2:
+            return found[0] if found else b""
+        keys, merged = self._unpack(found[0])
+        for each in found[1:]:
+            merged = self._merger.merge(merged, self._unpack(each)[1])
+        return pack_group(keys, merged)
+
+    def extract_output(self, accumulator: bytes) -> bytes:
+        return accumulator
+
+    def get_accumulator_coder(self) -> Coder:
+        return BytesCoder()
+
+
+class RowsFn(beam.DoFn):
+    """Runs a fragment on some hundred rows at a time.
+
+    Rows that become messages wait for others until the end of the bundle: a batch of one costs as much as one of many.
+    Rows that are shuffled again keep their own time, and do not wait.
+    """
+
+    def __init__(self, fragment: Fragment, side: int) -> None:
+        self._fragment = fragment
+        self._side = side
+        self._waits = not isinstance(fragment.target, (ToKeys, ToGroups, ToRanks, OtherTarget))
+
+    def setup(self) -> None:
+        self._run = compiled(self._fragment)
+
+    def start_bundle(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+        self._last: Any = None
+
+    def add(self, rows: Iterable[tuple[Any, ...]], window: Any, timestamp: Any) -> list[Any]:
+        """Adds rows of an element. Returns what the fragment makes of them, unless they wait."""
+        self._rows += rows
+        self._last = window, timestamp
+        return self._flushed() if not self._waits or len(self._rows) >= _ROWS else []
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._rows:
+            window, timestamp = self._last
+            for each in self._flushed():
+                yield WindowedValue(each, timestamp, (window,))
+
+    def _flushed(self) -> list[Any]:
+        mapped = self._run(self._rows)
+        self._rows = []
+        for error in mapped.failed.values():
+            raise error
+        if not mapped.values:
+            return []
+        _, timestamp = self._last
+        return list(outputs(self._fragment.target, mapped.values, self._side, timestamp.micros - _ROUNDED_US))
+
+
+class FinishFn(RowsFn):
+    """Makes rows of merged groups."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        super().__init__(spec.fragment, spec.side)
+        self._spec = spec
+
+    def setup(self) -> None:
+        super().setup()
+        self._merger = self._spec.merger()
+        self._unpack = self._spec.unpacker(self._merger)
+
+    def process(
+        self,
+        element: tuple[bytes, bytes],
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Any]:
+        if element[1]:  # Flink gives an empty pane of a window whose time and lateness pass together
+            yield from self.add((self.row(element[1], window),), window, timestamp)
+
+    def row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
+        """Returns the row of a group."""
+        keys, accumulators = self._unpack(payload)
+        times: tuple[int, ...] = ()
+        if isinstance(window, IntervalWindow):
+            plan = self._spec.aggregate.window
+            delay = 0 if plan is None else plan.delay_us
+            end = window.end.micros - delay
+            start = window.start.micros - delay
+            if plan is not None and plan.kind == "CUMULATE":
+                start = start_of(plan, end - 1)
+            elif plan is not None and plan.kind == "SESSION":
+                end -= SESSION_GAP_US
+            times = start, end, end - _MILLISECOND_US
+        return (*keys, *times, *self._merger.finish(accumulators))

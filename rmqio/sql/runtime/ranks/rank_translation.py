@@ -1,0 +1,73 @@
+"""Ranks in a pipeline: each form has its own way to run, and an input that ends has one for most of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
+from apache_beam.utils.timestamp import Duration
+
+from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival, window_end
+from rmqio.sql.compile.description import Fragment, ToRanks
+from rmqio.sql.planning.delays import delay_us
+from rmqio.sql.planning.plan import Rank
+from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn, FirstFn, SeenFn
+from rmqio.sql.runtime.ranks.rank_fn import FirstRowsFn, RankedFn, RankSpec
+from rmqio.sql.runtime.ranks.ranking import Ranking
+from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, TopFn, TopOfGroupsFn
+
+_LEAST_WINDOW: Final = Duration(micros=1000)
+"""Rows of a window come at its last time, so that any window that ends there fires with it."""
+
+
+def target_of(rank: Rank) -> ToRanks:
+    """Returns the form in which rows go into a rank whose own rows do not change."""
+    end = window_end(rank)
+    return ToRanks(rank.keys, end, Ranking.of(rank, by_arrival=is_by_arrival(rank)), delay_us(rank.input))
+
+
+def ranked(
+    rank: Rank,
+    rows: Any,
+    fragment: Fragment,
+    side: int,
+    hint: Any,
+    label: str,
+    *,
+    ends: bool,
+) -> Any:
+    """Returns the first rows of partitions.
+
+    Args:
+      rows: pairs of key and payload, see `target_of`.
+      fragment: what happens to the rows.
+      side: if they go into a join, which input of it they are.
+      hint: the type of the result.
+      label: of the transforms.
+      ends: whether the input ends.
+    """
+    spec = RankSpec(rank, Ranking.of(rank, by_arrival=is_by_arrival(rank)), fragment, side, delay_us(rank.input))
+    form = form_of(rank)
+    expires = rank.ttl_ms > 0 and not ends
+    if form is Form.FIRST:
+        if (
+            ends
+        ):  # Beam's Direct runner loses timers of one name of two DoFns in one stage: each gets a stage of its own
+            rows = rows | f"{label}: apart" >> beam.Reshuffle()
+        return rows | label >> beam.ParDo((ExpiringFirstFn if expires else FirstFn)(spec)).with_output_types(hint)
+    if form is Form.SEEN and not ends:
+        return rows | label >> beam.ParDo((ExpiringSeenFn if expires else SeenFn)(spec)).with_output_types(hint)
+    if form is Form.UPDATES and not ends:
+        return rows | label >> beam.ParDo((ExpiringTopFn if expires else TopFn)(spec)).with_output_types(hint)
+    if form is Form.WINDOW:
+        rows = rows | f"{label}: windows" >> beam.WindowInto(FixedWindows(_LEAST_WINDOW))
+    merged = rows | label >> beam.CombinePerKey(FirstRowsFn(spec.ranking))
+    found = merged | f"{label}: rows" >> beam.ParDo(RankedFn(spec)).with_output_types(hint)
+    return found | f"{label}: all windows" >> beam.WindowInto(GlobalWindows()) if form is Form.WINDOW else found
+
+
+def of_groups(rank: Rank, rows: Any, fragment: Fragment, hint: Any, label: str) -> Any:
+    """Returns the first rows of partitions of groups that change. `rows`: see `GroupsToRanksFn`."""
+    spec = RankSpec(rank, Ranking.of(rank, by_arrival=is_by_arrival(rank)), fragment)
+    return rows | label >> beam.ParDo(TopOfGroupsFn(spec)).with_output_types(hint)

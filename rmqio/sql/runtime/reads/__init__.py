@@ -1,0 +1,1 @@
+"""Reads: topics, files and databases, and the fragments of their rows."""

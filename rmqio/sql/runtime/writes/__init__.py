@@ -1,0 +1,1 @@
+"""Writes: messages, files, and updates of a table."""

@@ -1,0 +1,65 @@
+"""The command line of a file of statements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.cli.main import main
+from tests.unit.sql.job_support import file
+
+__all__ = ["file"]
+
+
+def test_explain_in_a_file_does_not_keep_it_from_running(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"{file.read_text()} EXPLAIN SELECT a FROM t;")
+    assert main(["sql", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1", "--nonsense=1"]) == 2  # so it goes on to the run
+    assert "Select" in capsys.readouterr().out
+
+
+def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
+
+
+def test_explain_shows_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Insert into sink (topic sink, json)")
+    assert "where a > 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELEC 1", "job.sql:1:1: unexpected SELEC"),
+        ("", "there is nothing to do: no INSERT INTO"),
+        ("-- nothing\n", "there is nothing to do: no INSERT INTO"),
+    ],
+)
+def test_what_is_wrong_is_said_once(text: str, message: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(text)
+    assert main(["sql", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rmqio sql: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(tmp_path / "none.sql")]) == 2
+    (tmp_path / "bad.sql").write_bytes(b"SELECT '\xff'")
+    assert main(["sql", str(tmp_path / "bad.sql")]) == 2
+    error = capsys.readouterr().err
+    assert "cannot read" in error
+    assert "bad.sql is not UTF-8: byte 8 is not" in error
+
+
+def test_an_option_that_nobody_knows_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1", "--nonsense=1"]) == 2
+    assert "--nonsense" in capsys.readouterr().err
