@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rmqio.argument_parser import Parser
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError
 from rmqio.serde.registry import FolderRegistry, fingerprint
 

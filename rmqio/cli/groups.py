@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.argument_parser import did_you_mean
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client
 from rmqio.cli.errors import CommandFailed
@@ -15,6 +14,7 @@ from rmqio.cli.group_lags import lags_of, total_of
 from rmqio.cli.members import members_text
 from rmqio.cli.output import count, note, print_json, print_table
 from rmqio.cli.queues import for_all
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import BrokerError, TransportError
 from rmqio.interfaces import QueueClient
 

@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.argument_parser import Parser
 from rmqio.cli import completion, describe, groups, offsets, produce, programs, reading, topics
 from rmqio.cli.arguments import add_common
 from rmqio.cli.output import allow_any_text, one_line
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, TransportError
 
 OK: Final = 0

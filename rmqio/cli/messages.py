@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 from rmqio.cli.bodies import AvroValue, BodyStyle, body_fields, show_body
 from rmqio.cli.connect import short
 from rmqio.cli.output import count, duration, plural, print_json, time_text
+from rmqio.command_line.terminal import COLUMNS, display_width, safe_line
 from rmqio.errors import CorruptMessage
 from rmqio.model import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, MessageQueue, Record
-from rmqio.terminal import COLUMNS, display_width, safe_line
 
 # Shown elsewhere, or of no interest to the user.
 _NOT_SHOWN: Final = frozenset({KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})

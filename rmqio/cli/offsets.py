@@ -15,7 +15,7 @@ from rmqio.cli.queue_table import finish, print_states, require_group, state_fie
 from rmqio.cli.queues import now_ms, resolve, states
 from rmqio.cli.reset import Change, Method, Plan, choose_method, execute, verify
 from rmqio.cli.values import parse_queue, parse_to
-from rmqio.command_line import TIME_HELP
+from rmqio.command_line.arguments import TIME_HELP
 from rmqio.errors import BrokerError, LocalError
 
 _SHOW_MORE = """\

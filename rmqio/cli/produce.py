@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from rmqio.argument_parser import nearest
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import client_options, missing_topic, queue_client, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import duration, note, plural, print_json, time_text
 from rmqio.cli.values import parse_coming_time, parse_count, parse_property
+from rmqio.command_line.parser import nearest
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 

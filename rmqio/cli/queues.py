@@ -10,7 +10,7 @@ from typing import TypeVar
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages import Item
-from rmqio.command_line import Position
+from rmqio.command_line.arguments import Position
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue

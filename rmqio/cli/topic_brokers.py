@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rmqio.argument_parser import did_you_mean
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import shortened
 from rmqio.cli.queues import for_all
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import BrokerData
 

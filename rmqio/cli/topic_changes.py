@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.argument_parser import Parser
 from rmqio.cli.arguments import optional_command
 from rmqio.cli.connect import open_admin, queue_client, queues_of
 from rmqio.cli.errors import CommandFailed
@@ -15,6 +14,7 @@ from rmqio.cli.queues import for_all
 from rmqio.cli.topic_brokers import add_where, configs, confirmed, masters
 from rmqio.cli.topic_plan import MESSAGE_TYPE, PERMISSIONS, Wanted, contrast, description, differences, hidden_queues
 from rmqio.cli.values import parse_count, parse_property
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import BrokerData

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rmqio.argument_parser import nearest
 from rmqio.cli import topic_changes, topic_deletion
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client
 from rmqio.cli.output import count, note, print_json, print_table, shortened
 from rmqio.cli.queues import for_all
+from rmqio.command_line.parser import nearest
 from rmqio.errors import TopicNotExist
 from rmqio.interfaces import QueueClient
 

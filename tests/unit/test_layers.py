@@ -12,22 +12,18 @@ BASE = {
     f"rmqio.{name}"
     for name in (
         "addresses",
-        "argument_parser",
-        "attempts",
         "batches",
         "command_line",
         "errors",
         "logs",
-        "look_back",
-        "lookups",
         "model",
         "options",
         "interfaces",
+        "repeats",
         "security",
         "start",
         "subscription",
         "telemetry",
-        "terminal",
         "topics_needed",
     )
 }

@@ -14,9 +14,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
 
 from rmqio.interfaces import ClientFactory
-from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
+from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.analysis.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named

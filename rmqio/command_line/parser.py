@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from rmqio.terminal import COLUMNS
+from rmqio.command_line.terminal import COLUMNS
 
 _HELP_COLUMN: Final = 28
 _FEW: Final = 4

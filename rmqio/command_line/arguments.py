@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from rmqio import security
-from rmqio.argument_parser import did_you_mean
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
 from rmqio.start import Reset, StartFrom, StopAt, to_timestamp_ms
