@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rmqio.cli.bodies import AvroValue, BodyStyle, body_fields, show_body
 from rmqio.cli.connect import short
+from rmqio.cli.messages.bodies import AvroValue, BodyStyle, body_fields, show_body
 from rmqio.cli.output import count, duration, plural, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, display_width, safe_line
 from rmqio.errors import CorruptMessage

@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any, Final
 
 from rmqio.cli.arguments import new_command
-from rmqio.cli.bodies import STYLES, avro_reader
 from rmqio.cli.connect import queue_client, queues_of, short
 from rmqio.cli.errors import CommandFailed
-from rmqio.cli.messages import Item, Printer
+from rmqio.cli.messages.bodies import STYLES, avro_reader
+from rmqio.cli.messages.printing import Item, Printer
 from rmqio.cli.output import note, plural
-from rmqio.cli.queues import Range, for_all, items_of, newest, place_in_time, resolve
+from rmqio.cli.queues.contents import Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.cli.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
 from rmqio.cli.watch import INTERRUPTED
 from rmqio.command_line.arguments import TIME_HELP, Position

@@ -9,8 +9,8 @@ from rmqio.cli.arguments import optional_command
 from rmqio.cli.connect import missing_topic, open_admin, queue_client
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import note, plural, print_json, shortened
-from rmqio.cli.queues import for_all
-from rmqio.cli.topic_brokers import add_where, configs, confirmed, masters
+from rmqio.cli.queues.contents import for_all
+from rmqio.cli.topics.brokers import add_where, configs, confirmed, masters
 from rmqio.command_line.parser import Parser
 from rmqio.errors import BrokerError, TopicNotExist
 

@@ -10,9 +10,9 @@ from rmqio.cli.arguments import optional_command
 from rmqio.cli.connect import open_admin, queue_client, queues_of
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import note, plural, print_json, shortened
-from rmqio.cli.queues import for_all
-from rmqio.cli.topic_brokers import add_where, configs, confirmed, masters
-from rmqio.cli.topic_plan import MESSAGE_TYPE, PERMISSIONS, Wanted, contrast, description, differences, hidden_queues
+from rmqio.cli.queues.contents import for_all
+from rmqio.cli.topics.brokers import add_where, configs, confirmed, masters
+from rmqio.cli.topics.plan import MESSAGE_TYPE, PERMISSIONS, Wanted, contrast, description, differences, hidden_queues
 from rmqio.cli.values import parse_count, parse_property
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError

@@ -1,4 +1,4 @@
-"""`rmqio topics`: lists the topics. `topic_changes` and `topic_deletion` change them."""
+"""`rmqio topics`: lists the topics. `changes` and `deletion` change them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rmqio.cli import topic_changes, topic_deletion
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client
 from rmqio.cli.output import count, note, print_json, print_table, shortened
-from rmqio.cli.queues import for_all
+from rmqio.cli.queues.contents import for_all
+from rmqio.cli.topics import changes, deletion
 from rmqio.command_line.parser import nearest
 from rmqio.errors import TopicNotExist
 from rmqio.interfaces import QueueClient
@@ -38,8 +38,8 @@ def add_commands(commands: Any) -> None:
     topics.add_argument("-l", "--long", action="store_true", help="also show queues, brokers and messages")
     topics.add_argument("--all", action="store_true", help="include retry, dead-letter and RocketMQ's own topics")
     topics.add_argument("--json", action="store_true", help="print one JSON document")
-    topic_changes.add_commands(topics)
-    topic_deletion.add_command(topics)
+    changes.add_commands(topics)
+    deletion.add_command(topics)
 
 
 def _topics(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import age, count, duration, note, plural, print_table
-from rmqio.cli.queues import QueueState
+from rmqio.cli.queues.contents import QueueState
 from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import BrokerError
 

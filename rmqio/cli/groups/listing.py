@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqio.cli.arguments import new_command
 from rmqio.cli.connect import open_admin, queue_client
 from rmqio.cli.errors import CommandFailed
-from rmqio.cli.group_lags import lags_of, total_of
-from rmqio.cli.members import members_text
+from rmqio.cli.groups.lags import lags_of, total_of
+from rmqio.cli.groups.members import members_text
 from rmqio.cli.output import count, note, print_json, print_table
-from rmqio.cli.queues import for_all
+from rmqio.cli.queues.contents import for_all
 from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import BrokerError, TransportError
 from rmqio.interfaces import QueueClient

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import note, plural
-from rmqio.cli.queues import QueueState
+from rmqio.cli.queues.contents import QueueState
 from rmqio.errors import BrokerError, CommitIgnored, RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
