@@ -17,7 +17,7 @@ from rmqio.local.ports import free_port
 from rmqio.local.watchdog import Watchdog
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.wire.stored import BORN_HOST_V6, STORE_HOST_V6
+from rmqio.wire.messages.stored import BORN_HOST_V6, STORE_HOST_V6
 from tests.helpers.peers.interop import given, java_client, same_for_both
 from tests.helpers.servers.cluster import SMALL, Cluster
 

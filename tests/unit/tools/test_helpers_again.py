@@ -16,7 +16,7 @@ IDS = [
     "tests/unit/test_layers.py::test_three",
     "tests/contract/faults/test_sends.py::test_four[x]",
     "tests/unit/wire/test_frame.py::test_five",
-    "tests/unit/wire/test_bodies.py::test_six",
+    "tests/unit/wire/messages/test_bodies.py::test_six",
 ]
 
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from rmqio.errors import BrokerError, NoPermission, WireError
-from rmqio.wire.command import Command
-from rmqio.wire.topic_config import (
+from rmqio.wire.admin.topic_config import (
     TopicConfig,
     delete_order,
     get_all_topic_configs,
@@ -21,6 +20,7 @@ from rmqio.wire.topic_config import (
     put_order,
     put_topic_config,
 )
+from rmqio.wire.command import Command
 
 # As a 5.5.0 broker sent it.
 ANSWER = (

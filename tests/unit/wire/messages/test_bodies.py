@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.wire.bodies import (
+from rmqio.wire.messages.bodies import (
     LZ4,
     ZLIB,
     ZLIB_OLD,

@@ -12,7 +12,7 @@ from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame, make_frame
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.sign import signed, signed_header
-from rmqio.wire.template import content_with_holes, header_with_holes
+from rmqio.wire.templates.header import content_with_holes, header_with_holes
 
 _ONE, _BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
 _usual_properties = accelerator.usual_properties

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError
 from rmqio.model import Message, decode_properties
-from rmqio.wire.batch import (
+from rmqio.wire.messages.batch import (
     MAX_BATCH_BYTES,
     MAX_BATCH_MESSAGES,
     MAX_MESSAGE_BYTES,
@@ -25,9 +25,9 @@ from rmqio.wire.batch import (
     decode_batch,
     encode_batch,
 )
-from rmqio.wire.bodies import BodyError
+from rmqio.wire.messages.bodies import BodyError
+from rmqio.wire.messages.stored import decode_records
 from rmqio.wire.properties import encode_properties
-from rmqio.wire.stored import decode_records
 from tests.helpers.wire.implementations import BOTH, using
 from tests.helpers.wire.stored_bytes import Stored, encode_member
 

@@ -10,7 +10,7 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.frame import encode_frame
 from rmqio.wire.sign import signed_header
-from rmqio.wire.template import content_with_holes, header_with_holes
+from rmqio.wire.templates.header import content_with_holes, header_with_holes
 
 _LENGTHS = struct.Struct(">ii")
 

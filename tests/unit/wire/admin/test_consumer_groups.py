@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqio.errors import NoPermission, WireError
+from rmqio.wire.admin.consumer_groups import get_groups, get_offsets, parse_groups, parse_offset_topics
 from rmqio.wire.command import Command
-from rmqio.wire.consumer_groups import get_groups, get_offsets, parse_groups, parse_offset_topics
 
 GROUPS = b'{"dataVersion":{"counter":0},"forbiddenTable":{},"subscriptionGroupTable":{"a":{"attributes":{}},"b":{}}}'
 OFFSETS = (

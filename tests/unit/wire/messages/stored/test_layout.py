@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from rmqio.model import Record
-from rmqio.wire.stored import Decoded
+from rmqio.wire.messages.stored import Decoded
 from tests.helpers.wire.stored_bytes import V2, Stored, encode_all
 from tests.helpers.wire.stored_decoding import GOLDEN, GOLDEN_RECORD, IPV6, JAVA_TEXT, decode
 

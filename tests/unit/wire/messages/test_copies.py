@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rmqio.model import Message, Record
 from rmqio.wire import accelerator
-from rmqio.wire.batch import BatchBuilder
-from rmqio.wire.copies import copies_of, copy_of
+from rmqio.wire.messages.batch import BatchBuilder
+from rmqio.wire.messages.copies import copies_of, copy_of
 from rmqio.wire.properties import RESERVED_NAMES
 from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.wire.implementations import needs_c

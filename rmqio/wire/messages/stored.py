@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import Record, find_property
 from rmqio.wire import accelerator
-from rmqio.wire.batch import MEMBER_OVERHEAD, decode_batch
-from rmqio.wire.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
-from rmqio.wire.stored_fields import (
+from rmqio.wire.messages.batch import MEMBER_OVERHEAD, decode_batch
+from rmqio.wire.messages.bodies import COMPRESSED, BodyError, BodyTooLarge, decompress
+from rmqio.wire.messages.stored_fields import (
     BEFORE_HOSTS,
     HEADER,
     MAGIC_BLANK,
@@ -30,9 +30,9 @@ from rmqio.wire.stored_fields import (
     Fields,
     smallest,
 )
-from rmqio.wire.stored_fields import BORN_HOST_V6 as BORN_HOST_V6
-from rmqio.wire.stored_fields import STORE_HOST_V6 as STORE_HOST_V6
-from rmqio.wire.stored_fields import cut as _cut
+from rmqio.wire.messages.stored_fields import BORN_HOST_V6 as BORN_HOST_V6
+from rmqio.wire.messages.stored_fields import STORE_HOST_V6 as STORE_HOST_V6
+from rmqio.wire.messages.stored_fields import cut as _cut
 
 DEFAULT_MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_PULL_BYTES: Final = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.wire import accelerator
-from rmqio.wire.bodies import BodyError
+from rmqio.wire.messages.bodies import BodyError
 from rmqio.wire.properties import encode_properties
 
 MAX_BATCH_MESSAGES: Final = 4096

@@ -13,8 +13,8 @@ import zstandard
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
 from rmqio.wire.command import Command
+from rmqio.wire.messages.stored import DEFAULT_MAX_BODY_BYTES, MAX_PULL_BYTES, Room
 from rmqio.wire.requests import parse_pull
-from rmqio.wire.stored import DEFAULT_MAX_BODY_BYTES, MAX_PULL_BYTES, Room
 from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 from tests.helpers.wire.stored_decoding import decode, inner_batch, only_corrupt
 
