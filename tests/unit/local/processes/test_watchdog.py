@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.watchdog import Watchdog
 
 SLEEP = ["sleep", "600"]
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.watchdog import Watchdog
 folder = Path(sys.argv[1])
 watchdog = Watchdog(folder)
 process = watchdog.spawn(["sleep", "600"], cwd=Path("/"), output=folder / "output")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rmqio.local import _probe as probe
 from rmqio.local.config import CLUSTER
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.process import JavaProcess
+from rmqio.local.processes.process import JavaProcess
 
 _POLL_S: Final = 0.05
 _GRACE_S: Final = 2.0

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local import LocalBrokerError, maven
+from rmqio.local import LocalBrokerError
+from rmqio.local.downloads import maven
 
 MIRROR = "<mirror><id>{id}</id><mirrorOf>{of}</mirrorOf><url>{url}</url>{more}</mirror>"
 

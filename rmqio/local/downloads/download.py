@@ -17,8 +17,8 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from rmqio.local.artefacts import Artefact, is_verified
+from rmqio.local.downloads.maven import REPOSITORY_VARIABLE, Repository
 from rmqio.local.errors import LocalBrokerError, WrongContentError
-from rmqio.local.maven import REPOSITORY_VARIABLE, Repository
 
 _ATTEMPTS: Final = 4
 _FIRST_PAUSE_S: Final = 0.5

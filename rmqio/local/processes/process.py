@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.java import Java
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import Java
+from rmqio.local.processes.watchdog import Watchdog
 
 _TAIL_LINES: Final = 30
 _STOPS_IN_S: Final = 5.0
