@@ -19,7 +19,7 @@ from rmqio.command_line.parser import Parser
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
-from rmqio.serde.avro.compatibility import Level
+from rmqio.serde.avro.schemas.compatibility import Level
 
 
 def parsed(line: str) -> argparse.Namespace:

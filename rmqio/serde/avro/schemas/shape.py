@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schemas.nodes import Node
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.defaults import set_defaults
-from rmqio.serde.avro.nodes import Node, nodes_of
-from rmqio.serde.avro.shape import PRIMITIVES, Shape
+from rmqio.serde.avro.schemas.defaults import set_defaults
+from rmqio.serde.avro.schemas.nodes import Node, nodes_of
+from rmqio.serde.avro.schemas.shape import PRIMITIVES, Shape
 
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.compatibility import Incompatibility, Level, check
+from rmqio.serde.avro.schemas.compatibility import Incompatibility, Level, check
 from tests.helpers.serde.avro_definitions import A, field, record
 
 V1 = record("R", A)

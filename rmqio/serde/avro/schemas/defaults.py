@@ -13,8 +13,8 @@ from typing import Any, Final
 from fastavro.read import LOGICAL_READERS
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.exact import read_decimal
-from rmqio.serde.avro.nodes import Node, nodes_of
+from rmqio.serde.avro.reading.exact import read_decimal
+from rmqio.serde.avro.schemas.nodes import Node, nodes_of
 
 _BITS: Final = {"int": 32, "long": 64}
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {

@@ -11,11 +11,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.branches import of_branches
-from rmqio.serde.avro.leaves import DURATION, Duration
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.types import (
+from rmqio.serde.avro.reading.branches import of_branches
+from rmqio.serde.avro.schemas.leaves import DURATION, Duration
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema
+from rmqio.serde.avro.schemas.types import (
     choices,
     fields_of_class,
     is_named_tuple,

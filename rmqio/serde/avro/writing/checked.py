@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rmqio.serde.avro.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.types import is_record_class
+from rmqio.serde.avro.schemas.leaves import LOGICAL, PRIMITIVE, BadValue, Check, enum_of, fixed_of, type_of
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema
+from rmqio.serde.avro.schemas.types import is_record_class
 
 
 def checker(schema: AvroSchema) -> Check:

@@ -20,7 +20,7 @@ import fastavro
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer
-from rmqio.serde.avro.compatibility import find_incompatibilities
+from rmqio.serde.avro.schemas.compatibility import find_incompatibilities
 from rmqio.serde.registry import MemoryRegistry
 from rmqio.serde.registry.base import RegistryUnavailable, SchemaRegistryError, UnknownSchema
 from tests.helpers.transforms.records import record_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schemas.nodes import Node
 
 Convert = Callable[[Any], Any]
 _UNNAMED: Final[dict[str, type]] = {"array": list, "map": dict}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema
 
 MAX_DEPTH: Final = 200
 """The maximum nesting of records, arrays and maps; Python's stack is limited, too."""

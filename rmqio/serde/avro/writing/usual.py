@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rmqio.serde.avro.leaves import LOGICAL, BadValue, Check
-from rmqio.serde.avro.nodes import Node, children_of
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.types import is_named_tuple
+from rmqio.serde.avro.schemas.leaves import LOGICAL, BadValue, Check
+from rmqio.serde.avro.schemas.nodes import Node, children_of
+from rmqio.serde.avro.schemas.schema import AvroSchema
+from rmqio.serde.avro.schemas.types import is_named_tuple
 
 Ready = Callable[[Any], Any]
 """Returns the value for fastavro to write, or `UNUSUAL`."""

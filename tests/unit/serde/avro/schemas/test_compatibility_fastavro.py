@@ -13,7 +13,7 @@ from fastavro import schemaless_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.serde.avro.compatibility import find_incompatibilities
+from rmqio.serde.avro.schemas.compatibility import find_incompatibilities
 from tests.helpers.serde.avro_definitions import (
     ADDRESS,
     MILLIS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.compatibility import Incompatibility, find_incompatibilities
+from rmqio.serde.avro.schemas.compatibility import Incompatibility, find_incompatibilities
 from tests.helpers.serde.avro_definitions import (
     ADDRESS,
     MICROS,

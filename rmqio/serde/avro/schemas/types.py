@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.leaves import DURATION, Duration
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schemas.leaves import DURATION, Duration
+from rmqio.serde.avro.schemas.nodes import Node
 
 _PRIMITIVE: Final[dict[str, type]] = {
     "null": type(None),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from rmqio.serde.avro.leaves import LOGICAL
-from rmqio.serde.avro.nodes import Node, nodes_of
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.walk import BrokenValue
+from rmqio.serde.avro.reading.walk import BrokenValue
+from rmqio.serde.avro.schemas.leaves import LOGICAL
+from rmqio.serde.avro.schemas.nodes import Node, nodes_of
+from rmqio.serde.avro.schemas.schema import AvroSchema
 
 _LOGICAL: Final = ("logicalType", "precision", "scale")
 _KNOWN: Final = frozenset(name for _, name in LOGICAL)

@@ -14,8 +14,8 @@ import uuid
 from typing import Annotated, Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.leaves import DURATION, Duration
-from rmqio.serde.avro.types import is_named_tuple, is_record_class
+from rmqio.serde.avro.schemas.leaves import DURATION, Duration
+from rmqio.serde.avro.schemas.types import is_named_tuple, is_record_class
 
 Json = Any
 _LEAVES: Final[dict[Any, Json]] = {

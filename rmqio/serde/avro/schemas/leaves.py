@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schemas.nodes import Node
 
 Check = Callable[[Any], Any]
 """Returns the value for fastavro to write; raises `BadValue`."""

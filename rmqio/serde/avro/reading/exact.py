@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schemas.nodes import Node
 
 _PREFIX: Final = "rmqio-"
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC)

@@ -11,13 +11,13 @@ from fastavro.read import SchemaResolutionError
 
 from rmqio.serde.avro.bulk import Values
 from rmqio.serde.avro.bulk.values import values_of
-from rmqio.serde.avro.defaults import own_copy
-from rmqio.serde.avro.exact import with_exact_types
-from rmqio.serde.avro.references import by_name
-from rmqio.serde.avro.resolution import like_reader
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.typed import MakeRow, converter
-from rmqio.serde.avro.walk import MAX_DEPTH, BrokenValue, walk
+from rmqio.serde.avro.reading.exact import with_exact_types
+from rmqio.serde.avro.reading.typed import MakeRow, converter
+from rmqio.serde.avro.reading.walk import MAX_DEPTH, BrokenValue, walk
+from rmqio.serde.avro.schemas.defaults import own_copy
+from rmqio.serde.avro.schemas.references import by_name
+from rmqio.serde.avro.schemas.resolution import like_reader
+from rmqio.serde.avro.schemas.schema import AvroSchema
 
 _LONGEST: Final = 200
 

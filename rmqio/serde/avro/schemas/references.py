@@ -6,7 +6,7 @@ and the reader's union defines fails.
 
 from __future__ import annotations
 
-from rmqio.serde.avro.nodes import Node, nodes_of
+from rmqio.serde.avro.schemas.nodes import Node, nodes_of
 
 
 def by_name(root: Node) -> Node:
