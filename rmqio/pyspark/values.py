@@ -94,7 +94,7 @@ def _is_url(registry: str) -> bool:
 
 
 def _may_be_subject(source: str) -> bool:
-    """Does what `rmqio.serde.avro.schemas.schema.is_subject`, which needs fastavro, does for possible record schemas."""
+    """Does what `is_subject` of `rmqio.serde.avro`, which needs fastavro, does for possible record schemas."""
     return not source.endswith(".avsc") and not source.lstrip().startswith(("{", "[", '"'))
 
 

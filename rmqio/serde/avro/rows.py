@@ -17,7 +17,7 @@ _new: Final = object.__new__
 
 
 def make_row(fields: dict[str, Any]) -> Any:
-    """A `rmqio.serde.avro.reading.typed.MakeRow`: a `beam.Row` that uses the dict, four times as fast as `Row(**fields)`."""
+    """A `MakeRow` of `reading.typed`: a `beam.Row` that uses the dict, four times as fast as `Row(**fields)`."""
     row = _new(beam.Row)
     row.__dict__ = fields
     return row

@@ -9,7 +9,7 @@ Here, two different ones (timestamp-millis and timestamp-micros, date and timest
 reader of the bytes would be off by a factor. If only one side has a logical type, the underlying types decide, so that
 one can be added; only a decimal cannot be text. Unknown and invalid logical types are ignored, as specified.
 
-fastavro 1.13 differs from the rules as follows (tests/unit/serde/avro/schemas/test_compatibility_fastavro.py pins each).
+fastavro 1.13 differs from the rules as follows (schemas/test_compatibility_fastavro.py pins each).
 `AvroDeserializer` corrects the first and the last two:
 - it fails if the reader has a union with a named type that one side names and the other defines there: writer
   `"Address"`, reader `["null", {"type": "record", "name": "Address", ...}]`, or the other way round;
