@@ -13,7 +13,7 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-SITE = Path(importlib.import_module("rmqio.runners.spark.session").__file__ or "").with_name("site")
+SITE = Path(importlib.import_module("rmqio.runners.spark.sessions.session").__file__ or "").with_name("site")
 PACKAGES = Path(pyspark.__file__).parents[1]
 ZIPS = sorted(map(str, (PACKAGES / "pyspark" / "python" / "lib").glob("*.zip")))
 

@@ -20,10 +20,10 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.class_data import ClassData
-from rmqio.runners.spark.masters import is_local, is_on_this_machine
 from rmqio.runners.spark.options import SparkOptions, is_given
-from rmqio.runners.spark.stderr import filtered
+from rmqio.runners.spark.sessions.class_data import ClassData
+from rmqio.runners.spark.sessions.masters import is_local, is_on_this_machine
+from rmqio.runners.spark.sessions.stderr import filtered
 from rmqio.runners.spark.worker.same_versions import MISMATCH, versions
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
     python = python or elsewhere.get("spark.pyspark.python") or sys.executable
     settings: dict[str, OptionalPrimitiveType] = {
         "spark.app.name": _program(),
-        "spark.python.daemon.module": "rmqio.runners.spark.daemon",
+        "spark.python.daemon.module": "rmqio.runners.spark.sessions.daemon",
         # Over TCP, each small task waits 40 ms for a delayed acknowledgement on the loopback interface
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.showConsoleProgress": "false",

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark import class_data
-from rmqio.runners.spark.class_data import FLAGS, VARIABLE, ClassData
+from rmqio.runners.spark.sessions import class_data
+from rmqio.runners.spark.sessions.class_data import FLAGS, VARIABLE, ClassData
 
 WRITTEN = b"\xf0\x0b\xab\xa2 and so on"
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.progress import Progress
+from rmqio.runners.spark.reporting.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_progress_line_names_the_transforms_and_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.runners.spark.progress._EVERY_S", 0.001)
+    monkeypatch.setattr("rmqio.runners.spark.reporting.progress._EVERY_S", 0.001)
     out = Terminal()
     with Progress(lambda: (3, 8), out) as progress:
         progress("Create > Parse+Count")
