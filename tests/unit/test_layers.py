@@ -50,10 +50,10 @@ def broken_rule(imported: Import) -> str | None:
         return "nothing imports pipelines"
     if imported.top == "pyspark" and not is_in(module, "rmqio.pyspark", "rmqio.runners.spark"):
         return "pyspark only in rmqio/pyspark and runners/spark"
-    if imported.top == "prometheus_client" and module != "rmqio.prometheus":
-        return "prometheus_client only in rmqio/prometheus.py"
+    if imported.top == "prometheus_client" and not is_in(module, "rmqio.prometheus"):
+        return "prometheus_client only in rmqio/prometheus"
     if is_in(module, "rmqio.prometheus") and not (
-        is_stdlib(imported) or imported.top == "prometheus_client" or imported.is_of(*BASE)
+        is_stdlib(imported) or imported.top == "prometheus_client" or imported.is_of("rmqio.prometheus", *BASE)
     ):
         return "prometheus imports stdlib, base and its client library only: it works without Beam"
     if imported.top in ("socket", "socketserver", "ssl", "asyncio") and not is_in(
