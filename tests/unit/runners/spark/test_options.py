@@ -172,7 +172,7 @@ def test_a_refused_flag_stops_the_pipeline_before_spark_starts(monkeypatch: pyte
 NO_RMQIO = """An error occurred while calling o147.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure: org.apache.spark.SparkException:
 Error from python worker:
-  /env/bin/python: Error while finding module specification for 'rmqio.runners.spark.sessions.daemon' (no module 'rmqio')
+  /bin/python: Error while finding module specification for 'rmqio.runners.spark.sessions.daemon' (no module 'rmqio')
 PYTHONPATH was:
   /spark/python/lib/pyspark.zip
 org.apache.spark.SparkException: EOFException occurred while reading the port number"""

@@ -2,127 +2,45 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import enum
 import json
 import pickle
 import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Record
 from rmqio.serde import JsonDeserializer
-from rmqio.serde.json_parser import NotJson
 from rmqio.serde.typed_json.decoder import TypedDecoder
 from rmqio.serde.typed_json.exact import MAX_DEPTH
 from rmqio.serde.typed_json.plan import plan_of
+from tests.unit.serde.typed_json.bodies import (
+    BASKET,
+    EVERYTHING,
+    ORDER,
+    SECRET,
+    Basket,
+    Checked,
+    Color,
+    Everything,
+    Line,
+    Order,
+    Size,
+    Sku,
+    Tree,
+    plain,
+    record,
+)
 
 fast = pytest.importorskip("rmqio.serde.typed_json.fast", reason="the fast path needs the extra 'json'")
 
-SECRET = "s3cr3t"
-Sku = NewType("Sku", str)
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Size(enum.IntEnum):
-    SMALL = 1
-    LARGE = 2
-
-
-class Line(NamedTuple):
-    sku: str
-    count: int = 1  # type: ignore[assignment]
-
-
-class Order(NamedTuple):
-    id: int
-    name: str
-    amount: float
-    is_paid: bool
-    at: dt.datetime
-    note: str | None
-
-
-@dataclasses.dataclass
-class Basket:
-    id: uuid.UUID
-    total: Decimal
-    lines: list[Line]
-    color: Color = Color.RED
-    tags: list[str] = dataclasses.field(default_factory=list)
-    extra: Any = None
-    parent: Line | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Checked:
-    number: int
-    limit: int = 10
-
-    def __post_init__(self) -> None:
-        if self.number > self.limit:
-            raise ValueError(f"{self.number} is {SECRET}")
-
-
-class Address(TypedDict):
-    street: str
-    zip: NotRequired[int]
-    größe: NotRequired[Size]
-
-
-class Everything(NamedTuple):
-    date: dt.date
-    time: dt.time
-    blob: bytes
-    pair: tuple[float, ...]
-    by_name: Mapping[str, Decimal | None]
-    either: int | str | list[bool]
-    literal: Literal["a", "b", 3] | None
-    address: Address
-    number: int | float
-    names: Sequence[Sku] = ()
-    id: Annotated[int, "an id"] = -1
-
-
-class Tree(NamedTuple):
-    name: str
-    children: list[Tree]
-
-
-ORDER = {"id": 7, "name": "Zoë", "amount": 1, "is_paid": True, "at": "2026-01-31T10:00:00.123456Z", "note": None}
-BASKET = {
-    "id": "12345678-1234-5678-1234-567812345678",
-    "total": "9.90",
-    "lines": [{"sku": "a"}, {"sku": "b", "count": 2}],
-}
-EVERYTHING = {
-    "date": "2026-01-31",
-    "time": "23:59:59.5",
-    "blob": "AAEC",
-    "pair": [1, 2.5],
-    "by_name": {"a": 1.10, "b": None, "c": "1e3"},
-    "either": [True],
-    "literal": "a",
-    "address": {"street": "x", "zip": 3, "größe": 2},
-    "number": 2,
-    "names": ["n"],
-}
 VALID: list[tuple[Any, Any, Any]] = [
     (Order, ORDER, Order(7, "Zoë", 1.0, True, dt.datetime(2026, 1, 31, 10, 0, 0, 123456, dt.UTC), None)),
     (
@@ -153,23 +71,6 @@ VALID: list[tuple[Any, Any, Any]] = [
     (int | None, None, None),
     (Color, "blue", Color.BLUE),
 ]
-
-
-def record(body: bytes) -> Record:
-    return Record("orders", "broker-a", 3, 42, body, 0, 0, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
-
-
-def plain(value: Any) -> Any:
-    """With the types, since 1 == 1.0 == True."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return (type(value), plain(vars(value)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return (type(value), [plain(each) for each in value])
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return (type(value), [plain(each) for each in value])
-    return (type(value), repr(value))
 
 
 @pytest.fixture(params=["exact", "fast"])
@@ -250,104 +151,6 @@ def test_what_does_not_fit_is_reported_by_its_place_and_not_quoted(cls: Any, bod
 def test_what_is_no_json_is_refused(body: bytes, message: str) -> None:
     with pytest.raises(SerdeError, match=message):
         JsonDeserializer(Line)(record(body))
-
-
-def same_or_both_fail(decoder: TypedDecoder, body: bytes) -> None:
-    def outcome(decode: Callable[[bytes], Any]) -> Any:
-        try:
-            return plain(decode(body))
-        except NotJson as error:
-            return str(error)
-
-    expected = outcome(decoder.exact)
-    assert outcome(decoder) == expected
-    found = decoder.all([body])
-    assert found is None or [plain(each) for each in found] == [expected]
-
-
-DECODERS = {cls: TypedDecoder(plan_of(cls)) for cls in (Order, Basket, Everything, Checked, Address, Line)}
-MUTANTS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=8),
-    st.sampled_from(
-        [
-            *(
-                "2026-01-31",
-                "2026-01-31T10:00:00Z",
-                "2026-01-31 10:00:00+02:00",
-                "2026-02-30",
-                "10:00",
-                "10:00:00.1234567",
-            ),
-            *(
-                "24:00:00",
-                "23:59:60",
-                "1e5",
-                "-0",
-                "00",
-                ".5",
-                "4_2",
-                "NaN",
-                "Infinity",
-                "AA==",
-                "AA=",
-                "-_",
-                "red",
-                "a\0",
-            ),
-            *("0001-01-01T00:00:00-23:59", "9999-12-31T23:59:59.9999999Z", str(uuid.UUID(int=5)), uuid.UUID(int=5).hex),
-        ]
-    ),
-    st.sampled_from([[], {}, [1], {"sku": "x"}, [{"sku": "x", "count": None}], {"street": "y"}, {"number": 3}]),
-)
-
-
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    if isinstance(value, dict | list):
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from paths(each, (*path, key))
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = replaced(value[path[0]], path[1:], new)
-    return copy
-
-
-SEEDS: list[tuple[Any, Any]] = [
-    (Order, ORDER),
-    (Basket, {**BASKET, "color": "red", "tags": ["t"], "extra": {"a": [1.0, 2]}, "parent": {"sku": "p"}}),
-    (Everything, EVERYTHING),
-    (Checked, {"number": 3, "limit": 4}),
-    (Address, {"street": "s", "zip": 1, "größe": 1}),
-]
-
-
-@given(st.sampled_from(SEEDS), st.data(), MUTANTS, st.booleans())
-@settings(max_examples=600)
-def test_both_decoders_agree_on_every_value_and_every_error(
-    seed: tuple[Any, Any], data: st.DataObject, mutant: Any, is_ascii: bool
-) -> None:
-    cls, body = seed
-    path = data.draw(st.sampled_from(list(paths(body))))
-    text = json.dumps(replaced(body, path, mutant), ensure_ascii=is_ascii)
-    same_or_both_fail(DECODERS[cls], text.encode("utf-8", "surrogatepass"))
-
-
-@given(st.sampled_from(SEEDS), st.data())
-@settings(max_examples=300)
-def test_both_decoders_agree_on_broken_bytes(seed: tuple[Any, Any], data: st.DataObject) -> None:
-    cls, body = seed
-    text = bytearray(json.dumps(body, ensure_ascii=False).encode())
-    at = data.draw(st.integers(0, len(text) - 1))
-    text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    same_or_both_fail(DECODERS[cls], bytes(text))
 
 
 class Generic(NamedTuple):
