@@ -29,12 +29,12 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bench.config import BROKER_CONFIG, BROKER_HEAP_MB
-from rmqio.attempts import Attempt, running
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
-from rmqio.look_back import LookBack
 from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
+from rmqio.repeats.attempts import Attempt, running
+from rmqio.repeats.look_back import LookBack
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.writing import sink
 from rmqio.transforms.writing.elements import MessageMaker

@@ -13,7 +13,7 @@ from bench.tally import BenchError
 from rmqio.local.artefacts import ROCKETMQ_LOCK, read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
-from rmqio.local.java import find_java
+from rmqio.local.processes.java import find_java
 
 # The client logs into the user's home unless told otherwise.
 _QUIET = """<configuration>

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
-from rmqio.command_line import TIME_HELP, add_name_server, start_parser, stop_parser
+from rmqio.command_line.arguments import TIME_HELP, add_name_server, start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
 from rmqio.security import UNSECURED, Security

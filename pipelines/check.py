@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio import security
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line import add_name_server, client_options
+from rmqio.command_line.arguments import add_name_server, client_options
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record

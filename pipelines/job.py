@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from rmqio import security
-from rmqio.command_line import add_name_server
+from rmqio.command_line.arguments import add_name_server
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.arguments import parse_start, parse_stop

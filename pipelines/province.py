@@ -22,10 +22,10 @@ from rmqio.batches import Batch
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
 from rmqio.interfaces import ClientFactory
-from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.pipelines.arguments import ProvinceOptions, parse
 from rmqio.pipelines.provinces import province_of
+from rmqio.repeats.look_back import LookBack
 from rmqio.runners.program import count, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqio.batches import Batch, MessageBatch
     from rmqio.errors import RmqioError
-    from rmqio.look_back import LookBack
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
+    from rmqio.repeats.look_back import LookBack
     from rmqio.security import CallableCredentials, Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
     from rmqio.sending.failures import FailedMessage
     from rmqio.start import StartFrom, StopAt
@@ -48,7 +48,7 @@ _HOMES = {
     "Batch": "batches",
     "MessageBatch": "batches",
     "RmqioError": "errors",
-    "LookBack": "look_back",
+    "LookBack": "repeats.look_back",
     "Message": "model",
     "MessageQueue": "model",
     "Record": "model",

@@ -15,11 +15,11 @@ from bench.spark.side import spark_settings
 from bench.tally import BenchError
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.folder import temporary_folder
-from rmqio.local.java import find_java
-from rmqio.local.ports import LOOPBACK, free_port
-from rmqio.local.process import JavaProcess
-from rmqio.local.ready import wait_until
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import find_java
+from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.process import JavaProcess
+from rmqio.local.processes.ready import wait_until
+from rmqio.local.processes.watchdog import Watchdog
 
 MAIN: Final = "org.apache.beam.runners.spark.SparkJobServerDriver"
 _START_TIMEOUT_S: Final = 60.0

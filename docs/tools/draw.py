@@ -59,7 +59,7 @@ def message() -> Picture:
     read = [
         ("broker", "a queue of the broker", "32 messages an answer"),
         ("ours", "PipelinedReader", "`client/reading/reader.py`"),
-        ("ours", "decode_records", "`wire/stored.py`"),
+        ("ours", "decode_records", "`wire/messages/stored.py`"),
         ("ours", "ReadQueueFn", "`transforms/reading/read_fn.py`"),
         ("ours", "UnbatchFn", "`transforms/reading/record_batches.py`"),
     ]

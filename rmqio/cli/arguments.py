@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from rmqio.argument_parser import Parser
-from rmqio.command_line import add_connection, add_name_server
+from rmqio.command_line.arguments import add_connection, add_name_server
+from rmqio.command_line.parser import Parser
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rmqio.argument_parser import Parser
 from rmqio.cli.arguments import new_command
 from rmqio.cli.completion_scripts import SCRIPTS, Command, Kind, Word
-from rmqio.command_line import add_connection
+from rmqio.command_line.arguments import add_connection
+from rmqio.command_line.parser import Parser
 
 _MORE = """\
 It completes commands, options, values with a choice, files, and topics and groups, which it asks of the cluster in

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rmqio import command_line
-from rmqio.argument_parser import did_you_mean
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.values import QueueName
+from rmqio.command_line import arguments as common
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
@@ -24,12 +24,12 @@ _TAIL_OUTAGE_MS = 60_000
 
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
     """Return the options of every client, including the admin client. Raises `LocalError`."""
-    given = command_line.connection_options(arguments) | {
+    given = common.connection_options(arguments) | {
         # A user is waiting: report a broker that is down instead of waiting for it.
         "outage_timeout_ms": arguments.timeout_ms,
         "max_retries": 2,
     }
-    return command_line.client_options(arguments, **(given | more))
+    return common.client_options(arguments, **(given | more))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from rmqio.terminal import GAP, display_width, line_width, safe, with_short_names
+from rmqio.command_line.terminal import GAP, display_width, line_width, safe, with_short_names
 
 
 def allow_any_text(stream: TextIO) -> None:

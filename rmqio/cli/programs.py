@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqio.argument_parser import Parser
 from rmqio.cli.arguments import new_command
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import NamedTuple
 
-from rmqio.command_line import DURATION, SECONDS, parse_time, position_parser, whole_number
+from rmqio.command_line.arguments import DURATION, SECONDS, parse_time, position_parser, whole_number
 
 parse_from = position_parser("earliest", "latest", "timestamp:TIME")
 parse_to = position_parser("earliest", "latest", "timestamp:TIME", numbers_are_offsets=True)

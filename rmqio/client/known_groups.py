@@ -8,7 +8,7 @@ from typing import Final
 from rmqio.client.admin import Admin
 from rmqio.model import BrokerData
 from rmqio.options import ClientOptions
-from rmqio.wire import consumer_groups as wire
+from rmqio.wire.admin import consumer_groups as wire
 
 # MixAll.java, PREDEFINE_GROUP_SET and CID_RMQ_SYS_PREFIX
 _OWN: Final = frozenset(

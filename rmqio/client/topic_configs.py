@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from rmqio.client.admin import Admin
 from rmqio.model import BrokerData, QueueData
 from rmqio.wire import requests
-from rmqio.wire import topic_config as wire
+from rmqio.wire.admin import topic_config as wire
+from rmqio.wire.admin.topic_config import MESSAGE_TYPE, MESSAGE_TYPES, TopicConfig
 from rmqio.wire.command import Command
 from rmqio.wire.properties import validate_topic
-from rmqio.wire.topic_config import MESSAGE_TYPE, MESSAGE_TYPES, TopicConfig
 
 __all__ = ["MESSAGE_TYPE", "MESSAGE_TYPES", "TopicConfig", "config_on", "delete", "put", "set_order"]
 

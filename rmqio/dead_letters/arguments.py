@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rmqio.argument_parser import Parser
-from rmqio.command_line import (
+from rmqio.command_line.arguments import (
     TIME_HELP,
     add_connection,
     client_options,
@@ -17,6 +16,7 @@ from rmqio.command_line import (
     stop_parser,
     whole_number,
 )
+from rmqio.command_line.parser import Parser
 from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 from rmqio.wire.properties import MAX_PROPERTIES_BYTES, is_reserved, user_properties
 
 PREFIX: Final = "RMQIO_"

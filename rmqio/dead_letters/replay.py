@@ -23,7 +23,7 @@ from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.routes import WriteRoutes
 from rmqio.start import StartFrom, StopAt
-from rmqio.wire.batch import MAX_MESSAGE_BYTES, estimated_size
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, estimated_size
 from rmqio.wire.properties import validate_group, validate_topic
 
 PRODUCER_GROUP: Final = "rmqio_replay"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from rmqio.command_line.terminal import COLUMNS, cut, with_short_names
 from rmqio.dead_letters.letters import DeadLetter
 from rmqio.errors import CorruptMessage
-from rmqio.terminal import COLUMNS, cut, with_short_names
 
 MOST_PROBLEMS: Final = 20
 _REASON: Final = "  first reason: "

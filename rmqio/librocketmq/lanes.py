@@ -12,7 +12,7 @@ from typing import Final
 from rmqio.errors import LocalError, TransportError
 from rmqio.librocketmq.library import Library, SentTo
 from rmqio.options import ClientOptions
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 
 _LOG_ERRORS: Final = 2
 _NO_LIMIT: Final = 2**31 - 1

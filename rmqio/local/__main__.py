@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from rmqio.argument_parser import Parser
+from rmqio.command_line.parser import Parser
 from rmqio.errors import RmqioError
 from rmqio.local.broker import LocalRocketMQ
 from rmqio.local.errors import LocalBrokerError

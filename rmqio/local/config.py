@@ -8,7 +8,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from rmqio.errors import LocalError
-from rmqio.local.ports import LOOPBACK
+from rmqio.local.processes.ports import LOOPBACK
 
 CLUSTER: Final = "DefaultCluster"
 

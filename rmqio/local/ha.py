@@ -35,7 +35,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from rmqio.local.ports import LOOPBACK
+from rmqio.local.processes.ports import LOOPBACK
 
 _STORE: Final = "org/apache/rocketmq/store"
 _PACKAGE: Final = f"{_STORE}/ha"

@@ -26,10 +26,10 @@ from rmqio.local.config import (
 )
 from rmqio.local.fetch import fetch
 from rmqio.local.ha import write_ha_service
-from rmqio.local.java import Java, find_java
-from rmqio.local.ports import LOOPBACK, free_port
-from rmqio.local.process import JavaProcess, java_options
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import Java, find_java
+from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.process import JavaProcess, java_options
+from rmqio.local.processes.watchdog import Watchdog
 
 _NAME_SERVER_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"

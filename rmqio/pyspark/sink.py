@@ -24,7 +24,7 @@ from rmqio.sending.producers import ProducerLease
 from rmqio.sending.retrying import RetryingProducer
 from rmqio.sending.routes import WriteRoutes
 from rmqio.wire import accelerator
-from rmqio.wire.batch import estimated_size
+from rmqio.wire.messages.batch import estimated_size
 from rmqio.wire.properties import is_reserved
 
 _LOGGER = logging.getLogger(__name__)

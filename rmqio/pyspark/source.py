@@ -20,7 +20,6 @@ from pyspark.sql.types import StructField, StructType
 
 from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.interfaces import OffsetLookup
-from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
 from rmqio.pyspark.chatter import quiet
 from rmqio.pyspark.columns import SOURCE_SCHEMA, checked_names
@@ -30,6 +29,7 @@ from rmqio.pyspark.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
 from rmqio.pyspark.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.write_options import write_settings
+from rmqio.start.lookups import all_or_error, resolve_all
 from rmqio.topics_needed import queues_of
 
 

@@ -94,7 +94,7 @@ def _is_url(registry: str) -> bool:
 
 
 def _may_be_subject(source: str) -> bool:
-    """Does what `rmqio.serde.avro.schema.is_subject`, which needs fastavro, does for possible record schemas."""
+    """Does what `is_subject` of `rmqio.serde.avro`, which needs fastavro, does for possible record schemas."""
     return not source.endswith(".avsc") and not source.lstrip().startswith(("{", "[", '"'))
 
 
@@ -107,7 +107,7 @@ class Values:
     def __init__(self, options: ValueOptions) -> None:
         try:
             from rmqio.serde.avro.arrow import AvroToArrow
-            from rmqio.serde.avro.schema import schema_of
+            from rmqio.serde.avro.schemas.schema import schema_of
         except ImportError as error:
             raise LocalError("valueFormat avro needs fastavro: pip install 'rmqio[avro,spark]'") from error
         registry = None if options.registry is None else _registry(options.registry)

@@ -13,7 +13,7 @@ from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.outcomes import Outcomes
 from rmqio.sending.routes import WriteRoutes
-from rmqio.wire.batch import batchable
+from rmqio.wire.messages.batch import batchable
 
 
 class BatchAccumulator:

@@ -14,7 +14,7 @@ from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
-from rmqio.wire.batch import MessageIds
+from rmqio.wire.messages.batch import MessageIds
 
 
 class _Flight(NamedTuple):

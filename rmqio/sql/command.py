@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.argument_parser import Parser
-from rmqio.command_line import TIME_HELP, start_parser, stop_parser
+from rmqio.command_line.arguments import TIME_HELP, start_parser, stop_parser
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError

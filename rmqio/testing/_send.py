@@ -10,10 +10,10 @@ from rmqio.testing._memory_producer import DELAY_LEVELS_S
 from rmqio.testing._settings import BrokerSettings
 from rmqio.testing._stored import raw_host, raw_properties
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchMember, decode_batch
-from rmqio.wire.bodies import COMPRESSED, BodyError, decompress
 from rmqio.wire.codes import ResponseCode
 from rmqio.wire.command import Command
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchMember, decode_batch
+from rmqio.wire.messages.bodies import COMPRESSED, BodyError, decompress
 from rmqio.wire.properties import validate_topic
 from rmqio.wire.requests import AUTO_CREATE_TOPIC
 

@@ -20,9 +20,9 @@ from rmqio.batches import Batch, MessageBatch
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.interfaces import EXACTLY_ONCE, IDS, RANDOM_IDS, ClientFactory
-from rmqio.look_back import LookBack
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
+from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.topics_needed import require_writable

@@ -21,7 +21,7 @@ from rmqio.model import (
 from rmqio.wire import static_topics
 from rmqio.wire.codes import PullFlag, RequestCode, ResponseCode
 from rmqio.wire.command import Command
-from rmqio.wire.stored import Room, decode_records
+from rmqio.wire.messages.stored import Room, decode_records
 
 # ---- name server ----------------------------------------------------------------------------------------------------
 

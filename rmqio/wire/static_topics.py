@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import MessageQueue, PullStatus, Record
-from rmqio.wire.stored import Decoded
+from rmqio.wire.messages.stored import Decoded
 
 _PREFIX: Final = "__syslo__"
 _GLOBAL_SCOPE: Final = "__global__"

@@ -13,7 +13,7 @@ from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import Record, SendResult
 from rmqio.wire.codes import CommandFlag, RequestCode
 from rmqio.wire.command import Command
-from rmqio.wire.stored import decode_records
+from rmqio.wire.messages.stored import decode_records
 
 PREPARED: Final = 0x4
 """System flag of a half message. Requires `half_properties`: without them the broker acknowledges and loses it."""

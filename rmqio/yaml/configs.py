@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmqio.command_line import start_parser, stop_parser
+from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.security import Security, Tls
 from rmqio.start import StartFrom, StopAt

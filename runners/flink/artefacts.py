@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.local.artefacts import Lock, read_lock
+from rmqio.local.downloads.maven import REPOSITORY_VARIABLE
 from rmqio.local.errors import LocalBrokerError, WrongContentError
 from rmqio.local.fetch import CACHE_VARIABLE, fetch
-from rmqio.local.maven import REPOSITORY_VARIABLE
 from rmqio.runners.flink.errors import JobServerError
 
 JAR_VARIABLE: Final = "RMQIO_FLINK_JOB_SERVER_JAR"

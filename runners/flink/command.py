@@ -12,8 +12,8 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.local.config import to_properties
-from rmqio.local.java import Java
-from rmqio.local.ports import LOOPBACK
+from rmqio.local.processes.java import Java
+from rmqio.local.processes.ports import LOOPBACK
 
 MAIN_CLASS: Final = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 SMALLEST_HEAP_MB: Final = 128

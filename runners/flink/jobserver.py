@@ -15,11 +15,11 @@ from typing import Final, Self
 from rmqio.errors import LocalError
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.folder import temporary_folder
-from rmqio.local.java import find_java
-from rmqio.local.ports import LOOPBACK, free_port, require_free
-from rmqio.local.process import JavaProcess
-from rmqio.local.ready import wait_until
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import find_java
+from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
+from rmqio.local.processes.process import JavaProcess
+from rmqio.local.processes.ready import wait_until
+from rmqio.local.processes.watchdog import Watchdog
 from rmqio.runners.flink.artefacts import Jars, find_jars
 from rmqio.runners.flink.command import LOCAL_MASTER, Settings, Value, write_command
 from rmqio.runners.flink.errors import JobServerError

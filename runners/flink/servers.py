@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.errors import LocalError
-from rmqio.local.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK, free_port
 from rmqio.runners.flink.command import LOCAL_MASTER, Value
 from rmqio.runners.flink.jobserver import JobServer
 

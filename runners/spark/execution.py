@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqio.runners.spark.finalizing import finalize
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
-from rmqio.runners.spark.reports import ReportsParam, TaskKey
+from rmqio.runners.spark.reporting.finalizing import finalize
+from rmqio.runners.spark.reporting.reports import ReportsParam, TaskKey
 from rmqio.runners.spark.translation import Plan, Stage
 from rmqio.runners.spark.translation.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.same_versions import checked

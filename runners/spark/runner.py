@@ -40,11 +40,11 @@ from rmqio.runners.spark.bootstrap import bootstrap_for
 from rmqio.runners.spark.errors import failure_in, without_java_frames
 from rmqio.runners.spark.execution import Execution
 from rmqio.runners.spark.log import LOGGER, interrupts_unlogged
-from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
-from rmqio.runners.spark.packaging import packages_for
-from rmqio.runners.spark.progress import Progress, tasks_of
-from rmqio.runners.spark.session import partitions, session_for, spark_settings, unfit_workers
+from rmqio.runners.spark.reporting.metrics import consolidate
+from rmqio.runners.spark.reporting.progress import Progress, tasks_of
+from rmqio.runners.spark.sessions.packaging import packages_for
+from rmqio.runners.spark.sessions.session import partitions, session_for, spark_settings, unfit_workers
 from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
 from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
 from rmqio.runners.spark.streaming.planned_source import PlannedSource
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from rmqio.runners.spark.beam.private import beam_runner_api_pb2
     from rmqio.runners.spark.model import TaskReport
-    from rmqio.runners.spark.reports import TaskKey
+    from rmqio.runners.spark.reporting.reports import TaskKey
 
 _SUPPORTED = frozenset(
     {

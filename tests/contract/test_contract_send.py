@@ -10,8 +10,8 @@ from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import DELAY, SHARDING_KEY, TOMBSTONE, UNIQ_KEY, Message, MessageQueue, SendStatus
 from rmqio.wire import requests
-from rmqio.wire.batch import MAX_MESSAGE_BYTES, encode_batch
 from rmqio.wire.command import Command
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, encode_batch
 from tests.contract.support import Backend, read
 
 MIB = 1024 * 1024

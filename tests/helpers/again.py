@@ -35,8 +35,8 @@ _WITHOUT_BEAM: Final = (
 _COMPRESSION: Final = (
     "tests/unit/client/sending/test_producer.py",
     "tests/unit/client/test_batches.py",
-    "tests/unit/wire/stored/",
-    "tests/unit/wire/test_bodies.py",
+    "tests/unit/wire/messages/stored/",
+    "tests/unit/wire/messages/test_bodies.py",
 )
 """The tests among them that do, for lz4 and zstandard."""
 LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {

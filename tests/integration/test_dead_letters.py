@@ -22,7 +22,7 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.replay import replay
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 
 pytestmark = pytest.mark.broker
 

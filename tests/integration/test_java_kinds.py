@@ -14,8 +14,8 @@ from rmqio.errors import IllegalOperation, LocalError, NoPermission
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.wire.bodies import COMPRESSED
-from rmqio.wire.stored import INNER_BATCH
+from rmqio.wire.messages.bodies import COMPRESSED
+from rmqio.wire.messages.stored import INNER_BATCH
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker

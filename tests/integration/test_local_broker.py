@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker, ports, ready
+from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker
 from rmqio.local.config import broker_properties, to_properties
+from rmqio.local.processes import ports, ready
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,7 @@ FENCES = (
     "rmqio.runners.flink._beam",
     "rmqio.runners._beam",
     "rmqio.runners._in_process",
-    "rmqio.local._beam",
+    "rmqio.local.downloads._beam",
 )
 PATCHES = "rmqio.runners.spark.beam.patches"
 # Neither documented for users nor in Beam's lists of public names; most say of themselves "for internal use only".

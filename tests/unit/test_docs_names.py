@@ -48,8 +48,8 @@ def paths_in(text: str) -> list[str]:
 
 
 def test_paths_in_a_text_are_found() -> None:
-    text = "see `rmqio/wire/stored.py` and (runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
-    assert paths_in(text) == ["rmqio/wire/stored.py", "runners/spark/runner.py"]
+    text = "see `rmqio/wire/messages/stored.py` and (runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
+    assert paths_in(text) == ["rmqio/wire/messages/stored.py", "runners/spark/runner.py"]
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ _MODULES = {"pickle", "cloudpickle", "pickler", "cloudpickle_pickler", "dill", "
 _LOADS = {"load", "loads", "load_session", "Unpickler", "open"}
 _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.bootstrap": "classes of the program's main module, from the driver",
-    "rmqio.runners.spark.finalizing": "finalizers, from a task to its driver",
+    "rmqio.runners.spark.reporting.finalizing": "finalizers, from a task to its driver",
     "rmqio.runners.spark.streaming.levels": "functions in the pipeline that is about to run",
     "rmqio.runners.spark.streaming.query": "a micro-batch's report, from its tasks to their driver",
     "rmqio.runners.spark.streaming.source": "the driver's planner, in Spark's own process for planning",

@@ -11,8 +11,8 @@ from rmqio.client.connections.session import Call, OnDone, Session
 from rmqio.client.environment import Environment
 from rmqio.errors import GoAway, LocalError, RequestTimeout
 from rmqio.wire.command import Command
-from rmqio.wire.pull_template import Pull, PullTemplate
-from rmqio.wire.send_template import Request
+from rmqio.wire.templates.pull import Pull, PullTemplate
+from rmqio.wire.templates.send import Request
 
 _LOGGER = logging.getLogger("rmqio.client")
 

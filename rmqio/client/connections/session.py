@@ -27,8 +27,8 @@ from rmqio.security import Credentials
 from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command, refuse
 from rmqio.wire.frame import FrameDecoder, encode_frame
-from rmqio.wire.pull_template import Pull, PullTemplate
-from rmqio.wire.send_template import Request, encode_request
+from rmqio.wire.templates.pull import Pull, PullTemplate
+from rmqio.wire.templates.send import Request, encode_request
 
 __all__ = ["Call", "OnDone", "Session"]
 

@@ -10,7 +10,7 @@ from rmqio.errors import CorruptMessage, OffsetOutOfRange, RmqioError, Transport
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, PullResult, PullStatus, Record
 from rmqio.wire import requests
-from rmqio.wire.stored import MAX_PULL_BYTES
+from rmqio.wire.messages.stored import MAX_PULL_BYTES
 
 
 class PullGroupReset(TransportError):

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rmqio.errors import CorruptMessage, WireError
 from rmqio.model import PullResult, PullStatus, Record
-from rmqio.wire.stored import INNER_BATCH
+from rmqio.wire.messages.stored import INNER_BATCH
 
 C = TypeVar("C")
 

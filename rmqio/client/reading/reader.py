@@ -25,7 +25,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.codes import ResponseCode
-from rmqio.wire.pull_template import PullTemplate
+from rmqio.wire.templates.pull import PullTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
 

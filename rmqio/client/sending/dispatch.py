@@ -12,7 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.send_template import SendRequest
+from rmqio.wire.templates.send import SendRequest
 
 _VIP_DISTANCE = 2
 """A broker serves sends, but no pulls, on its port minus this."""

@@ -29,9 +29,9 @@ from rmqio.interfaces import SendStatistics
 from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.batch import send_results
 from rmqio.wire.command import Command
-from rmqio.wire.send_template import SendRequest, SendTemplate
+from rmqio.wire.messages.batch import send_results
+from rmqio.wire.templates.send import SendRequest, SendTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
 

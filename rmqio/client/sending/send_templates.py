@@ -6,7 +6,7 @@ from rmqio.client.routes import Routes
 from rmqio.client.sending.queue_choice import NEW_TOPIC_QUEUES
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.wire.send_template import SendTemplate
+from rmqio.wire.templates.send import SendTemplate
 
 
 class SendTemplates:

@@ -22,8 +22,8 @@ from rmqio.errors import GoAway, LocalError, RmqioError, broker_error
 from rmqio.model import Message, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.batch import MessageIds
 from rmqio.wire.command import Command
+from rmqio.wire.messages.batch import MessageIds
 from rmqio.wire.transactions import Decision, HalfMessage, end_transaction, parse_check, stored_half
 
 __all__ = [

@@ -18,9 +18,9 @@ from rmqio.model import Record
 from rmqio.serde.avro.bulk.columns import BulkColumns, columns_of
 from rmqio.serde.avro.deserializer import AvroDeserializer, key_of
 from rmqio.serde.avro.framing import BadFraming, Framing
-from rmqio.serde.avro.leaves import DURATION
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema, schema_of
+from rmqio.serde.avro.schemas.leaves import DURATION
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema, schema_of
 from rmqio.serde.base import undecodable
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from fastavro import block_reader
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.serde.avro.decoder import Decoder, decoder
 from rmqio.serde.avro.framing import (
     FINGERPRINT_END,
     ID_END,
@@ -21,9 +20,10 @@ from rmqio.serde.avro.framing import (
     id_of,
     require_framing,
 )
-from rmqio.serde.avro.schema import AvroSchema, schema_of
-from rmqio.serde.avro.types import is_record_class
-from rmqio.serde.avro.walk import BrokenValue
+from rmqio.serde.avro.reading.decoder import Decoder, decoder
+from rmqio.serde.avro.reading.walk import BrokenValue
+from rmqio.serde.avro.schemas.schema import AvroSchema, schema_of
+from rmqio.serde.avro.schemas.types import is_record_class
 from rmqio.serde.base import undecodable
 
 if TYPE_CHECKING:

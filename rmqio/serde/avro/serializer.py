@@ -10,11 +10,11 @@ from fastavro import schemaless_writer, writer
 
 from rmqio.errors import LocalError
 from rmqio.model import Message
-from rmqio.serde.avro.checked import checker
 from rmqio.serde.avro.framing import Framing, confluent_head, require_framing, single_object_head
-from rmqio.serde.avro.leaves import BadValue
-from rmqio.serde.avro.schema import AvroSchema, is_subject, schema_of
-from rmqio.serde.avro.usual import UNUSUAL, usual
+from rmqio.serde.avro.schemas.leaves import BadValue
+from rmqio.serde.avro.schemas.schema import AvroSchema, is_subject, schema_of
+from rmqio.serde.avro.writing.checked import checker
+from rmqio.serde.avro.writing.usual import UNUSUAL, usual
 from rmqio.serde.base import message_of, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
 

@@ -70,7 +70,7 @@ class Plan:
     """
 
     def __init__(self, source: Any, fields: Fields) -> None:
-        from rmqio.serde.avro.decoder import decoder
+        from rmqio.serde.avro.reading.decoder import decoder
 
         schema = parsed(source, is_writers=True)
         self.decode = decoder(schema, None)
@@ -87,7 +87,7 @@ class Plan:
 
     def row(self, body: bytes, at: int, fields: Fields) -> tuple[Any, ...]:
         """Returns the SQL values of the body from an offset on. Raises `RowFailure`."""
-        from rmqio.serde.avro.walk import BrokenValue
+        from rmqio.serde.avro.reading.walk import BrokenValue
 
         try:
             found = self.decode(body, at)

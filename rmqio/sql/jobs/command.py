@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from rmqio.argument_parser import Parser, did_you_mean
-from rmqio.command_line import whole_number
+from rmqio.command_line.arguments import whole_number
+from rmqio.command_line.parser import Parser, did_you_mean
+from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.sql.jobs.listing import table
 from rmqio.sql.jobs.log import follow, last_lines
@@ -21,7 +22,6 @@ from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, Jo
 from rmqio.sql.jobs.supervisor import Supervisor
 from rmqio.sql.jobs.timing import Timing
 from rmqio.sql.jobs.watch import Watch, scan, wrong_name
-from rmqio.terminal import safe
 
 _OK: Final = 0
 _FAILED: Final = 1

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rmqio.command_line.terminal import GAP, cut, display_width, line_width, safe_line
 from rmqio.sql.jobs.state import Status
-from rmqio.terminal import GAP, cut, display_width, line_width, safe_line
 
 _TITLES: Final = ("job", "state", "since", "restarts", "pid")
 _INDENT: Final = "  "

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.errors import OffsetOutOfRange, RmqioError
 from rmqio.interfaces import FetchedBatch, OffsetLookup, QueueClient, QueueReader
-from rmqio.lookups import resolve_all
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Mapped
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch
+from rmqio.start.lookups import resolve_all
 
 Row = tuple[Any, ...]
 _WAIT_MS: Final = 100

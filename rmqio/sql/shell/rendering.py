@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from rmqio.command_line.terminal import GAP, display_width, line_width, safe_line
 from rmqio.sql import types
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
-from rmqio.terminal import GAP, display_width, line_width, safe_line
 
 _NARROWEST: Final = 8
 """Columns of text are not cut below this."""

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rmqio.command_line import start_parser, stop_parser
+from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom, StopAt

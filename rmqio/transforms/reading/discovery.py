@@ -15,10 +15,10 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import ClientFactory, OffsetLookup, QueueClient
-from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.start import LateQueue, StartFrom, StopAt, check_named
+from rmqio.start.lookups import all_or_error, resolve_all
 from rmqio.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.known import Known, KnownCoder, KnownTracker, Look

@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 from rmqio.errors import RmqioError
 from rmqio.interfaces import ClientFactory, OffsetLookup
-from rmqio.lookups import all_or_error, resolve_all
 from rmqio.model import MessageQueue
 from rmqio.options import ReadOptions
 from rmqio.start import LateQueue, StartFrom, StopAt
+from rmqio.start.lookups import all_or_error, resolve_all
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery import known_starts, now_ms
 from rmqio.transforms.reading.restriction import QueueRange

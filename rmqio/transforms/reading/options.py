@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
-from rmqio.look_back import LookBack
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, parse_name_server
+from rmqio.repeats.look_back import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.names import validate_queue

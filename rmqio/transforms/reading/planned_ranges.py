@@ -10,10 +10,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-from rmqio import attempts
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
+from rmqio.repeats import attempts
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.queue_planner import NOT_CUT, QueueRangeElement, name_of
 from rmqio.transforms.reading.read_fn import ReadConfig, ReadQueueFn

@@ -11,7 +11,7 @@ from rmqio.batches import Batch, MessageBatch, place_ids
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.wire.copies import copies_of
+from rmqio.wire.messages.copies import copies_of
 
 
 @dataclass(slots=True)

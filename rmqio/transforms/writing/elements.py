@@ -14,7 +14,7 @@ from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
-from rmqio.wire.copies import copy_of
+from rmqio.wire.messages.copies import copy_of
 
 Serializer = Callable[[Any], Message]
 IdFunction = Callable[[Any], str]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.look_back import LookBack
 from rmqio.options import ClientOptions, WriteOptions
+from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.transforms.reading.options import changed_options, describe
 

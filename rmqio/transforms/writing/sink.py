@@ -19,8 +19,8 @@ from typing import Final, Literal
 from rmqio.errors import RmqioError, TransportError
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
-from rmqio.look_back import LookBack
 from rmqio.model import MessageQueue
+from rmqio.repeats.look_back import LookBack
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.writing.known_ids import KnownIds

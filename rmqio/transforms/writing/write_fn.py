@@ -28,7 +28,7 @@ from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 from rmqio.transforms.writing.sink import Sink
 from rmqio.transforms.writing.write_once import MARKS, WriteOnce
 from rmqio.wire import accelerator
-from rmqio.wire.batch import estimated_size
+from rmqio.wire.messages.batch import estimated_size
 
 _usual_size = accelerator.usual_size
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import apache_beam as beam
 
-from rmqio import attempts
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.repeats import attempts
 from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.writing.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of

@@ -19,12 +19,12 @@ from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.log import LOGGER
-from rmqio.runners.spark.masters import is_local
-from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import TaskReport
 from rmqio.runners.spark.options import StreamOptions
-from rmqio.runners.spark.reports import TaskKey
-from rmqio.runners.spark.session import partitions
+from rmqio.runners.spark.reporting.metrics import consolidate
+from rmqio.runners.spark.reporting.reports import TaskKey
+from rmqio.runners.spark.sessions.masters import is_local
+from rmqio.runners.spark.sessions.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
 from rmqio.runners.spark.streaming.figures import ProgressLog
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqio.runners.spark.finalizing import finalize
 from rmqio.runners.spark.model import ROW_DDL, TaskReport
+from rmqio.runners.spark.reporting.finalizing import finalize
 from rmqio.runners.spark.streaming.channels import REPORT
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint, shape_of
 from rmqio.runners.spark.streaming.figures import OBSERVED, Figures, observed

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from pyspark import TaskContext
 
-from rmqio.attempts import Attempt, running
+from rmqio.repeats.attempts import Attempt, running
 
 
 def running_attempt(*, is_planned_before: bool = False, commits_together: bool = False) -> AbstractContextManager[None]:

@@ -20,8 +20,8 @@ from rmqio.runners.spark.beam.private import (
     pickler,
     pipeline_context,
 )
-from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
+from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInputs
 from rmqio.runners.spark.worker.spool import Spool

@@ -10,7 +10,7 @@ from rmqio.client.connections.connection import Connection
 from rmqio.interfaces import FetchedBatch, QueueClient
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.wire import requests
-from rmqio.wire.batch import BatchBuilder
+from rmqio.wire.messages.batch import BatchBuilder
 
 _numbers = itertools.count()
 

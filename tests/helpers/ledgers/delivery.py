@@ -269,7 +269,7 @@ def spark_cluster(cluster: SparkCluster, *, streaming: bool) -> Mode:
     def kill(_: Job) -> None:
         """Kills the last process that Spark's daemon has forked on one of the cluster's workers."""
         everything = set().union(*(below(each.pid) for each in cluster.workers))
-        daemons = {each for each in everything if b"-m\0rmqio.runners.spark.daemon" in command_of(each)}
+        daemons = {each for each in everything if b"-m\0rmqio.runners.spark.sessions.daemon" in command_of(each)}
         os.kill(max(each for each in daemons if parent_of(each) in daemons), signal.SIGKILL)
 
     name, more = ("Spark cluster --streaming", ("--streaming",)) if streaming else ("Spark cluster", ())

@@ -18,8 +18,8 @@ from bench.process import LineProcess
 from bench.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.model import MessageFilter, Record
-from rmqio.wire.bodies import COMPRESSED
-from rmqio.wire.stored import INNER_BATCH
+from rmqio.wire.messages.bodies import COMPRESSED
+from rmqio.wire.messages.stored import INNER_BATCH
 
 _compiled: dict[str, str] = {}
 SOURCE = Path(__file__).resolve().parent / "java" / "Interop.java"

@@ -19,10 +19,10 @@ from types import TracebackType
 
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import cache_dir, fetch
-from rmqio.local.java import find_java
-from rmqio.local.ports import LOOPBACK, free_port
-from rmqio.local.process import JavaProcess
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import find_java
+from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.process import JavaProcess
+from rmqio.local.processes.watchdog import Watchdog
 
 LOCK = Path(__file__).with_name("apicurio-2.6.13.lock.json")
 _BOOT_S = 120.0

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from rmqio.local import LocalBrokerError, ready
+from rmqio.local import LocalBrokerError
 from rmqio.local import _probe as probe
 from rmqio.local.config import Config, broker_properties, name_server_properties
 from rmqio.local.folder import require_space, temporary_folder
 from rmqio.local.install import Programs, Settings, broker_process, find_programs, name_server_process
-from rmqio.local.ports import LOOPBACK, free_port
-from rmqio.local.process import JavaProcess
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes import ready
+from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.process import JavaProcess
+from rmqio.local.processes.watchdog import Watchdog
 
 SMALL: Final[Config] = {
     "mappedFileSizeCommitLog": 16 << 20,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqio.local.fetch import cache_dir
-from rmqio.local.java import find_java
-from rmqio.local.ports import free_port
+from rmqio.local.processes.java import find_java
+from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink.command import java_options
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.rest import FlinkRest

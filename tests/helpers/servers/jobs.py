@@ -57,7 +57,7 @@ class Job:
                 continue  # it has ended in the meantime
             if int(after_name[3]) == self.process.pid:  # the session
                 names[int(folder.name)], parents[int(folder.name)] = name, int(after_name[1])
-        is_daemon = {pid: "-m rmqio.runners.spark.daemon" in name for pid, name in names.items()}
+        is_daemon = {pid: "-m rmqio.runners.spark.sessions.daemon" in name for pid, name in names.items()}
         workers = [pid for pid in names if is_daemon[pid] and is_daemon.get(parents[pid])]
         if not workers:
             raise ProcessLookupError("no Python worker of Spark is running")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.ports import free_port
+from rmqio.local.processes.ports import free_port
 
 _PLACES = ("/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/bin")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmqio import prometheus
+from rmqio.prometheus.folder import process_name
 
 WORKER = """
 import sys
 from rmqio import prometheus, telemetry
-prometheus._RETRY_S = 0.2  # so that a test need not wait for ten seconds
+prometheus.export._RETRY_S = 0.2  # so that a test need not wait for ten seconds
 prometheus.start_from_environment()
 for line in sys.stdin:
     name, labels, value = line.split()
@@ -97,7 +97,7 @@ class Machine:
         while time.monotonic() < deadline:
             said = [file.read_text() for file in self.folder.glob("rmqio-prometheus-*/server")]
             for each in workers:
-                if said == [prometheus._process(each.process.pid)]:
+                if said == [process_name(each.process.pid)]:
                     return each
             time.sleep(0.05)
         raise AssertionError(said)

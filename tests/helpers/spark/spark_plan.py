@@ -15,8 +15,8 @@ from apache_beam.internal import pickler
 from apache_beam.transforms import environments
 
 from rmqio.runners.spark.beam.private import metrics_pb2
-from rmqio.runners.spark.metrics import consolidate
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
+from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.translation import Plan, Stage, translate
 from rmqio.runners.spark.translation.wiring import Writes, stage_input, stage_task
 from rmqio.runners.spark.worker.rows import ROW_SCHEMA

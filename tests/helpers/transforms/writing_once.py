@@ -10,9 +10,9 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.attempts import Attempt, running
-from rmqio.look_back import LookBack
 from rmqio.options import WriteOptions
+from rmqio.repeats.attempts import Attempt, running
+from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.elements import MessageMaker

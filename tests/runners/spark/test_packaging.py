@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.packaging import Packages, packages_for
+from rmqio.runners.spark.sessions.packaging import Packages, packages_for
 
 
 def wheel(folder: Path, name: str, source: str, *requires: str, version: str = "1.0") -> Path:

@@ -212,7 +212,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
     # of this project, only the parts of a runner: no client, no transform
     ours = (
         "rmqio.runners",
-        "rmqio.attempts",
+        "rmqio.repeats.attempts",
         "rmqio.errors",
         "rmqio.pyspark.chatter",
         "rmqio.model",
@@ -260,7 +260,7 @@ ACTIVE = """
     from pyspark.sql import SparkSession
     from rmqio import LookBack, Message, WriteToRocketMQ
     from rmqio.runners.spark import SparkRunner
-    from rmqio.runners.spark.session import partitions, session_for
+    from rmqio.runners.spark.sessions.session import partitions, session_for
     from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -360,7 +360,7 @@ def test_a_signal_ends_all_that_a_running_pipeline_has_started(programs: Program
     eventually((programs.folder / "running").exists, process)
     commands = " ".join(processes_of(process.pid).values())
     assert "java" in commands
-    assert "rmqio.runners.spark.daemon" in commands
+    assert "rmqio.runners.spark.sessions.daemon" in commands
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does
     else:

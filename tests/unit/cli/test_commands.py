@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqio.cli import reading
 from rmqio.cli.main import make_parser, parse
-from rmqio.cli.messages import Item
-from rmqio.cli.produce import _lines_of
+from rmqio.cli.messages import reading
+from rmqio.cli.messages.printing import Item
+from rmqio.cli.messages.produce import _lines_of
 from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.cli.bodies import Shown, avro_reader, body_fields, show_body
-from rmqio.cli.messages import Item, Printer
+from rmqio.cli.messages.bodies import Shown, avro_reader, body_fields, show_body
+from rmqio.cli.messages.printing import Item, Printer
 from rmqio.cli.output import duration, one_line, print_json, print_table, shortened, size, time_text
+from rmqio.command_line.terminal import safe, safe_line
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import MessageQueue, Record
-from rmqio.terminal import safe, safe_line
 from rmqio.testing import InMemoryCluster
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -18,10 +18,10 @@ from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus, Record
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.testing import FakeBroker, faults
-from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from rmqio.wire.stored import INNER_BATCH
+from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
+from rmqio.wire.messages.stored import INNER_BATCH
 from tests.helpers.peers.interop import read
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE

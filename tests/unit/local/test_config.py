@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, ha, ports
+from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, ha
 from rmqio.local.config import broker_properties, logback_xml, name_server_properties, to_properties, uses_ha
+from rmqio.local.processes import ports
 
 
 def properties(**extra: str | int | bool) -> dict[str, object]:

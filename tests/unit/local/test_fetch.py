@@ -17,8 +17,8 @@ import trustme
 
 from rmqio.local import LocalBrokerError, fetch
 from rmqio.local.artefacts import ROCKETMQ_LOCK, Artefact, Coordinates, Lock, dump_lock, read_lock
-from rmqio.local.download import Downloader
-from rmqio.local.maven import Repository
+from rmqio.local.downloads.download import Downloader
+from rmqio.local.downloads.maven import Repository
 
 BODY = bytes(range(256)) * 2000
 CHUNK = 128 * 1024

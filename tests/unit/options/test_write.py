@@ -21,9 +21,9 @@ from rmqio.interfaces import Producer, QueueClient
 from rmqio.options import WriteOptions, option_names
 from rmqio.testing import BrokerSettings
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
 from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
 
-from rmqio import prometheus
+from rmqio.prometheus.folder import GAUGES, MAX_DEAD_FILES, clean_up, forget_ended_run, process_name
 from tests.helpers.servers.prometheus import QUEUE, WORKER, Machine, queue
 
 READ = "rmqio_records_read_total"
@@ -51,9 +51,9 @@ def test_several_processes_are_one_endpoint_that_outlives_whoever_serves(machine
 FORKED = """
 import os, sys, time
 from rmqio import prometheus, telemetry
-prometheus._RETRY_S = 0.2
+prometheus.export._RETRY_S = 0.2
 prometheus.start_from_environment()
-while not os.path.exists(prometheus._export.folder / "server"):
+while not os.path.exists(prometheus.export._export.folder / "server"):
     time.sleep(0.01)
 telemetry.record("records_read", ("t", "broker-a", "0"), 1)
 if os.fork():
@@ -82,13 +82,13 @@ def test_counts_of_many_dead_processes_become_one_file(tmp_path: Path, machine: 
     keeper.record("records_read", QUEUE, 1)
     (folder,) = machine.folder.glob("rmqio-prometheus-*")
     machine.scrape_until(lambda found: found[READ, queue()] == 1)
-    mine = prometheus._process(keeper.process.pid)
+    mine = process_name(keeper.process.pid)
     (counts,) = folder.glob(f"counter_rmqio-{mine}.db")
     dead = subprocess.Popen(["true"])
     dead.wait()
-    for number in range(prometheus._MAX_DEAD_FILES + 1):  # as that many processes would leave behind
+    for number in range(MAX_DEAD_FILES + 1):  # as that many processes would leave behind
         (folder / f"counter_rmqio-{dead.pid + 10_000_000 + number}-1.db").write_bytes(counts.read_bytes())
-    wanted = 1 + prometheus._MAX_DEAD_FILES + 1
+    wanted = 1 + MAX_DEAD_FILES + 1
     assert machine.scrape()[READ, queue()] == wanted
     assert machine.scrape()[READ, queue()] == wanted
     assert sorted(path.name for path in folder.glob("counter_*")) == [
@@ -117,11 +117,11 @@ def test_a_folder_of_the_programs_own_metrics_is_left_alone(machine: Machine, tm
     pid = worker.process.pid
     for kind in ("counter", "gauge_all", "gauge_livesum"):
         written = (shared / f"{kind.replace('livesum', 'all')}_{pid}.db").read_bytes()
-        for number in range(prometheus._MAX_DEAD_FILES + 1):  # in our folder as well: a folder may be shared by mistake
+        for number in range(MAX_DEAD_FILES + 1):  # in our folder as well: a folder may be shared by mistake
             for place in (shared, folder):
                 (place / f"{kind}_{10_000_000 + number}.db").write_bytes(written)
     before = {path: path.read_bytes() for path in shared.rglob("*.db") if "rmqio-" not in path.name}
-    assert len(before) == 2 + 6 * (prometheus._MAX_DEAD_FILES + 1)
+    assert len(before) == 2 + 6 * (MAX_DEAD_FILES + 1)
     found = machine.scrape()
     assert found[READ, queue()] == 1
     assert not [name for name, _ in found if name.startswith("app_")], "that is the program's to serve"
@@ -149,11 +149,11 @@ def test_a_number_that_another_process_has_now_does_not_keep_a_dead_one_alive(ma
     (folder,) = machine.folder.glob("rmqio-prometheus-*")
     (gauges,) = folder.glob("gauge_*")
     worker.kill()
-    gauges.rename(folder / f"{prometheus._GAUGES}_rmqio-{os.getpid()}-1.db")  # as if this process had begun so early
-    prometheus.clean_up(folder)
+    gauges.rename(folder / f"{GAUGES}_rmqio-{os.getpid()}-1.db")  # as if this process had begun so early
+    clean_up(folder)
     assert not list(folder.glob("gauge_*"))
     assert list(folder.glob("counter_*"))
-    prometheus.forget_ended_run(folder)
+    forget_ended_run(folder)
     assert not list(folder.glob("*.db"))
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_was_just_being_made_is_passed_over(machine: Machine) -> Non
     worker = machine.worker()
     worker.record("records_read", QUEUE, 5)
     (folder,) = machine.folder.glob("rmqio-prometheus-*")
-    for number in range(prometheus._MAX_DEAD_FILES + 1):
+    for number in range(MAX_DEAD_FILES + 1):
         (folder / f"counter_rmqio-{10_000_000 + number}-1.db").write_bytes(b"")
     assert machine.scrape_until(lambda found: (READ, queue()) in found)[READ, queue()] == 5
 

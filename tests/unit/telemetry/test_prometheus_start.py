@@ -18,9 +18,9 @@ pytest.importorskip("prometheus_client", reason="the export needs the extra 'pro
 
 from prometheus_client import start_http_server
 
-from rmqio import prometheus
 from rmqio.errors import LocalError
 from rmqio.prometheus import Address, Export, exported_name, parse_address
+from rmqio.prometheus.folder import Collector, process_name, shared_folder
 from rmqio.telemetry import METRICS
 
 READ = "rmqio_records_read_total"
@@ -40,7 +40,7 @@ def test_a_port_that_another_has_is_tried_seldom(
         if len(paused) == 6:
             raise Enough
 
-    monkeypatch.setattr(prometheus, "_pause", pause)
+    monkeypatch.setattr("rmqio.prometheus.export._pause", pause)
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         contextlib.closing(Export(Address("127.0.0.1", taken.getsockname()[1]), tmp_path)) as export,
@@ -50,7 +50,7 @@ def test_a_port_that_another_has_is_tried_seldom(
         assert paused == [10, 20, 40, 60, 60, 60]
         (said,) = caplog.messages
         assert "which another program uses" in said
-        (tmp_path / "server").write_text(prometheus._process(os.getpid()))  # one of ours has it: it may end at any time
+        (tmp_path / "server").write_text(process_name(os.getpid()))  # one of ours has it: it may end at any time
         paused.clear()
         with pytest.raises(Enough):
             export._wait_for_port()
@@ -77,7 +77,7 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         export.ensure_serving()
         export.record(METRICS["records_read"], ("t", "broker-a", "0"), 1)
-    samples = [sample for family in prometheus._Collector(tmp_path).collect() for sample in family.samples]
+    samples = [sample for family in Collector(tmp_path).collect() for sample in family.samples]
     assert [sample.value for sample in samples if sample.name == READ] == [3]
     go_on.set()
     (thread,) = threads
@@ -118,15 +118,15 @@ def test_it_works_without_beam() -> None:
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
-    made = prometheus._folder(Address("127.0.0.1", 9464), None)
+    made = shared_folder(9464, None)
     assert made.stat().st_mode & 0o777 == 0o700
     made.chmod(0o777)
     with pytest.raises(LocalError, match="does not belong to this user alone"):
-        prometheus._folder(Address("127.0.0.1", 9464), None)
+        shared_folder(9464, None)
     made.rmdir()
     made.symlink_to(tmp_path)
     with pytest.raises(LocalError, match="does not belong to this user alone"):
-        prometheus._folder(Address("127.0.0.1", 9464), None)
+        shared_folder(9464, None)
 
 
 @pytest.mark.parametrize(

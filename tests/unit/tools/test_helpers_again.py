@@ -8,15 +8,15 @@ from tests.helpers.again import LEFT_OUT, Other, run_again
 from tests.helpers.imports import ROOT
 
 IDS = [
-    "tests/unit/test_start.py::test_one",
-    "tests/unit/test_start.py::test_two[a-1]",
-    "tests/unit/test_start.py::test_two[a-2]",
-    "tests/unit/test_start.py::test_two[b-1]",
-    "tests/unit/test_start.py::test_two[b-2]",
+    "tests/unit/start/test_strategies.py::test_one",
+    "tests/unit/start/test_strategies.py::test_two[a-1]",
+    "tests/unit/start/test_strategies.py::test_two[a-2]",
+    "tests/unit/start/test_strategies.py::test_two[b-1]",
+    "tests/unit/start/test_strategies.py::test_two[b-2]",
     "tests/unit/test_layers.py::test_three",
     "tests/contract/faults/test_sends.py::test_four[x]",
     "tests/unit/wire/test_frame.py::test_five",
-    "tests/unit/wire/test_bodies.py::test_six",
+    "tests/unit/wire/messages/test_bodies.py::test_six",
 ]
 
 

@@ -23,7 +23,7 @@ from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.read_failures import ReadFailure, dead_letter
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.write_dead_letters import WriteDeadLetters
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from apache_beam.transforms.display import DisplayData
 
 from rmqio.batches import MessageBatch
 from rmqio.errors import LocalError
-from rmqio.look_back import LookBack
 from rmqio.model import Message, Record
 from rmqio.options import WriteOptions
+from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import ConstantTopic

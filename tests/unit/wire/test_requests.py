@@ -12,7 +12,7 @@ from rmqio.model import MessageFilter, MessageQueue
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder
-from rmqio.wire.pull_template import PullTemplate
+from rmqio.wire.templates.pull import PullTemplate
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SQL = MessageFilter("a > 5", sql=True)

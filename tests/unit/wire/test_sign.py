@@ -13,9 +13,9 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
-from rmqio.wire.pull_template import PullTemplate
-from rmqio.wire.send_template import SendRequest, SendTemplate, encode_request
 from rmqio.wire.sign import signed
+from rmqio.wire.templates.pull import PullTemplate
+from rmqio.wire.templates.send import SendRequest, SendTemplate, encode_request
 
 ROOT = Credentials("root", "rootpw")
 QUEUE = MessageQueue("orders", "broker-a", 3)

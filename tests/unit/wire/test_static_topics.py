@@ -18,8 +18,8 @@ from rmqio.testing import FakeBroker, faults
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from rmqio.wire.messages.stored import INNER_BATCH, NEED_UNWRAP
 from rmqio.wire.recall import broker_of
-from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP
 from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 5)

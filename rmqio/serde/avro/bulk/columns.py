@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from rmqio.serde.avro import bulk
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.walk import MAX_DEPTH
+from rmqio.serde.avro.reading.walk import MAX_DEPTH
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema
 
 
 class Kind(IntEnum):

@@ -12,12 +12,12 @@ from fastavro.read import LOGICAL_READERS
 
 from rmqio.errors import LocalError
 from rmqio.serde.avro import bulk
-from rmqio.serde.avro.exact import exact_reader
-from rmqio.serde.avro.nodes import Node
-from rmqio.serde.avro.schema import AvroSchema
-from rmqio.serde.avro.typed import MakeRow, class_for, enum_of, hint_for, leaf_converter, record_maker
-from rmqio.serde.avro.types import choices, fields_of_class, is_named_tuple, item_of, value_of
-from rmqio.serde.avro.walk import MAX_DEPTH
+from rmqio.serde.avro.reading.exact import exact_reader
+from rmqio.serde.avro.reading.typed import MakeRow, class_for, enum_of, hint_for, leaf_converter, record_maker
+from rmqio.serde.avro.reading.walk import MAX_DEPTH
+from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.schema import AvroSchema
+from rmqio.serde.avro.schemas.types import choices, fields_of_class, is_named_tuple, item_of, value_of
 
 
 class Kind(IntEnum):

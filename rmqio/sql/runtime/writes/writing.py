@@ -7,8 +7,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from rmqio.look_back import LookBack
 from rmqio.model import Message
+from rmqio.repeats.look_back import LookBack
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.identity import has_groups, has_own_ids, id_position, with_ids

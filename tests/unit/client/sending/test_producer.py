@@ -11,10 +11,10 @@ import pytest
 from rmqio.errors import LocalError, WireError
 from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
-from rmqio.wire.batch import encode_batch
-from rmqio.wire.bodies import decompress
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from rmqio.wire.messages.batch import encode_batch
+from rmqio.wire.messages.bodies import decompress
 from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, NAME_SERVER, World, stored
 
 

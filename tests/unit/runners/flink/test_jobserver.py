@@ -15,7 +15,7 @@ import pytest
 from rmqio.errors import LocalError
 from rmqio.local.artefacts import Lock, dump_lock, read_lock
 from rmqio.local.errors import LocalBrokerError, WrongContentError
-from rmqio.local.java import Java
+from rmqio.local.processes.java import Java
 from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.artefacts import JAR_VARIABLE, LOCK, find_jars
 from rmqio.runners.flink.command import MAIN_CLASS, Settings, flink_config, java_options, write_command

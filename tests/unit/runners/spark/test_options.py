@@ -19,8 +19,9 @@ from apache_beam.runners.portability import spark_runner
 
 from rmqio import runners
 from rmqio.errors import LocalError
-from rmqio.runners.spark import SparkRunner, bootstrap, session
+from rmqio.runners.spark import SparkRunner, bootstrap
 from rmqio.runners.spark.options import is_given, refuse_unsupported
+from rmqio.runners.spark.sessions import session
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +172,7 @@ def test_a_refused_flag_stops_the_pipeline_before_spark_starts(monkeypatch: pyte
 NO_RMQIO = """An error occurred while calling o147.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure: org.apache.spark.SparkException:
 Error from python worker:
-  /opt/env/bin/python: Error while finding module specification for 'rmqio.runners.spark.daemon' (no module 'rmqio')
+  /bin/python: Error while finding module specification for 'rmqio.runners.spark.sessions.daemon' (no module 'rmqio')
 PYTHONPATH was:
   /spark/python/lib/pyspark.zip
 org.apache.spark.SparkException: EOFException occurred while reading the port number"""
@@ -186,7 +187,7 @@ MISMATCH = """pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSIO
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (NO_RMQIO, "/opt/env/bin/python: Error while finding module specification for 'rmqio"),
+        (NO_RMQIO, "/env/bin/python: Error while finding module specification for 'rmqio"),
         (PLAIN_DAEMON, "ModuleNotFoundError: No module named 'rmqio'"),
         (MISMATCH, "Python in worker has 3.9"),
     ],

@@ -14,8 +14,8 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema
 from rmqio.serde.avro.deserializer import MAX_SCHEMA_CHARACTERS
-from rmqio.serde.avro.schema import MAX_PRECISION
-from rmqio.serde.avro.walk import MAX_DEPTH
+from rmqio.serde.avro.reading.walk import MAX_DEPTH
+from rmqio.serde.avro.schemas.schema import MAX_PRECISION
 from rmqio.serde.registry import MemoryRegistry
 from tests.fuzz.avro_target import container, long
 from tests.helpers.transforms.records import record_of

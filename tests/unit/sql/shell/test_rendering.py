@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.command_line.terminal import display_width
 from rmqio.sql import types
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.shell.rendering import RowPrinter, print_table, shortened
-from rmqio.terminal import display_width
 
 
 def printed(fields: list[Field], *batches: list[tuple[Any, ...]], width: int = 80) -> list[str]:

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from apache_beam.transforms import window
 from pyspark import TaskContext
 
-from rmqio import attempts
-from rmqio.attempts import Attempt
+from rmqio.repeats import attempts
+from rmqio.repeats.attempts import Attempt
 from rmqio.runners.spark.worker.attempt import running_attempt
 from tests.helpers.spark.spark_stream import Stream
 

@@ -9,9 +9,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from rmqio import MessageQueue, ReadOptions, attempts
+from rmqio import MessageQueue, ReadOptions
 from rmqio.errors import BrokerSilent, OffsetOutOfRange
 from rmqio.model import MessageFilter
+from rmqio.repeats import attempts
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading import planned_ranges
 from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn

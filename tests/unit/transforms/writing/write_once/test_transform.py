@@ -13,9 +13,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import WriteToRocketMQ
 from rmqio.errors import LocalError
-from rmqio.look_back import LookBack
 from rmqio.model import Message
 from rmqio.options import WriteOptions
+from rmqio.repeats.look_back import LookBack
 from rmqio.runners.capabilities import Requirement
 from rmqio.runners.requirements import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

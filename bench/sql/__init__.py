@@ -1,0 +1,1 @@
+"""SQL beside the same work by other means: `python -m bench.sql`."""

@@ -1,0 +1,1 @@
+"""Consumer groups: their lags and members, and their offsets."""

@@ -1,0 +1,1 @@
+"""Messages: showing and sending them."""

@@ -1,0 +1,1 @@
+"""Queues of a topic: what they hold, and where a group is in them."""

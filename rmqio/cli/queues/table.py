@@ -1,0 +1,135 @@
+"""The queues of a topic and the position of a group in them, for `describe` and `offsets show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqio.cli.connect import short
+from rmqio.cli.errors import CommandFailed
+from rmqio.cli.output import age, count, duration, note, plural, print_table
+from rmqio.cli.queues.contents import QueueState
+from rmqio.command_line.parser import did_you_mean
+from rmqio.errors import BrokerError
+
+if TYPE_CHECKING:
+    from rmqio.client.admin import Admin
+
+
+def require_group(admin: Admin, group: str, topic: str, states: Sequence[QueueState], *, hint: str = "") -> None:
+    """Raises `CommandFailed` for a group without offset in the topic and without member: probably a mistyped name.
+
+    No request asks a broker for a group without creating it.
+    """
+    # 0 can mean none: brokers before 5.0 answer it for a group that they have never seen.
+    if any(state.committed or state.error is not None for state in states):
+        return
+    try:
+        known = admin.groups_of_topic(topic)
+    except BrokerError:  # not permitted or not supported: accept the group
+        return
+    if group not in known:
+        near = did_you_mean(group, known) or (f"; groups with offsets: {', '.join(known)}" if known else "")
+        raise CommandFailed(f"group {group!r} has no offset in topic {topic!r}, and no member online{near}{hint}")
+
+
+def print_states(states: Sequence[QueueState], now_ms: int, group: str | None) -> None:
+    """Print the table of queues: how many messages each has, or where the group is."""
+    total = state_total(states, now_ms, group)
+    newest = age(total["last_timestamp_ms"], now_ms)
+    if group is None:
+        columns = ["~QUEUE", "?>MIN OFFSET", ">MAX OFFSET", ">MESSAGES", "NEWEST"]
+        last = ["total", "", "", count(total["messages"]), newest]
+    else:
+        columns = ["~QUEUE", "?>MIN OFFSET", ">MAX OFFSET", "?NEWEST", ">COMMITTED", ">LAG", ">LAG TIME"]
+        last = ["total", "", "", newest, "", count(total["lag_messages"]), duration(total["lag_ms"])]
+    print_table(columns, [_row(state, now_ms, group) for state in states], total=last)
+
+
+def finish(states: Sequence[QueueState], group: str | None) -> int:
+    """Print the remarks, and return the exit status, which is 1 if a broker could not be reached."""
+    silent: dict[str, list[str]] = {}
+    for state in states:
+        if state.error is not None:
+            silent.setdefault(state.error.removeprefix(f"{state.queue}: "), []).append(short(state.queue))
+    for error, queues in silent.items():
+        note(f"no answer for {', '.join(queues)}: {error}")
+    for text in remarks([state for state in states if state.error is None], group):
+        note(text)
+    return 1 if silent else 0
+
+
+def _row(state: QueueState, now_ms: int, group: str | None) -> list[str]:
+    if state.error is not None:
+        more = ["-", "no answer"] if group is None else ["no answer", "-", "-", "-"]
+        return [short(state.queue), "-", "-", *more]
+    row = [short(state.queue), count(state.min_offset), count(state.max_offset)]
+    newest = age(state.last_ms, now_ms)
+    if group is None:
+        return [*row, count(state.messages), newest]
+    return [*row, newest, count(state.committed), count(state.lag), duration(state.lag_ms(now_ms))]
+
+
+def state_fields(state: QueueState, now_ms: int, group: str | None) -> dict[str, Any]:
+    """Return the state of a queue for a script."""
+    place = {"broker": state.queue.broker, "queue_id": state.queue.queue_id}
+    if state.error is not None:
+        return place | {"error": state.error}
+    fields: dict[str, Any] = place | {
+        "min_offset": state.min_offset,
+        "max_offset": state.max_offset,
+        "messages": state.messages,
+        "last_timestamp_ms": state.last_ms,
+    }
+    if group is not None:
+        fields |= {
+            "committed_offset": state.committed,
+            "lag_messages": state.lag,
+            "lag_ms": state.lag_ms(now_ms),
+            "lost_messages": state.lost,
+        }
+    return fields
+
+
+def state_total(states: Sequence[QueueState], now_ms: int, group: str | None) -> dict[str, Any]:
+    """Return sums over the queues that answered, the time of the newest message, and the longest lag."""
+    states = [state for state in states if state.error is None]
+    fields: dict[str, Any] = {
+        "messages": sum(state.messages for state in states),
+        "last_timestamp_ms": max((state.last_ms for state in states if state.last_ms is not None), default=None),
+    }
+    if group is not None:
+        lags = [state.lag for state in states if state.lag is not None]
+        times = [lag_ms for state in states if (lag_ms := state.lag_ms(now_ms)) is not None]
+        fields |= {
+            "lag_messages": sum(lags) if lags else None,
+            "lag_ms": max(times, default=None),
+            "lost_messages": sum(state.lost for state in states),
+        }
+    return fields
+
+
+def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
+    """Return what the numbers alone do not say."""
+    if group is None:
+        return []
+    texts = []
+    without = [state for state in states if state.committed is None]
+    if without:
+        held = sum(state.messages for state in without)
+        texts.append(
+            f"group {group!r} has no offset in {plural(len(without), 'queue')}, with {plural(held, 'message')} that"
+            " the lag does not include"
+        )
+    for state in states:
+        if state.lost:
+            texts.append(
+                f"{short(state.queue)}: {plural(state.lost, 'message')} from offset {state.committed} on were deleted"
+                f" by retention before group {group!r} read them"
+            )
+        if state.beyond:
+            texts.append(
+                f"{short(state.queue)}: the offset {state.committed} of group {group!r} lies {state.beyond:,} past"
+                " the queue's end: the topic was recreated or truncated; `rmqio offsets reset` corrects it"
+            )
+    return texts

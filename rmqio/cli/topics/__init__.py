@@ -1,0 +1,1 @@
+"""Topics: listing, creating, changing and deleting them."""

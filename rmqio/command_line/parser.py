@@ -1,0 +1,218 @@
+"""The parser of every command line of rmqio: help of 80 columns, one-line errors with the nearest name, late options.
+
+An option can be written with hyphens or underscores, and the options that all commands share can stand before or after
+a command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn
+
+from rmqio.command_line.terminal import COLUMNS
+
+_HELP_COLUMN: Final = 28
+_FEW: Final = 4
+"""Commands that the usage names."""
+
+
+def did_you_mean(wrong: str, names: Iterable[str]) -> str:
+    """Return advice to append to a message; empty if no name is close."""
+    found = nearest(wrong, names)
+    return f"; did you mean {found}?" if found else ""
+
+
+def nearest(wrong: str, names: Iterable[str]) -> str | None:
+    """Return the name that is closest to a wrong one, if any is close."""
+    return next(iter(difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)), None)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with a compact usage, short errors, and both spellings of options.
+
+    Args:
+      fill: adds the parser's own arguments when they are first needed, so that the help of a program does not wait for
+        the modules of all its commands.
+    """
+
+    def __init__(self, *, fill: Callable[[Parser], None] | None = None, **given: Any) -> None:
+        super().__init__(formatter_class=_Formatter, allow_abbrev=False, **given)
+        self._positionals.title = "arguments"
+        self._fill = fill
+        self.passes_on = False
+        """Whether it takes arguments that it does not know, for another parser: they are in `found.rest`."""
+        self._optional_commands: dict[str, Parser] = {}
+
+    def add_optional_command(self, command: Parser, name: str) -> None:
+        """Add a command of a command that also acts by itself: `rmqio topics create` beside `rmqio topics`."""
+        self._optional_commands[name] = command
+
+    @property
+    def commands(self) -> dict[str, Parser]:
+        """The commands of this one."""
+        self._filled()
+        found = dict(self._optional_commands)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found |= action.choices
+        return found
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """The parser's arguments, without commands."""
+        self._filled()
+        return [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._filled()
+        argv = list(self._spelled(sys.argv[1:] if args is None else args))
+        at = self._first_word(argv) if self._optional_commands else None
+        if at is not None and argv[at] in self._optional_commands:
+            return self._optional_commands[argv[at]].parse_known_args(argv[:at] + argv[at + 1 :], namespace)
+        return super().parse_known_args(argv, namespace)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse a command line. `found.parser` is the parser of its command.
+
+        Wrong usage and `--help` end the program, with status 2 or 0.
+        """
+        found, rest = self.parse_known_args(argv)
+        command: Parser = vars(found).setdefault("parser", self)
+        if command.passes_on:
+            found.rest = rest
+        elif rest:
+            command.error(command._advice(argv, rest))
+        assert isinstance(found, argparse.Namespace)
+        return found
+
+    def _advice(self, argv: Sequence[str], rest: Sequence[str]) -> str:
+        """Return the error message for arguments that this command does not take."""
+        unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
+        text = f"unknown argument {unknown!r}"
+        if unknown.startswith("-"):
+            return text + did_you_mean(unknown.partition("=")[0], self._option_names())
+        # `rmqio topics creat orders`: what was to be a command has been taken for an argument.
+        found = (nearest(argument, self._optional_commands) for argument in argv)
+        name = next((name for name in found if name is not None), None)
+        return f"{text}; did you mean `{self.prog} {name}`?" if name else text
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and end the program with status 2. If an argument is missing, print the usage first."""
+        if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
+            message = f"{choice[1]!r} is none of {', '.join(names)}" + did_you_mean(choice[1], names)
+        elif missing := re.search(r"the following arguments are required: (.*)", message):
+            self.print_usage(sys.stderr)
+            *first, last = missing[1].split(", ")
+            message = f"{', '.join(first)} and {last} are missing" if first else f"{last} is missing"
+        print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
+        sys.exit(2)
+
+    def format_usage(self) -> str:
+        self._set_usage()
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        self._set_usage()
+        return super().format_help()
+
+    def _filled(self) -> None:
+        if self._fill is not None:
+            fill, self._fill = self._fill, None
+            fill(self)
+
+    def _set_usage(self) -> None:
+        """Name what is needed; argparse's own usage has every option."""
+        self._filled()
+        if self.usage is not None:
+            return
+        words = [self.prog]
+        for action in self._actions:
+            if action.help == argparse.SUPPRESS:
+                continue
+            if isinstance(action, argparse._SubParsersAction):
+                few = len(action.choices) <= _FEW
+                words.append(f"{'|'.join(action.choices) if few else action.metavar or 'COMMAND'} ...")
+            elif not action.option_strings:
+                words.append(f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar or action.dest))
+            elif action.required:
+                words.append(f"{action.option_strings[-1]} {action.metavar}")
+        if any(action.option_strings for action in self.arguments) and not words[-1].endswith("..."):
+            words.append("[OPTIONS]")
+        self.usage = " ".join(words).replace("%", "%%")
+
+    def _option_names(self) -> set[str]:
+        return {name for action in self.arguments for name in action.option_strings if name.startswith("--")}
+
+    def _spelled(self, argv: Sequence[str]) -> Iterable[str]:
+        """Spell options as the parser does, and give an option with an optional value its default.
+
+        Such a value needs the equals sign, so that the option does not take the word behind it. What stands behind a
+        bare `--` is left as it is.
+        """
+        options = {name: action for action in self.arguments for name in action.option_strings}
+        is_over = False
+        for argument in argv:
+            is_over = is_over or argument == "--"
+            name, equals, value = argument.partition("=")
+            if is_over or not name.startswith("--"):
+                yield argument
+                continue
+            stem = name[2:]
+            name = next(
+                (way for way in (name, f"--{stem.replace('-', '_')}", f"--{stem.replace('_', '-')}") if way in options),
+                name,
+            )
+            action = options.get(name)
+            if action is not None and action.nargs == "?" and not equals:
+                equals, value = "=", str(action.const)
+            yield name + equals + value
+
+    def _first_word(self, argv: Sequence[str]) -> int | None:
+        """Return the place of the first argument that is neither an option nor an option's value."""
+        options = {name: action for action in self._actions for name in action.option_strings}
+        is_value = False
+        for at, argument in enumerate(argv):
+            if argument == "--":
+                return None
+            if is_value:
+                is_value = False
+            elif not argument.startswith("-"):
+                return at
+            else:
+                action = options.get(argument)
+                is_value = action is not None and action.nargs != 0
+        return None
+
+
+class _Formatter(argparse.HelpFormatter):
+    """80 columns, whatever the terminal has: the texts are written for them. An option's value is shown once."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=_HELP_COLUMN, width=COLUMNS)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap paragraphs, and leave alone those with indented lines, such as examples."""
+        paragraphs = (
+            paragraph if "\n " in f"\n{paragraph}" else textwrap.fill(" ".join(paragraph.split()), width)
+            for paragraph in text.strip("\n").split("\n\n")
+        )
+        return textwrap.indent("\n\n".join(paragraphs), indent)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):
+            return super()._format_action(action)
+        # Only the commands: the usage has the word for them.
+        return "".join(super(_Formatter, self)._format_action(command) for command in action._get_subactions())
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
+        shown = f"[={value}]" if action.nargs == "?" else f" {value}"
+        return ", ".join(action.option_strings) + shown

@@ -1,0 +1,1 @@
+"""Artefacts from a Maven repository: the repository to use, and downloads that resume."""

@@ -1,0 +1,97 @@
+"""Checks whether a local name server or broker is up: it answers in its own protocol, not just an open port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from rmqio.local import _probe as probe
+from rmqio.local.config import CLUSTER
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.processes.process import JavaProcess
+
+_POLL_S: Final = 0.05
+_GRACE_S: Final = 2.0
+_CALL_TIMEOUT_S: Final = 3.0
+
+Check = Callable[[], str | None]
+"""Returns None when all is well, or what is still missing."""
+
+
+def wait_until(check: Check, processes: Sequence[JavaProcess], *, what: str, timeout_s: float) -> None:
+    """Poll `check` until it returns None.
+
+    Raises LocalBrokerError, with the end of the logs, if one of `processes` fails meanwhile or the time is over.
+    """
+    deadline = time.monotonic() + timeout_s
+    # A broker whose port is taken reports it at once, but needs more than a minute to end: do not wait for that.
+    given_up: dict[str, float] = {}
+    while (missing := check()) is not None:
+        now = time.monotonic()
+        for process in processes:
+            if process.has_failed() and now >= given_up.setdefault(process.title, now + _GRACE_S):
+                raise LocalBrokerError(f"the {process.title} failed while {what}\n{process.tail()}")
+        if now > deadline:
+            tails = "\n".join(process.tail() for process in processes)
+            raise LocalBrokerError(f"{what}: not done after {timeout_s:g} s: {missing}\n{tails}")
+        time.sleep(_POLL_S)
+
+
+def name_server_check(name_server: str) -> str | None:
+    """Check that the name server answers a route request; any answer is enough, since there may be no topic yet."""
+    try:
+        probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, _route_fields("TBW102"), timeout_s=_CALL_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    return None
+
+
+def broker_check(name_server: str, name: str, broker: str) -> str | None:
+    """Check that the broker answers on its port, and that the name server lists it under `name` with that address."""
+    try:
+        answer = probe.call(name_server, probe.GET_BROKER_CLUSTER_INFO, timeout_s=_CALL_TIMEOUT_S)
+        cluster = answer.json() if answer.code == probe.SUCCESS else {}
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    listed = cluster.get("brokerAddrTable", {}).get(name, {}).get("brokerAddrs", {})
+    if name not in cluster.get("clusterAddrTable", {}).get(CLUSTER, []) or broker not in listed.values():
+        return f"the broker {name} has not registered at the name server {name_server}"
+    try:
+        # Any answer is enough: with access control, it is a refusal.
+        probe.call(broker, probe.GET_TOPIC_CONFIG, {"topic": "SELF_TEST_TOPIC"}, timeout_s=_CALL_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return f"the broker at {broker} does not answer ({error})"
+    return None
+
+
+def route(name_server: str, topic: str) -> dict[str, Any] | None:
+    """Return the topic's route at the name server, or None. Raises OSError or ValueError as `probe.call`."""
+    fields = _route_fields(topic)
+    answer = probe.call(name_server, probe.GET_ROUTEINFO_BY_TOPIC, fields, timeout_s=_CALL_TIMEOUT_S)
+    return dict(answer.json()) if answer.code == probe.SUCCESS else None
+
+
+def route_check(name_server: str, topic: str, broker_name: str, *, queues: int) -> str | None:
+    """Check that the name server's route shows `queues` queues of the topic on the broker."""
+    try:
+        found = route(name_server, topic) or {}
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+    for entry in found.get("queueDatas", []):
+        if entry["brokerName"] == broker_name and entry["readQueueNums"] == entry["writeQueueNums"] == queues:
+            return None
+    return f"the name server's route of topic {topic!r} does not show {queues} queues on {broker_name}"
+
+
+def no_route_check(name_server: str, topic: str) -> str | None:
+    """Check that the name server has no route of the topic."""
+    try:
+        return None if route(name_server, topic) is None else f"topic {topic!r} still has a route"
+    except (OSError, ValueError) as error:
+        return f"the name server at {name_server} does not answer ({error})"
+
+
+def _route_fields(topic: str) -> dict[str, str]:
+    # Without this field a name server writes integer keys, which is invalid JSON.
+    return {"topic": topic, "acceptStandardJsonOnly": "true"}

@@ -1,0 +1,186 @@
+"""The endpoint: the process that gets the port serves all files; when it ends, another one takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rmqio import telemetry
+from rmqio.errors import LocalError
+from rmqio.prometheus.folder import Collector, forget_ended_run, is_alive, process_name, server_of, shared_folder
+from rmqio.prometheus.values import Values
+from rmqio.telemetry import METRICS, Kind, Metric
+
+_LOGGER = logging.getLogger("rmqio.prometheus")
+
+VARIABLE: Final = "RMQIO_PROMETHEUS"
+"""The address to serve at, set in each process to export: `127.0.0.1:9464`, or only a port."""
+_RETRY_S: Final = 10.0
+"""Minimum time between two tries to get the port."""
+_MAX_RETRY_S: Final = 60.0
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address:
+    """Parses `host:port`, `[v6]:port`, `:port` or `port`; no host means loopback. Raises `LocalError`."""
+    host, _, port = text.strip().rpartition(":")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[:1] != "["):
+        raise LocalError(f"{text!r} is not an address for Prometheus; it must be host:port, e.g. 127.0.0.1:9464")
+    return Address(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def start(address: str = "127.0.0.1:9464", *, folder: str | os.PathLike[str] | None = None) -> None:
+    """Export this process's metrics, and serve those of all processes on this machine with the same address and user.
+
+    Returns immediately. While another process has the port, that process serves, and a thread of this one waits for it
+    to end. A second call with the same address does nothing.
+
+    Args:
+      address: `host:port`. Use loopback, or an address on a network where everybody may see topics and their traffic:
+        there is no login.
+      folder: the parent of the shared folder, `rmqio-prometheus-<user>-<port>`. None: PROMETHEUS_MULTIPROC_DIR, else
+        the directory for temporary files. All processes must use the same.
+
+    Raises `LocalError` if prometheus_client is missing, if the address differs from that of an earlier call, or if the
+    folder does not belong to this user alone.
+    """
+    global _export
+    wanted = parse_address(address)
+    with _lock:
+        if _export is not None:
+            if _export.address != wanted:
+                raise LocalError(f"metrics are already exported at {_export.address}; {wanted} is another address")
+            _export.ensure_serving()
+            return
+        path = shared_folder(wanted.port, folder)
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise LocalError("the export needs prometheus_client: pip install 'rmqio[prometheus]'")
+        forget_ended_run(path)
+        _export = Export(wanted, path)
+        _export.ensure_serving()
+        telemetry.install(_export)
+
+
+def start_from_environment() -> None:
+    """Start as RMQIO_PROMETHEUS says. If the export cannot start, log one warning: a job does not fail for it."""
+    address = os.environ.get(VARIABLE)
+    if not address:
+        return
+    try:
+        start(address)
+    except (LocalError, OSError) as error:
+        _LOGGER.warning("metrics are not exported: %s", error)
+
+
+class Export:
+    """This process's `telemetry.Recorder`, which serves if it gets the port. Created by `start`."""
+
+    def __init__(self, address: Address, folder: Path) -> None:
+        self.address = address
+        self.folder = folder
+        self._server: Any = None
+        self._starting = threading.Lock()
+        self._pid = 0
+        self._has_failed = False
+        self._values = Values(folder)
+        for metric in METRICS.values():
+            if metric.kind is Kind.COUNTER and not metric.labels:
+                self._values.add(metric, (), 0.0)  # shown from the start; and the file announces this process
+
+    def record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        try:
+            self._record(metric, labels, value)
+        except Exception as error:  # noqa: BLE001  # a full disk, a folder that was removed: no reason to fail a bundle
+            if not self._has_failed:
+                self._has_failed = True
+                _LOGGER.warning("metrics are no longer exported: %s: %s", type(error).__name__, error)
+
+    def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        if self._pid != os.getpid():
+            self.ensure_serving()
+        if metric.kind is Kind.GAUGE:
+            self._values.set(metric, labels, value)
+        else:
+            self._values.add(metric, labels, value / 1000 if metric.unit == "ms" else value)
+
+    def close(self) -> None:
+        """Stop recording. Serving continues."""
+        self._values.close()
+
+    def ensure_serving(self) -> None:
+        """Serve as soon as the port is free; also in a forked child, which has no threads. Does not block: a thread
+        waits for the port.
+        """
+        if self._pid == os.getpid():
+            return
+        with self._starting:
+            if self._pid == os.getpid():
+                return
+            self._pid = os.getpid()
+        threading.Thread(target=self._wait_for_port, name="rmqio prometheus", daemon=True).start()
+
+    def leave_parents(self) -> None:
+        """In a forked child: close the port, which would otherwise stay open after the parent ends, with nobody to
+        answer. Replace locks that threads of the parent may hold.
+        """
+        parents, self._values, self._starting = self._values, Values(self.folder), threading.Lock()
+        if self._server is not None:
+            self._server.socket.close()
+            self._server = None
+        parents.close()
+
+    def _wait_for_port(self) -> None:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry()
+        registry.register(Collector(self.folder))
+        refused = 0
+        while True:
+            try:
+                server, _ = start_http_server(self.address.port, self.address.host, registry)
+            except OSError as error:
+                served = is_alive(server_of(self.folder))
+                refused = 0 if served else refused + 1
+                if refused == 2:  # a process that has just started to serve has not announced it yet
+                    _LOGGER.warning("metrics wait for %s:%d, which another program uses: %s", *self.address, error)
+                _pause(retry_after_s(refused))
+                continue
+            break
+        self._server = server
+        with contextlib.suppress(OSError):
+            (self.folder / "server").write_text(process_name(os.getpid()))
+        _LOGGER.info("metrics are at http://%s:%d/metrics", *self.address)
+
+
+def retry_after_s(refused: int) -> float:
+    """How long to wait for the port. `refused`: consecutive tries while another program, not one of ours, had it."""
+    return min(_RETRY_S * (1 << min(max(refused - 1, 0), 10)), _MAX_RETRY_S)
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+_lock = threading.Lock()
+_export: Export | None = None
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _export is not None:
+        _export.leave_parents()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,106 @@
+"""Reads logical types and enums exactly as they were written, or raises.
+
+fastavro rounds a decimal with more digits than the schema permits, reads a time of day of -1 ms as 00:00:00.999, and
+reads symbol -1 as the last one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastavro.read import LOGICAL_READERS
+
+from rmqio.serde.avro.schemas.nodes import Node
+
+_PREFIX: Final = "rmqio-"
+_EXACT: Final = decimal.Context(prec=decimal.MAX_PREC)
+_DAY_S: Final = 86_400
+
+
+def read_decimal(data: bytes, precision: int, scale: int) -> decimal.Decimal:
+    """The decimal in bytes. Raises ValueError if there are no bytes, or more digits than `precision`."""
+    return _read_decimal(data, _with_limits({"precision": precision, "scale": scale}))
+
+
+def exact_reader(kind: str, logical: str, node: Node) -> Callable[[Any], Any] | None:
+    """Return the function that makes the exact value of a logical type; None: fastavro's value is exact."""
+    read = _READERS.get((kind, logical))
+    if read is None:
+        return None
+    limited = _with_limits(node) if logical == "decimal" else node
+    return lambda value: read(value, limited)
+
+
+def with_exact_types(node: Node) -> Node:
+    """A parsed schema for fastavro to read with: a copy if it has such types. The argument is not changed."""
+    return _copied(node, {}) if _has_such(node, set()) else node
+
+
+def _read_decimal(data: bytes, node: Node, _: Node = None) -> decimal.Decimal:
+    unscaled, limit = int.from_bytes(data, "big", signed=True), node["limit"]
+    if not data or not -limit < unscaled < limit:
+        raise ValueError(f"no decimal of {node['precision']} digits")
+    return decimal.Decimal(unscaled).scaleb(node["exponent"], _EXACT)
+
+
+def _reader_of_time(of: str, per_second: int) -> Callable[..., datetime.time]:
+    read, end = LOGICAL_READERS[of], _DAY_S * per_second
+
+    def checked(value: int, node: Node, wanted: Node = None) -> datetime.time:
+        if not 0 <= value < end:
+            raise ValueError("no time of a day")
+        found: datetime.time = read(value, node, wanted)
+        return found
+
+    return checked
+
+
+_READERS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+    ("bytes", "decimal"): _read_decimal,
+    ("fixed", "decimal"): _read_decimal,
+    ("int", "time-millis"): _reader_of_time("int-time-millis", 1_000),
+    ("long", "time-micros"): _reader_of_time("long-time-micros", 1_000_000),
+}
+# fastavro's documented way to add logical types. Only we use these names.
+LOGICAL_READERS.update({f"{kind}-{_PREFIX}{logical}": read for (kind, logical), read in _READERS.items()})
+
+
+def _is_such(node: Node) -> bool:
+    kind, logical = node.get("type"), node.get("logicalType")
+    return _is_enum(node) or (isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _READERS)
+
+
+def _is_enum(node: Node) -> bool:
+    return node.get("type") == "enum" and isinstance(node.get("symbols"), list)
+
+
+def _has_such(node: Any, seen: set[int]) -> bool:
+    if id(node) in seen or not isinstance(node, (dict, list)):
+        return False
+    seen.add(id(node))
+    if isinstance(node, list):
+        return any(_has_such(each, seen) for each in node)
+    return _is_such(node) or any(_has_such(each, seen) for each in node.values())
+
+
+def _copied(node: Any, made: dict[int, Any]) -> Any:
+    """A copy with everything that fastavro stores in the schema. One object stays one object."""
+    if isinstance(node, list):
+        return [_copied(each, made) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if id(node) not in made:
+        copy = made[id(node)] = {name: _copied(each, made) for name, each in node.items()}
+        if _is_enum(node):
+            copy["symbols"] = dict(enumerate(copy["symbols"]))  # by number, as fastavro looks them up; there is no -1
+        elif _is_such(node):
+            more = _with_limits(copy) if node["logicalType"] == "decimal" else {}
+            copy.update(more, logicalType=_PREFIX + node["logicalType"])
+    return made[id(node)]
+
+
+def _with_limits(node: Node) -> Node:
+    return {**node, "limit": 10 ** node["precision"], "exponent": -node.get("scale", 0)}

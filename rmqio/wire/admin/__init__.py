@@ -1,0 +1,1 @@
+"""Requests of administration: the configurations of topics, and tables of consumer groups."""

@@ -1,0 +1,285 @@
+"""Batches of messages for one queue, and the ids of their messages.
+
+Layout of each member: `int32 size | int32 0 | int32 0 | int32 flag | int32 bodySize | body | int16 propertiesSize |
+properties`; the size includes itself. A topic of type BatchCQ stores the same bytes as the body of one message.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice, repeat
+from typing import Final, NamedTuple
+
+from rmqio.errors import LocalError
+from rmqio.model import Message, MessageQueue, SendResult, SendStatus
+from rmqio.wire import accelerator
+from rmqio.wire.messages.bodies import BodyError
+from rmqio.wire.properties import encode_properties
+
+MAX_BATCH_MESSAGES: Final = 4096
+"""A hard limit. The broker adds `(short) batchSize` to the queue's offset: a batch of more than 32767 messages is
+acknowledged, then the queue's offsets turn negative and later messages to it, from any producer, are lost (5.5.0, seen
+live).
+"""
+MAX_BATCH_BYTES: Final = 1 << 20
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""The broker's maxMessageSize: limits the body in a single send, and all members together in a batch."""
+
+_HEAD: Final = struct.Struct(">iiiii")
+_PROPERTIES_SIZE: Final = struct.Struct(">h")
+MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
+"""Bytes of a member in addition to its body and properties."""
+
+_encode_usual = accelerator.encode_usual
+
+
+_ESTIMATED_MEMBER: Final = 64
+"""Estimated bytes in addition to body and properties: the head, and a UNIQ_KEY of 32 characters."""
+_ESTIMATED_KEY: Final = 64
+"""Estimate for a tag and for each key: measuring them costs more than it saves. The sender splits larger batches."""
+
+
+def estimated_size(message: Message) -> int:
+    """Return the approximate size of a message in a batch. Raises the errors that wrong field types cause."""
+    # Fields are read by position, which is faster than by name: this runs for each message.
+    size = len(message[0]) + _ESTIMATED_MEMBER
+    if message[4]:
+        size += len(message.tags or "") + sum(map(len, message.keys)) + len(message.keys) + 16
+        for name, value in message.properties.items():
+            size += len(name) + len(value) + 2
+    elif message[2] or message[3]:
+        size += _ESTIMATED_KEY * (1 + len(message[3]))
+    return size
+
+
+def batchable(message: Message) -> bool:
+    """Return whether the message can be batched. In a batch, the broker ignores a delay and delivers at once."""
+    return message.delay_level is None and message.deliver_at_ms is None
+
+
+class BatchBuilder:
+    """One batch for one queue. Its size is known before it is encoded."""
+
+    __slots__ = ("_count", "_max_bytes", "_max_messages", "_parts", "_size")
+
+    def __init__(self, *, max_messages: int = MAX_BATCH_MESSAGES, max_bytes: int = MAX_BATCH_BYTES) -> None:
+        if not 1 <= max_messages <= MAX_BATCH_MESSAGES:
+            raise LocalError(f"max_messages is {max_messages}; it must be between 1 and {MAX_BATCH_MESSAGES}")
+        if not 1 <= max_bytes <= MAX_MESSAGE_BYTES:
+            raise LocalError(f"max_bytes is {max_bytes}; it must be between 1 and {MAX_MESSAGE_BYTES}")
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._count = 0
+
+    def add(self, message: Message, message_id: str) -> bool:
+        """Encode and add a message. False: no room, so nothing was added; send this batch and begin another.
+
+        A message larger than `max_bytes` is accepted as the only member, if the broker accepts it.
+
+        Raises:
+          LocalError: the message fits into no batch (too large, empty body, delayed, illegal property). Nothing was
+            added, and the batch is still valid.
+        """
+        body = message.body
+        if self._count >= self._max_messages:
+            return False
+        if (
+            not isinstance(body, bytes)
+            or (not body and not message.is_tombstone)
+            or message.delay_level is not None
+            or message.deliver_at_ms is not None
+        ):
+            _refuse(message)
+        properties = encode_properties(message, message_id=message_id)
+        body_size = len(body)
+        size = body_size + len(properties) + MEMBER_OVERHEAD
+        if self._size + size > self._max_bytes:
+            if size > MAX_MESSAGE_BYTES:
+                raise LocalError(f"message takes {size} bytes in a batch; the broker's maximum is {MAX_MESSAGE_BYTES}")
+            if self._count:
+                return False
+        self._parts += (
+            _HEAD.pack(size, 0, 0, 0, body_size),
+            body,
+            _PROPERTIES_SIZE.pack(len(properties)),
+            properties,
+        )
+        self._size += size
+        self._count += 1
+        return True
+
+    def add_all(self, messages: Sequence[Message], ids: Sequence[str]) -> int:
+        """Add messages with their ids until one does not fit. Returns the number of added messages.
+
+        Raises:
+          LocalError: as `add`. The messages before the faulty one were added.
+          ValueError: the numbers of ids and messages differ.
+        """
+        total = len(messages)
+        if len(ids) != total:
+            raise ValueError(f"{len(ids)} ids for {total} messages")
+        added = self._add_usual(messages, ids, 0)
+        while added < total and self.add(messages[added], ids[added]):
+            added = self._add_usual(messages, ids, added + 1)
+        return added
+
+    def _add_usual(self, messages: Sequence[Message], ids: Sequence[str], begin: int) -> int:
+        """Add messages from `begin` on with the C code (none without it); return the index of the next one.
+
+        It stops at a message that is unusual, illegal or does not fit: `add` then finds out which.
+        """
+        if _encode_usual is None:
+            return begin
+        encoded, number = _encode_usual(
+            messages, ids, begin, self._max_messages - self._count, self._max_bytes - self._size
+        )
+        if number:
+            self._parts.append(encoded)
+            self._size += len(encoded)
+            self._count += number
+        return begin + number
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Number of bytes that `encode` will return."""
+        return self._size
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._count
+
+    def encode(self) -> bytes:
+        """Return the request's body."""
+        return b"".join(self._parts)
+
+
+def _refuse(message: Message) -> None:
+    if not isinstance(message.body, bytes):
+        raise LocalError(f"message body must be bytes, not {type(message.body).__name__}")
+    if not message.body and not message.is_tombstone:
+        raise LocalError("message body is empty; the broker fails on an empty body outside of batches")
+    raise LocalError("a delayed message must be sent alone; in a batch the broker would deliver it at once")
+
+
+def encode_batch(messages: Iterable[Message], ids: Iterable[str]) -> bytes:
+    """Encode all messages as one batch. Raises LocalError when they do not fit, ValueError when the counts differ."""
+    messages = list(messages)
+    builder = BatchBuilder()
+    if builder.add_all(messages, list(ids)) < len(messages):
+        raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
+    return builder.encode()
+
+
+def send_results_in_python(
+    queue: MessageQueue, first_offset: int, ids: Sequence[str], offset_ids: list[str], status: SendStatus
+) -> list[SendResult]:
+    """Return one result for each id and offset id, with consecutive offsets."""
+    # What SendResult's constructor does, without its keyword handling.
+    fields = zip(repeat(queue), count(first_offset), ids, offset_ids, repeat(status), repeat(None))
+    return list(map(tuple.__new__, repeat(SendResult), fields))
+
+
+send_results = accelerator.send_results or send_results_in_python
+
+
+class BatchMember(NamedTuple):
+    """One message of an encoded batch."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def decode_batch(data: bytes) -> list[BatchMember]:
+    """Return the members of an encoded batch. Raises BodyError unless the structure is valid to the last byte."""
+    members: list[BatchMember] = []
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < MEMBER_OVERHEAD:
+            raise BodyError(f"batch is cut off in member {len(members)}")
+        size, _, _, flag, body_size = _HEAD.unpack_from(data, position)
+        body_start = position + _HEAD.size
+        if not MEMBER_OVERHEAD <= size <= end - position or not 0 <= body_size <= size - MEMBER_OVERHEAD:
+            raise BodyError(f"batch member {len(members)} has an illegal size ({size}, body {body_size})")
+        body_end = body_start + body_size
+        (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, body_end)
+        if properties_size != size - body_size - MEMBER_OVERHEAD:
+            raise BodyError(f"batch member {len(members)} has an illegal properties size ({properties_size})")
+        position += size
+        members.append(BatchMember(flag, data[body_start:body_end], data[body_end + 2 : position]))
+    return members
+
+
+_process = object()
+"""A different object in each process."""
+
+
+def _forked() -> None:
+    global _process
+    _process = object()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+_FEW: Final = 32
+"""Below this number, single ids are cheaper than a block whose rest is lost."""
+_LAST_DIGITS: Final = tuple(f"{number:02X}" for number in range(256))
+
+
+class MessageIds:
+    """Generates unique message ids: 32 upper-case hexadecimal digits, from 80 random bits and a counter.
+
+    Threads can share it. A forked child and a pickled copy draw their own random bits.
+    """
+
+    def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
+        self._entropy = entropy
+        self._restart()
+
+    def _restart(self) -> None:
+        prefix = self._entropy(10).hex().upper()
+        self._blocks: Iterator[str] = map((prefix + "%010X").__mod__, count())
+        self._ready: list[str] = []
+        self._process = _process
+
+    def __iter__(self) -> MessageIds:
+        return self
+
+    def __next__(self) -> str:
+        if self._process is not _process:
+            self._restart()
+        try:
+            return self._ready.pop()
+        except IndexError:
+            # Generated 256 at a time, in half the time. Threads that get here at once generate a block each.
+            ready = self._block()
+            ready.reverse()
+            first = ready.pop()
+            self._ready = ready
+            return first
+
+    def _block(self) -> list[str]:
+        block = next(self._blocks)
+        return [block + digits for digits in _LAST_DIGITS]
+
+    def take(self, number: int) -> list[str]:
+        """Return `number` ids; each costs less than from `next`. They need not be in ascending order."""
+        if self._process is not _process:
+            self._restart()
+        if number < _FEW:
+            return list(islice(self, number))
+        ids = self._block()
+        while len(ids) < number:
+            ids += self._block()
+        del ids[number:]  # there are enough
+        return ids
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MessageIds, (self._entropy,)

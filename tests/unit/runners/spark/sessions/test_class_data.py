@@ -1,0 +1,138 @@
+"""The file of Spark's classes: who makes it, when it is used, and when it is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from rmqio.runners.spark.sessions import class_data
+from rmqio.runners.spark.sessions.class_data import FLAGS, VARIABLE, ClassData
+
+WRITTEN = b"\xf0\x0b\xab\xa2 and so on"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (VARIABLE, *class_data._USERS_OWN):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path))
+    monkeypatch.setattr(class_data, "_key", lambda: "key")
+    return tmp_path / "spark"
+
+
+def ended() -> int:
+    """Returns the process id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def made_by(jvm: int, content: bytes) -> ClassData:
+    """A first start whose JVM has this process id, and has written this."""
+    first = ClassData({})
+    assert first.is_made
+    (option,) = [each for each in first.options if "ArchiveClassesAtExit" in each]
+    first.started(jvm)
+    Path(option.partition("=")[2]).write_bytes(content)
+    return first
+
+
+def uses(data: ClassData, folder: Path) -> bool:
+    return f"-XX:SharedArchiveFile={folder / 'classes-key.jsa'}" in data.options
+
+
+def test_the_first_start_makes_the_file_and_later_ones_use_it(folder: Path) -> None:
+    made_by(ended(), WRITTEN)
+    for _ in range(2):
+        later = ClassData({})
+        assert uses(later, folder)
+        assert not later.is_made
+
+
+def test_nobody_else_makes_or_uses_it_while_the_jvm_writes(folder: Path) -> None:
+    made_by(os.getpid(), WRITTEN)
+    meanwhile = ClassData({})
+    assert meanwhile.options == FLAGS
+    assert not meanwhile.is_made
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100])
+def test_what_a_killed_jvm_has_written_is_dropped_and_made_again(content: bytes, folder: Path) -> None:
+    """The JVM writes the header last."""
+    made_by(ended(), content)
+    again = ClassData({})
+    assert again.is_made
+    assert not (folder / "classes-key.jsa").exists()
+
+
+def test_a_file_that_was_cut_off_is_not_used(folder: Path) -> None:
+    """A JVM would crash on it."""
+    made_by(ended(), WRITTEN)
+    assert uses(ClassData({}), folder)
+    (folder / "classes-key.jsa").write_bytes(WRITTEN[:-1])
+    assert not uses(ClassData({}), folder)
+
+
+def test_after_a_jvm_that_did_not_start_nobody_uses_it(folder: Path) -> None:
+    made_by(ended(), WRITTEN)
+    broken = ClassData({})
+    broken.drop()
+    assert broken.options == ()
+    assert ClassData({}).is_made, "it is made anew"
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        ({VARIABLE: "0"}, {}),
+        ({"SPARK_SUBMIT_OPTS": "-XX:+UseG1GC"}, {}),
+        ({"JAVA_TOOL_OPTIONS": "-Xshare:off"}, {}),
+        ({}, {"spark.driver.extraJavaOptions": "-XX:+UseZGC"}),
+    ],
+)
+def test_it_is_off_where_the_user_says_so_or_has_options_of_the_kind(
+    environment: dict[str, str], settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    data = ClassData(settings)
+    assert data.options == ()
+    data.started(1)
+    data.drop()
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "file" / "below"))
+    (tmp_path / "file").write_text("no folder")
+    data = ClassData({})
+    assert data.options == FLAGS
+    assert not data.is_made
+    data.drop()
+
+
+def test_without_java_it_is_spark_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Any:
+        raise OSError("no java")
+
+    monkeypatch.setattr(class_data, "_key", none)
+    assert ClassData({}).options == FLAGS
+
+
+def test_the_file_is_of_one_java_and_one_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    keys = {class_data._key()}
+    monkeypatch.setattr("pyspark.__version__", "0.0")
+    keys.add(class_data._key())
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    keys.add(class_data._key())
+    assert len(keys) == 3
