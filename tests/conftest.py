@@ -28,8 +28,12 @@ settings.load_profile("rmqio")
 
 # A JVM that keeps Spark's classes outlives its program, and would be one more JVM beside the tests.
 os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
-# Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves.
-os.environ.setdefault("RMQIO_LOCAL_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves, and so does
+# verifying it.
+os.environ.setdefault(
+    "RMQIO_LOCAL_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 _NOTES: pytest.StashKey[Notes] = pytest.StashKey()
 
