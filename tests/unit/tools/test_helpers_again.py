@@ -24,7 +24,9 @@ IDS = [
 
 
 @pytest.mark.parametrize(
-    ("other", "expected"), [("python", [0, 1, 4, 7, 8, 9, 11]), ("beam", [0, 1, 4, 8, 9, 10, 11])], ids=["python", "beam"]
+    ("other", "expected"),
+    [("python", [0, 1, 4, 7, 8, 9, 11]), ("beam", [0, 1, 4, 8, 9, 10, 11])],
+    ids=["python", "beam"],
 )
 def test_what_runs_again(other: Other, expected: list[int]) -> None:
     assert run_again(IDS, other) == {IDS[at] for at in expected}
