@@ -32,12 +32,8 @@ WORKERS ?= 3
 # The tests elsewhere never wait. At the lowest priority they get what the others leave.
 test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them the fast ones on the oldest Beam and other Pythons
 	@$(MAKE) --no-print-directory -j2 lint environments
-	@mkdir -p build; \
-	nice -n 19 $(MAKE) --no-print-directory test-oldest test-pythons >build/test-elsewhere.log 2>&1 & elsewhere=$$!; \
-	trap 'kill $$elsewhere 2>/dev/null' EXIT; \
-	$(MAKE) --no-print-directory test-fast && $(MAKE) --no-print-directory test-broker || exit; \
-	wait $$elsewhere; status=$$?; \
-	cat build/test-elsewhere.log; exit $$status
+	@$(PY) -m tests.helpers.beside build/test-elsewhere.log "$(MAKE) --no-print-directory test-oldest test-pythons" \
+		"$(MAKE) --no-print-directory test-fast && $(MAKE) --no-print-directory test-broker"
 
 # One after the other: each writes the package's metadata into this folder. No test runs meanwhile: the oldest Beam's Python
 # replaces the extension modules that the tests import.
