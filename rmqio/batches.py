@@ -134,7 +134,7 @@ class MessageBatch:
     Args:
       bodies: the payloads.
       topics, tags: a list, or one text for all messages; None, also in the list: as in a `Message`.
-      keys: a list of tuples of business keys.
+      keys: a list with the business keys of each message: as in a `Message`, or None.
       properties: a list of mappings of user properties.
       sharding_keys: a list of texts; None: no order.
       ids: stable ids, the same when the messages come again. An `id_fn` of the write takes precedence.
@@ -145,7 +145,7 @@ class MessageBatch:
     bodies: Sequence[bytes]
     topics: Sequence[str | None] | str | None = None
     tags: Sequence[str | None] | str | None = None
-    keys: Sequence[tuple[str, ...]] | None = None
+    keys: Sequence[tuple[str, ...] | list[str] | str | None] | None = None
     properties: Sequence[Any] | None = None
     sharding_keys: Sequence[str | None] | None = None
     ids: Sequence[str | None] | None = None
@@ -170,7 +170,7 @@ class MessageBatch:
             self.bodies,
             _each(self.topics),
             _each(self.tags),
-            repeat(()) if self.keys is None else map(tuple, self.keys),
+            repeat(()) if self.keys is None else map(_keys, self.keys),
             repeat(_NO_PROPERTIES) if self.properties is None else self.properties,
             _each(self.sharding_keys),
             repeat(None),
@@ -178,6 +178,17 @@ class MessageBatch:
             strict=False,
         )
         return list(map(tuple.__new__, repeat(Message), rows))  # without the constructor's handling of keywords
+
+
+def _keys(value: Any) -> Any:
+    """The keys of a `Message`; a value of a wrong type stays as it is, and fails alone when it is sent."""
+    if type(value) is tuple:
+        return value
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(value.split())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _each(column: Sequence[str | None] | str | None) -> Iterable[str | None]:

@@ -171,10 +171,12 @@ usual_size(PyObject *module, PyObject *message)
         return PyLong_FromLong(0);
     }
     PyObject *body = PyTuple_GET_ITEM(message, BODY);
+    PyObject *topic = PyTuple_GET_ITEM(message, TOPIC);
     PyObject *tags = PyTuple_GET_ITEM(message, MESSAGE_TAGS);
     PyObject *keys = PyTuple_GET_ITEM(message, MESSAGE_KEYS);
     if (!PyBytes_CheckExact(body) || PyBytes_GET_SIZE(body) == 0 || !(tags == Py_None || PyUnicode_CheckExact(tags))
-        || !PyTuple_CheckExact(keys) || PyTuple_GET_ITEM(message, PROPERTIES) != maker.no_properties
+        || !(topic == Py_None || PyUnicode_CheckExact(topic)) || !PyTuple_CheckExact(keys)
+        || PyTuple_GET_ITEM(message, PROPERTIES) != maker.no_properties
         || PyTuple_GET_ITEM(message, MESSAGE_SHARDING_KEY) != Py_None
         || PyTuple_GET_ITEM(message, DELAY_LEVEL) != Py_None || PyTuple_GET_ITEM(message, DELIVER_AT_MS) != Py_None) {
         return PyLong_FromLong(0);

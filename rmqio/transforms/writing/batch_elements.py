@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -11,6 +12,7 @@ from rmqio.batches import Batch, MessageBatch, place_ids
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.wire.messages.batch import wrong_type
 from rmqio.wire.messages.copies import copies_of
 
 
@@ -88,20 +90,21 @@ class BatchMaker:
         return made
 
     def _with_topics(self, made: MadeBatch) -> MadeBatch:
-        named = {message[1] or None for message in made.messages}  # the topic, by position: this runs per message
         default = self.maker.topic
-        if len(named) <= 1:
-            topic = next(iter(named), None) or default
-            if topic:
-                made.topics = (topic,)
+        topics: list[Any] = [
+            message[1] or default or None for message in made.messages
+        ]  # by position: this runs per message
+        with contextlib.suppress(TypeError):  # a topic that has no hash is no text
+            named = {*topics}
+            if len(named) == 1 and isinstance(topics[0], str):
+                made.topics = (topics[0],)
                 return made
-        topics = [message[1] or default or "" for message in made.messages]
-        if all(topics):
-            made.topics = topics
-            return made
+            if all(isinstance(topic, str) for topic in named):
+                made.topics = topics
+                return made
         rows = list(zip(made.messages, topics, made.ids, made.positions, strict=True))
-        failed = {row[3]: (row[0], self.maker.no_topic()) for row in rows if not row[1]}
-        good = [row for row in rows if row[1]]
+        failed = {row[3]: (row[0], self._wrong_topic(row[1])) for row in rows if not isinstance(row[1], str)}
+        good = [row for row in rows if isinstance(row[1], str)]
         return MadeBatch(
             [row[0] for row in good],
             [row[1] for row in good],
@@ -109,6 +112,9 @@ class BatchMaker:
             [row[3] for row in good],
             made.failed | failed,
         )
+
+    def _wrong_topic(self, topic: Any) -> LocalError:
+        return self.maker.no_topic() if topic is None else wrong_type("topic", topic)
 
 
 def _all(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], dict[int, Any]]:

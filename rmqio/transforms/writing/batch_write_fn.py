@@ -21,6 +21,9 @@ def _plain_size(message: Message) -> int:
     """As `accelerator.usual_size`, in Python."""
     if type(message) is not Message or message.sharding_key is not None or message.properties or not message.body:
         return 0
+    texts = (message.topic, message.tags)
+    if type(message.keys) is not tuple or not all(text is None or isinstance(text, str) for text in texts):
+        return 0
     return estimated_size(message) if batchable(message) else 0
 
 

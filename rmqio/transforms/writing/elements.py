@@ -14,6 +14,7 @@ from rmqio.sending.failures import FailedMessage
 from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
+from rmqio.wire.messages.batch import wrong_type
 from rmqio.wire.messages.copies import copy_of
 
 Serializer = Callable[[Any], Message]
@@ -63,6 +64,8 @@ class MessageMaker:
         topic = topic or self.topic
         if not topic:
             raise self.no_topic()
+        if not isinstance(topic, str):
+            raise wrong_type("topic", topic)
         return Prepared(message, topic, self.id_of(element))
 
     def no_topic(self) -> LocalError:
@@ -115,7 +118,9 @@ def letter_of_failure(
         with contextlib.suppress(Exception):  # a user's code, and possibly the same error that the letter is about
             message = if_encodable(maker.message_of(element))
             topic = None if message is None or maker.selector is not None else message.topic or maker.topic
-            failure = failure._replace(message=message, topic=failure.topic or topic)
+            failure = failure._replace(
+                message=message, topic=failure.topic or (topic if isinstance(topic, str) else None)
+            )
     with contextlib.suppress(Exception):
         message_id = message_id or maker.id_of(element)
     return letter_of_element(element, failure, message_id, place)

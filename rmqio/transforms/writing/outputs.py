@@ -140,6 +140,7 @@ class WriteOutputs:
         position: int | None = None,
     ) -> None:
         """Emit a failure. `position`: of the element in its batch."""
+        topic = topic if isinstance(topic, str) else None  # another type may be why it fails
         failure = FailedMessage(
             if_encodable(message), element_text(element), topic or None, type(error).__name__, str(error), position
         )

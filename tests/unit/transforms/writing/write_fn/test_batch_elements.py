@@ -50,11 +50,11 @@ bodies = st.sampled_from([b"a", b"bb", b"c" * 300, b""])
 messages = st.builds(
     Message,
     bodies,
-    topic=st.sampled_from([None, "t", "u", "not a topic"]),
+    topic=st.sampled_from([None, "t", "u", "not a topic", 5]),
     tags=st.sampled_from([None, "x", "", 5]),
     keys=st.sampled_from([(), ("k",), ("a b",)]),
-    properties=st.sampled_from([{}, {"p": "v"}, {"KEYS": "reserved"}]),
-    sharding_key=st.sampled_from([None, "s1", "s2", "s3"]),
+    properties=st.sampled_from([{}, {"p": "v"}, {"KEYS": "reserved"}, {"p": 5}, {5: "v"}]),
+    sharding_key=st.sampled_from([None, "s1", "s2", "s3", 5, b"s1"]),
     deliver_at_ms=st.sampled_from([None, None, None, 1]),
 )
 records = st.builds(
@@ -98,7 +98,8 @@ MAKERS = [
 
 
 def outcome(bundles: Bundles, elements: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the messages stored in each topic, with ids where they are not random, and the failures."""
+    """Returns the messages stored in each topic, with ids where a function gives them, and the failures."""
+    is_random = bundles.fn._maker.id_fn is None
     bundles.cluster.create_topic("u", 2)
     bundles.run(*elements)
     stored = {}
@@ -109,18 +110,27 @@ def outcome(bundles: Bundles, elements: Sequence[Any]) -> tuple[Any, ...]:
             if each.sharding_key:
                 by_key.setdefault(each.sharding_key, []).append(each.body)
         contents = sorted(
-            (each.body, each.tags or "", each.keys, sorted(each.properties.keys() - {"UNIQ_KEY"})) for each in found
+            (
+                each.body,
+                each.tags or "",
+                each.keys,
+                sorted(item for item in each.properties.items() if item[0] != "UNIQ_KEY" or not is_random),
+            )
+            for each in found
         )
         stored[topic] = contents, by_key
     failures = [value.value for value in bundles.failed]
     letters = [each for each in failures if isinstance(each, Message)]
-    # The message of a value without a topic is known in a batch.
     failed = sorted(
-        repr(each._replace(position=None, message=None if each.reason.startswith("no topic") else each.message))
-        for each in failures
-        if not isinstance(each, Message)
+        repr(each._replace(position=None, **_unknown(each))) for each in failures if not isinstance(each, Message)
     )
     return stored, failed, sorted(map(repr, letters))
+
+
+def _unknown(failure: Any) -> dict[str, None]:
+    """The fields that only a batch knows: the message of a value without a topic, or with one that is no text."""
+    no_topic = failure.reason.startswith(("no topic", "topic of a message"))
+    return {"message": None, "topic": None} if no_topic else {}
 
 
 @pytest.mark.parametrize("maker", MAKERS, ids=["plain", "no topic", "serializer", "id_fn"])
@@ -229,3 +239,27 @@ def test_a_topic_that_is_refused_fails_each_value() -> None:
     assert {value.value.error for value in bundles.failed} == {LocalError.__name__}
     assert bundles.bodies() == [b"c"]
     bundles.fn.teardown()
+
+
+def test_a_column_of_keys_is_as_in_a_message_and_a_bad_key_fails_alone(bundles: Bundles) -> None:
+    keys: Any = [("a", "b"), ["c"], "d e", "", None, 5]
+    bundles.run(MessageBatch(bodies=[b"%d" % n for n in range(6)], keys=keys))
+    assert {each.body: each.keys for each in bundles.records()} == {
+        b"0": ("a", "b"),
+        b"1": ("c",),
+        b"2": ("d", "e"),
+        b"3": (),
+        b"4": (),
+    }
+    assert [value.value.position for value in bundles.failed] == [5]
+
+
+@pytest.mark.parametrize("column", ["topics", "sharding_keys"])
+def test_a_topic_or_sharding_key_that_is_no_text_fails_alone(bundles: Bundles, column: str) -> None:
+    bad: list[Any] = ["t", 5, ["t"], None]
+    bundles.run(MessageBatch(bodies=[b"0", b"1", b"2", b"3"], **{column: bad}))
+    assert sorted(bundles.bodies()) == [b"0", b"3"]
+    found = {value.value.position: value.value.reason for value in bundles.failed}
+    name = column.removesuffix("s")
+    kinds = ((1, "int"), (2, "list"))
+    assert found == {at: f"{name} of a message is a {kind}; it must be a text" for at, kind in kinds}
