@@ -59,9 +59,13 @@ def _needs_all(node: nodes.Call, scope: Scope, source: Relation) -> bool:
     name = node.name.text.upper()
     if name == "ROW_NUMBER" or node.function is not None:
         return False
-    if name not in FUNCTIONS:
-        return False
-    if name in _ONLY or len(over.order) != 1 or over.order[0].is_descending or not _is_time(over, scope, source):
+    if (
+        name not in FUNCTIONS
+        or name in _ONLY
+        or len(over.order) != 1
+        or over.order[0].is_descending
+        or not _is_time(over, scope, source)
+    ):
         return True
     end = None if over.frame is None else over.frame.end
     return end is not None and end[0] in ("following", "unbounded_following")
