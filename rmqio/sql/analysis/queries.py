@@ -85,7 +85,7 @@ class QueryBinder:
         binder = ExpressionBinder(scope, known=added.known)
         where = replace(binder, place="in WHERE")
         condition = None if select.where is None else where.condition(select.where)
-        is_ranked = ranking(select) is not None
+        is_ranked = not added.is_analytic and ranking(select) is not None
         if not is_ranked and (select.group_by or select.having is not None or _has_aggregates(select)):
             return self._grouped(select, source, binder, condition, added.constants)
         if select.emit and any(each.kind != "changes" for each in select.emit):

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqio.sql.explain.analytic import analytic_lines, call_text, order_text
 from rmqio.sql.expressions import conjuncts
 from rmqio.sql.planning.plan import Relation
-from rmqio.sql.planning.relations import MOST_SORTED, Over, OverCall, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import MOST_SORTED, Analytic, Over, OverCall, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.text import duration, text_of
 
 Names = Callable[[Relation], list[str]]
 """Returns the columns of a relation as text."""
 
 
-def more_names(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> list[str]:
+def more_names(relation: SubqueryJoin | Over | Analytic | Sorted | Repeated, names: Names) -> list[str]:
     """Returns the columns of a relation of ours as text."""
     match relation:
         case SubqueryJoin():
@@ -25,24 +26,29 @@ def more_names(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) 
         case Over():
             own = names(relation.input)
             return [*own, *(_call(each, own) for each in relation.calls)]
+        case Analytic():
+            own = names(relation.input)
+            return [*own, *(call_text(each, own) for each in relation.calls)]
         case Sorted():
             return names(relation.input)
     return names(relation.input)[:-1]
 
 
-def more_described(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> list[str]:
+def more_described(relation: SubqueryJoin | Over | Analytic | Sorted | Repeated, names: Names) -> list[str]:
     """Returns the lines of a relation of ours: its head, and details."""
     match relation:
         case SubqueryJoin():
             return _lookup(relation, names)
         case Over():
             return _over(relation, names)
+        case Analytic():
+            return analytic_lines(relation, names(relation.input))
         case Sorted():
             return _sorted(relation, names)
     return ["Repeat each row as often as the counts of both sides say"]
 
 
-def more_step(relation: SubqueryJoin | Over | Sorted | Repeated, names: Names) -> dict[str, Any]:
+def more_step(relation: SubqueryJoin | Over | Analytic | Sorted | Repeated, names: Names) -> dict[str, Any]:
     """Returns what the state of a relation of ours depends on, for the signature of a job."""
 
     def typed(each: Relation) -> list[str]:
@@ -144,10 +150,7 @@ def _call(over: OverCall, names: list[str]) -> str:
 
 def _sorted(relation: Sorted, names: Names) -> list[str]:
     own = names(relation.input)
-    keys = []
-    for each in relation.keys:
-        nulls = "" if each.nulls_first != each.is_descending else f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
-        keys.append(f"{own[each.column]}{' DESC' if each.is_descending else ''}{nulls}")
+    keys = [order_text(each, own) for each in relation.keys]
     head = f"Order by {', '.join(keys)}" if keys else "Limit"
     if relation.limit is not None:
         head += f", the first {relation.limit}" if keys else f" to {relation.limit} rows"

@@ -27,7 +27,7 @@ from rmqio.sql.planning.plan import (
     Union,
     Windowed,
 )
-from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
@@ -79,7 +79,7 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
             return [f"Union of {len(relation.members)}"]
         case Constants():
             return [f"{len(relation.rows)} rows of the statement"]
-        case SubqueryJoin() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
             return more_described(relation, _names)
     return [type(relation).__name__]
 
@@ -122,7 +122,7 @@ def _names(relation: Relation) -> list[str]:
     """The columns of a relation as text: those of an aggregate are what it computes."""
     if isinstance(relation, Join):
         return column_names(relation)
-    if isinstance(relation, (SubqueryJoin, Over, Sorted, Repeated)):
+    if isinstance(relation, (SubqueryJoin, Over, Analytic, Sorted, Repeated)):
         return more_names(relation, _names)
     if not isinstance(relation, Aggregate):
         return [each.name for each in relation.fields]

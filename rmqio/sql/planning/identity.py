@@ -16,7 +16,20 @@ from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, shifted
 from rmqio.sql.planning.expanding import Expand
-from rmqio.sql.planning.plan import Aggregate, Calc, Field, Join, LookupJoin, Relation, Scan, Sink, Union, Windowed
+from rmqio.sql.planning.plan import (
+    Aggregate,
+    Calc,
+    Constants,
+    Field,
+    Join,
+    LookupJoin,
+    Relation,
+    Scan,
+    Sink,
+    Union,
+    Windowed,
+)
+from rmqio.sql.planning.relations import Analytic, Over, Sorted, SubqueryJoin
 
 ROW_ID: Final = "ROW ID"
 _TEXT: Final = types.VARCHAR.nullable(False)
@@ -41,8 +54,9 @@ def has_own_ids(relation: Relation) -> bool:
 
 
 def has_groups(relation: Relation) -> bool:
-    """Returns whether rows are made of groups."""
-    return isinstance(relation, Aggregate) or any(map(has_groups, relation.inputs()))
+    """Returns whether rows depend on more than a message each: another run can read more, or hold other constants."""
+    depends = (Aggregate, Constants, Over, Analytic, SubqueryJoin, Sorted)
+    return isinstance(relation, depends) or any(map(has_groups, relation.inputs()))
 
 
 def with_ids(sink: Sink, salt: str, *, is_stream: bool) -> Sink | None:
@@ -92,6 +106,15 @@ def _identified(relation: Relation, is_stream: bool) -> Relation | None:
             return _of_join(relation, is_stream)
         case Windowed():
             return _of_windowed(relation, is_stream)
+        case Constants():
+            return _of_constants(relation)
+        case Over() | Analytic():
+            return _of_over(relation, is_stream)
+        case SubqueryJoin():
+            return _of_subquery(relation, is_stream)
+        case Sorted():
+            found = _identified(relation.input, is_stream)
+            return None if found is None else replace(relation, fields=found.fields, input=found)
         case Aggregate():
             return _of_aggregate(relation, is_stream)
     return None
@@ -150,6 +173,36 @@ def _of_windowed(windowed: Windowed, is_stream: bool) -> Relation | None:
     refs = _refs(rows)
     own = [*refs[:width], *refs[width + 1 :]]
     return Calc((*windowed.fields, _FIELD), rows, None, (*own, _row_id(*refs[width : width + 3])))
+
+
+def _of_constants(constants: Constants) -> Relation:
+    """The id of a row that the statement holds is its number there."""
+    rows = tuple((*each, Constant(_TEXT, str(number))) for number, each in enumerate(constants.rows))
+    return replace(constants, fields=(*constants.fields, _FIELD), rows=rows)
+
+
+def _of_over(over: Over | Analytic, is_stream: bool) -> Relation | None:
+    """A row with results of OVER has the id that it had before."""
+    found = _identified(over.input, is_stream)
+    if found is None:
+        return None
+    width = len(over.input.fields)
+    rows = replace(over, fields=(*over.fields[:width], _FIELD, *over.fields[width:]), input=found)
+    refs = _refs(rows)
+    return Calc((*over.fields, _FIELD), rows, None, (*refs[:width], *refs[width + 1 :], refs[width]))
+
+
+def _of_subquery(join: SubqueryJoin, is_stream: bool) -> Relation | None:
+    """A row of which a sub-query says something has the id that it had before."""
+    found = _identified(join.left, is_stream)
+    if found is None:
+        return None
+    width = len(join.left.fields)
+    residual = None if join.residual is None else _moved(join.residual, width)
+    fields = (*join.fields[:width], _FIELD, *join.fields[width:])
+    rows = replace(join, fields=fields, left=found, residual=residual)
+    refs = _refs(rows)
+    return Calc((*join.fields, _FIELD), rows, None, (*refs[:width], *refs[width + 1 :], refs[width]))
 
 
 def _moved(expression: Expr, width: int) -> Expr:

@@ -37,7 +37,7 @@ from rmqio.sql.planning.plan import (
     Windowed,
 )
 from rmqio.sql.planning.pruning import pruned
-from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.user.definition import UserCall
 
 
@@ -224,7 +224,7 @@ def _prune(relation: Relation, needed: set[int]) -> tuple[Relation, dict[int, in
             members = tuple(_narrowed(each, kept) for each in relation.members)
             fields = tuple(relation.fields[each] for each in kept)
             return Union(fields, members), {old: new for new, old in enumerate(kept)}
-        case SubqueryJoin() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
             return pruned(relation, needed, _prune)
     return relation, {each: each for each in range(len(relation.fields))}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rmqio.sql.expressions import Expr, InputRef, conjuncts, inputs, transform
 from rmqio.sql.planning.plan import Field, Relation
-from rmqio.sql.planning.relations import Over, OverCall, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, AnalyticCall, Over, OverCall, Repeated, Sorted, SubqueryJoin
 
 Pruned = tuple[Relation, dict[int, int]]
 Prune = Callable[[Relation, set[int]], Pruned]
@@ -21,6 +21,8 @@ def pruned(relation: Relation, needed: set[int], prune: Prune) -> Pruned:
             return _lookup(relation, needed, prune)
         case Over():
             return _over(relation, needed, prune)
+        case Analytic():
+            return _analytic(relation, needed, prune)
         case Sorted():
             found, places = prune(relation.input, needed | {each.column for each in relation.keys})
             keys = tuple(each._replace(column=places[each.column]) for each in relation.keys)
@@ -77,6 +79,35 @@ def _over(over: Over, needed: set[int], prune: Prune) -> Pruned:
     columns = {old: new for old, new in places.items() if old in read}
     columns |= {width + over.calls.index(each): len(found.fields) + i for i, each in enumerate(kept)}
     return replace(over, fields=fields, input=found, keys=keys, time=places[over.time], calls=calls), columns
+
+
+def _analytic(analytic: Analytic, needed: set[int], prune: Prune) -> Pruned:
+    width = len(analytic.input.fields)
+    kept = [each for i, each in enumerate(analytic.calls) if width + i in needed]
+    read = {each for each in needed if each < width} | {*analytic.keys, *(each.column for each in analytic.order)}
+    for each in kept:
+        read |= {at for at in (each.call.argument, each.call.condition, each.default) if at is not None}
+    found, places = prune(analytic.input, read)
+    results = tuple(analytic.fields[width + i] for i, each in enumerate(analytic.calls) if each in kept)
+    columns = {old: new for old, new in places.items() if old in read}
+    columns |= {width + analytic.calls.index(each): len(found.fields) + i for i, each in enumerate(kept)}
+    pruned = replace(
+        analytic,
+        fields=tuple(each._replace(is_time=False) for each in found.fields) + results,
+        input=found,
+        keys=tuple(places[each] for each in analytic.keys),
+        order=tuple(each._replace(column=places[each.column]) for each in analytic.order),
+        calls=tuple(_analytic_call(each, places) for each in kept),
+    )
+    return pruned, columns
+
+
+def _analytic_call(given: AnalyticCall, places: dict[int, int]) -> AnalyticCall:
+    def place(at: int | None) -> int | None:
+        return None if at is None else places[at]
+
+    call = replace(given.call, argument=place(given.call.argument), condition=place(given.call.condition))
+    return replace(given, call=call, default=place(given.default))
 
 
 def _call(over: OverCall, places: dict[int, int]) -> OverCall:

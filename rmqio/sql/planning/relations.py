@@ -79,6 +79,44 @@ class Over(Relation):
 
 
 @dataclass(frozen=True, slots=True)
+class AnalyticCall:
+    """A function over the rows of a partition that has all its rows.
+
+    Attributes:
+      call: the function, its argument and its FILTER.
+      unit: of its frame, ROWS or RANGE.
+      start, end: where the frame begins and ends, in rows after the current one; of RANGE, 0 is its first or last peer;
+        None: at the first or last row of the partition.
+      number: of NTILE, how many groups; of LAG and LEAD, the distance.
+      default: of LAG and LEAD, the position of the column of the value where there is no such row; None: NULL.
+    """
+
+    call: AggregateCall
+    unit: str = "RANGE"
+    start: int | None = None
+    end: int | None = None
+    number: int = 0
+    default: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analytic(Relation):
+    """The columns of the input, and the results of calls over the rows of a partition in an order. The input ends."""
+
+    input: Relation
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[AnalyticCall, ...]
+    span: Span = field(default=_NOWHERE, compare=False, repr=False)
+
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Sorted(Relation):
     """The rows in order: from `offset` on, `limit` of them; None: all. Without keys, any of them."""
 

@@ -25,7 +25,7 @@ from rmqio.sql.planning.plan import (
     Union,
     Window,
 )
-from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.text import duration, text_of
 
@@ -121,7 +121,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
             }
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
-        case SubqueryJoin() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
             yield more_step(relation, _columns)
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
@@ -160,7 +160,7 @@ def _columns(relation: Relation) -> list[str]:
             return [*_columns(relation.input), "ROW_NUMBER()"][: len(relation.fields)]
         case Union():
             return [" or ".join(dict.fromkeys(each)) for each in zip(*map(_columns, relation.members), strict=True)]
-        case SubqueryJoin() | Over() | Sorted() | Repeated():
+        case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
             return more_names(relation, _columns)
     return [each.name for each in relation.fields]
 

@@ -13,7 +13,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKe
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.plan import Aggregate, Calc, Join, Origin, Relation, Sink
-from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.runtime.analytic_fn import AnalyticFn, AnalyticSpec
 from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
 from rmqio.sql.runtime.row_outputs import RepeatFn
@@ -48,6 +49,8 @@ class MoreRelations:
                 return self._lookup(relation, fragment, side)
             case Over():
                 return self._over(relation, fragment, side)
+            case Analytic():
+                return self._analytic(relation, fragment, side)
             case Sorted():
                 return self._sorted(relation, fragment, side)
             case Repeated():
@@ -93,6 +96,12 @@ class MoreRelations:
             return rows | label >> self._fn(OverFn(spec), fragment)
         return rows | f"{label}: by key" >> beam.GroupByKey() | label >> self._fn(OverAllFn(spec), fragment)
 
+    def _analytic(self, analytic: Analytic, fragment: Fragment, side: int) -> Any:
+        rows = self.rows(analytic.input, (), ToKeys(analytic.keys, with_nulls=True), 0)
+        label = self.label("Over")
+        spec = AnalyticSpec(analytic.calls, analytic.order, analytic.input.fields, fragment, side)
+        return rows | f"{label}: by key" >> beam.GroupByKey() | label >> self._fn(AnalyticFn(spec), fragment)
+
     def _sorted(self, relation: Sorted, fragment: Fragment, side: int) -> Any:
         rows = self.rows(relation.input, (), ToKeys(()), 0)
         label = self.label("Sort")
@@ -114,6 +123,9 @@ def in_order(sink: Sink, rows: Any, label: str) -> Any:
 
 
 def _in_one_queue(batch: list[Any]) -> Batch[Any]:
+    if batch and isinstance(batch[0], tuple):  # with their ids
+        ids, values = zip(*batch, strict=True)
+        return Batch(list(zip(ids, in_one_queue(list(values)), strict=True)))
     return Batch(in_one_queue(batch))
 
 
@@ -126,6 +138,12 @@ def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
             _check_crossed(relation)
         case SubqueryJoin() if not ends(relation):
             _check_endless(relation)
+        case Analytic() if not ends(relation):
+            raise Refusal(
+                "this OVER needs an input that ends: without an end, it takes functions of rows before a row, in "
+                f"ascending order of the time of WATERMARK FOR, all with one PARTITION BY. {_ENDS}",
+                relation.span,
+            )
         case Sorted() if not ends(relation):
             what = "ORDER BY" if relation.keys else "LIMIT"
             why = "it could never say which row is the first" if relation.keys else "the job would have to end it"

@@ -47,7 +47,7 @@ from rmqio.sql.planning.plan import (
     tables_of,
 )
 from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
-from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.connection import Connection, Input
 from rmqio.sql.runtime.constants_fn import ConstantsFn
@@ -170,7 +170,7 @@ class Translation:
                 return self._rank(relation, steps, target, side)
             case Constants():
                 return self._constants(relation, steps, target, side)
-            case SubqueryJoin() | Over() | Sorted() | Repeated():
+            case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
                 runner = type(self.pipeline.runner).__name__
                 more = MoreRelations(
                     self._rows, self._label, lambda each: all(map(self._ends, tables_of(each))), hint_of, runner

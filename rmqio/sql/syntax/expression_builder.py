@@ -281,6 +281,9 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
     def unbounded(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
         return "unbounded", None
 
+    def unbounded_following(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "unbounded_following", None
+
     def current_row(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
         return "current_row", None
 

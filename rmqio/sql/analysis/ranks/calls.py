@@ -45,4 +45,4 @@ def refuse_ranking(node: nodes.Call) -> NoReturn:
         raise Refusal(
             f"ROW_NUMBER() stands by itself in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {WAY_OUT}", node.span
         )
-    raise Refusal(f"{name} is not supported: ROW_NUMBER() numbers rows, equal ones too", node.span)
+    raise Refusal(f"{name}() stands in SELECT, with OVER (...), and a query around it can test it", node.span)

@@ -14,6 +14,7 @@ from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.subqueries.joining import SubqueryJoins, find
 from rmqio.sql.analysis.values import conversions
 from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.windows import analytic
 from rmqio.sql.errors import Refusal, Span, listed
 from rmqio.sql.expressions import Constant, Expr, InputRef, NotNull
 from rmqio.sql.planning.plan import AggregateCall, Calc, Field, Relation, Windowed
@@ -33,12 +34,14 @@ class Results:
       select: what is left to do.
       known: what the sub-queries and the calls with OVER of SELECT mean; None: there are none.
       constants: results of sub-queries that are the same for all rows of a group.
+      is_analytic: OVER has all rows of a partition, and numbers of rows are results like others.
     """
 
     rows: Relation
     select: nodes.Select
     known: Callable[[nodes.Expression], Expr | None] | None = None
     constants: tuple[Expr, ...] = ()
+    is_analytic: bool = False
 
 
 def with_results(
@@ -50,7 +53,8 @@ def with_results(
       tests: the conditions of WHERE with sub-queries, which are not in `select`.
     """
     items = tuple(each for each in select.items if isinstance(each, nodes.Item))
-    over = [each for item in items for each in _over_calls(item)]
+    whole = analytic.calls_in(select, scope, source)
+    over = whole or [each for item in items for each in _over_calls(item)]
     queries = [*find(items), *find(select.having)]
     if not over and not queries and not tests:
         return Results(source, select)
@@ -80,7 +84,9 @@ def with_results(
         )
     known = dict(lookups.known)
     constants = tuple(dict.fromkeys(known[each] for each in queries))
-    rows = _with_over(lookups.rows, scope, over, known) if over else lookups.rows
+    rows = lookups.rows
+    if over:
+        rows = (analytic.with_calls if whole else _with_over)(rows, scope, over, known)
 
     def result(node: nodes.Expression) -> Expr | None:
         is_ours = isinstance(node, nodes.InQuery | nodes.Exists | nodes.ScalarQuery)
@@ -88,7 +94,7 @@ def with_results(
             return known.get(node)
         return None
 
-    return Results(rows, select, result, constants)
+    return Results(rows, select, result, constants, bool(whole))
 
 
 def _over_calls(node: object) -> Iterator[nodes.Call]:

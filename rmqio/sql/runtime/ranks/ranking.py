@@ -41,7 +41,7 @@ class Ranking:
     def compiled(self) -> Callable[[Sequence[bytes]], list[bytes]]:
         """Returns the function from packed rows, in the order in which they came, to the first ones."""
         unpack = unpacker(self.fields)
-        keys = [(_key(each, self.fields[each.column]), each.is_descending) for each in reversed(self.order)]
+        keys = [(sort_key(each, self.fields[each.column]), each.is_descending) for each in reversed(self.order)]
         limit, by_arrival = self.limit or None, self.by_arrival
 
         def first(rows: Sequence[bytes]) -> list[bytes]:
@@ -50,7 +50,7 @@ class Ranking:
             found = [(unpack(each), each) for each in rows]
             if not by_arrival:
                 found.sort(key=_bytes)
-            elif keys[0][1]:
+            elif keys and keys[0][1]:
                 found.reverse()  # the latest comes first
             for key, is_descending in keys:  # sorts are stable, also if they are reversed
                 found.sort(key=key, reverse=is_descending)
@@ -63,8 +63,8 @@ def _bytes(pair: tuple[Any, bytes]) -> bytes:
     return pair[1]
 
 
-def _key(sort: SortKey, field: Field) -> Callable[[tuple[tuple[Any, ...], bytes]], Any]:
-    """The value that a column is sorted by. A NaN is larger than all other numbers."""
+def sort_key(sort: SortKey, field: Field) -> Callable[[tuple[tuple[Any, ...], bytes]], Any]:
+    """Returns the value that a column is sorted by, of a row and its bytes. A NaN is larger than all other numbers."""
     at = sort.column
     null = (0,) if sort.nulls_first != sort.is_descending else (2,)
     if field.type.kind in APPROXIMATE:
