@@ -48,7 +48,26 @@ class Figure(NamedTuple):
 
 # ---- rules and events ------------------------------------------------------------------------------------------------
 
-_SYLLABLES = ("ba", "co", "da", "fe", "gi", "ho", "ju", "ka", "lo", "mi", "na", "or", "pe", "qu", "ro", "sa", "tu", "ve")
+_SYLLABLES = (
+    "ba",
+    "co",
+    "da",
+    "fe",
+    "gi",
+    "ho",
+    "ju",
+    "ka",
+    "lo",
+    "mi",
+    "na",
+    "or",
+    "pe",
+    "qu",
+    "ro",
+    "sa",
+    "tu",
+    "ve",
+)
 _PROCESS_FIELDS = ("Image", "ParentImage", "CommandLine", "OriginalFileName", "TargetFilename", "TargetObject", "User")
 _OTHER_FIELDS = tuple(f"Field{number}" for number in range(22))
 
@@ -64,7 +83,9 @@ def few_rules() -> list[Rule]:
     for number in range(41):
         code = Atom("code", Kind.EQUALS, f"E{number:03}")
         text = Atom("text", Kind.CONTAINS, f"{word(drawn, 4, 6)}!")
-        conditions: tuple[Condition, ...] = ((code,), (text,), (code, Or((text, Atom("ms", Kind.GREATER, 500)))))[number % 3]
+        conditions: tuple[Condition, ...] = ((code,), (text,), (code, Or((text, Atom("ms", Kind.GREATER, 500)))))[
+            number % 3
+        ]
         rules.append(Rule(f"r{number}", And((*conditions, Not(Atom("host", Kind.STARTS_WITH, "test-"))))))
     return rules
 
@@ -98,13 +119,17 @@ def sigma_rules(count: int) -> list[Rule]:
     for number in range(count):
         field = drawn.choice(_PROCESS_FIELDS)
         selections: list[Condition] = [Atom("EventID", Kind.EQUALS, drawn.choice((1, 1, 1, 11, 13, 3, 7)))]
-        names = tuple(Atom("Image", Kind.ENDS_WITH, f"\\{word(drawn)}{number % 97}.exe", True) for _ in range(drawn.randint(1, 4)))
+        names = tuple(
+            Atom("Image", Kind.ENDS_WITH, f"\\{word(drawn)}{number % 97}.exe", True) for _ in range(drawn.randint(1, 4))
+        )
         kind = drawn.choice((Kind.CONTAINS, Kind.CONTAINS, Kind.CONTAINS, Kind.ENDS_WITH, Kind.STARTS_WITH))
         parts = tuple(Atom(field, kind, f"{word(drawn, 3, 6)}{number % 89}", True) for _ in range(drawn.randint(1, 8)))
         selections.append(Or(names) if drawn.random() < 0.6 else Or(parts))
         selections.append(And(parts[:3]) if drawn.random() < 0.5 else Or(parts))
         if drawn.random() < 0.05:
-            selections.append(Atom("CommandLine", Kind.REGEX, rf"-{word(drawn)}\s+[a-z0-9]{{3,9}}\.(exe|dll)", True, "i"))
+            selections.append(
+                Atom("CommandLine", Kind.REGEX, rf"-{word(drawn)}\s+[a-z0-9]{{3,9}}\.(exe|dll)", True, "i")
+            )
         if drawn.random() < 0.4:
             selections.append(Not(Atom("ParentImage", Kind.ENDS_WITH, f"\\{word(drawn)}.exe", True)))
         if drawn.random() < 0.2:
@@ -133,7 +158,9 @@ def sigma_events(count: int, rules: Sequence[Rule], *, distinct: bool) -> list[b
             "User": f"DOMAIN\\user{drawn.randrange(500)}" + unique,
         }
         if number % 50 == 0:
-            wanted = [each for each in _atoms(drawn.choice(rules)) if each.field in event and each.kind is not Kind.REGEX]
+            wanted = [
+                each for each in _atoms(drawn.choice(rules)) if each.field in event and each.kind is not Kind.REGEX
+            ]
             for atom in wanted:
                 if isinstance(atom.value, str):
                     event[str(atom.field)] = f"{atom.value}{event[str(atom.field)]}{atom.value}"
@@ -277,7 +304,10 @@ def compare(case: str, rules: Sequence[Rule], make: Callable[[int, bool], list[b
             if matches != wanted:
                 raise UnequalWork(f"{case}: {name} finds other matches than closures")
     matched = sum(bool(each) for each in wanted) / len(wanted)
-    print(f"{case}: {len(rules)} rules, {statistics.mean(map(len, same)):.0f} bytes, {matched:.1%} of events match", flush=True)
+    print(
+        f"{case}: {len(rules)} rules, {statistics.mean(map(len, same)):.0f} bytes, {matched:.1%} of events match",
+        flush=True,
+    )
 
     def add(side: str, values: str, found: list[float]) -> None:
         figure = Figure(case, side, values, statistics.median(found), min(found), max(found), len(rules))
@@ -307,7 +337,9 @@ def hostile(repeats: int) -> list[Figure]:
     line = json.dumps({"x": "ab" * 5_000}).encode()
     patterns = {
         "3,000 a.*b.*c": [f"a{n}.*b{n}.*c{n}" for n in range(3_000)],
-        "3,000 without literals": [f"[a-z]{{3}}[0-9]{{{n % 7 + 1}}}[x-z]{{{n % 11 + 1}}}q?[0-5]{{{n % 13 + 1}}}" for n in range(3_000)],
+        "3,000 without literals": [
+            f"[a-z]{{3}}[0-9]{{{n % 7 + 1}}}[x-z]{{{n % 11 + 1}}}q?[0-5]{{{n % 13 + 1}}}" for n in range(3_000)
+        ],
         "(a+)+$": ["(a+)+$", "(a|aa)+$", "(.*a){12}"],
     }
     for name, texts in patterns.items():

@@ -13,20 +13,19 @@ from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
 from rmqio.rules.match.columns import Columns
 from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
+from rmqio.rules.match.evidence import Evidence
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.match.patterns import DatabaseStore, NoStore, Patterns, PlainPatterns, VectorscanPatterns
 from rmqio.rules.match.tables import Tables
-from rmqio.rules.plan.atoms import BadAtom, condition_text
+from rmqio.rules.plan.atoms import BadAtom
 from rmqio.rules.plan.flat import read_rules, write_rules
 from rmqio.rules.plan.nodes import contributing
 from rmqio.rules.plan.plan import LATE_KINDS, Plan, version_of
 from rmqio.rules.plan.triggers import expected
-from rmqio.rules.plan.values import everything, flat, is_number, text_of, values_at
 
 __all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
 
 Engine = Literal["auto", "vectorscan", "plain"]
-_SHOWN_VALUE = 256
 _SAMPLE = 2_048
 
 
@@ -35,7 +34,7 @@ class Hit(NamedTuple):
 
     rule: Rule
     atoms: tuple[tuple[str, str, Any], ...]
-    """What made it match: the field, the condition, and the value of the event (a text: at most 256 characters)."""
+    """The reasons: field, condition, and the value of the event (a text: at most 256 characters)."""
 
 
 class Matcher:
@@ -69,7 +68,9 @@ class Matcher:
         self._store = store  # what was before is needed no longer
         costs = {number: expected(atom, plan.uses[number]) for number, atom in enumerate(plan.atoms)}
         self._tables = Tables(plan, self._indexes, costs, limits)
-        self._columns = Columns.of(self._tables, [*by_field], {str(a.value) for a in plan.atoms if a.kind is Kind.FIELD})
+        self._columns = Columns.of(
+            self._tables, [*by_field], {str(a.value) for a in plan.atoms if a.kind is Kind.FIELD}
+        )
         self._counts: dict[int, int] | None = {}
         self._sampled = 0
 
@@ -87,9 +88,7 @@ class Matcher:
     def match_many(self, bodies: Sequence[bytes]) -> list[list[Hit] | Broken]:
         """Returns for each body of JSON the rules that it matches, or why it is no event."""
         found, broken = self.find(bodies)
-        return [
-            Broken(failure_text(broken[at])) if at in broken else found.get(at, []) for at in range(len(bodies))
-        ]
+        return [Broken(failure_text(broken[at])) if at in broken else found.get(at, []) for at in range(len(bodies))]
 
     def find(self, bodies: Sequence[bytes]) -> tuple[dict[int, list[Hit]], dict[int, Exception]]:
         """Returns the hits of the bodies that have some, and the errors of those that are no events, by position."""
@@ -166,7 +165,7 @@ class Matcher:
         for body in bodies[:64]:
             try:
                 event = event_of(body)
-            except Exception:  # noqa: BLE001, S112  # it is reported where it is matched
+            except Exception:  # noqa: BLE001  # it is reported where it is matched
                 continue
             self._sampled += 1
             for number in self._tables.look(event)[0]:
@@ -184,14 +183,8 @@ class Matcher:
 
     def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
         found = []
-        known: dict[int, bool] = {}
-
-        def late(number: int) -> bool:
-            answer = known.get(number)
-            if answer is None:
-                answer = known[number] = self._is_late_true(number, event)
-            return answer
-
+        evidence = Evidence(self._plan, self._indexes, self._sql, event)
+        late = evidence.late
         for at in sorted(candidates):
             if tables.check(at)(hits, late):
                 numbers = contributing(
@@ -199,49 +192,8 @@ class Matcher:
                     lambda number: late(number) if tables.is_late(number) else number in hits,
                     self.limits.max_hit_atoms,
                 )
-                found.append(Hit(self.rules[at], tuple(self._shown(number, event) for number in numbers)))
+                found.append(Hit(self.rules[at], tuple(map(evidence.shown, numbers))))
         return found
-
-    def _is_late_true(self, number: int, event: Mapping[str, Any]) -> bool:
-        atom = self._plan.atoms[number]
-        if atom.kind is Kind.SQL:
-            return bool(self._sql[number](event))
-        return self._equal_value(atom, event) is not None
-
-    def _equal_value(self, atom: Atom, event: Mapping[str, Any]) -> tuple[Any] | None:
-        """The first value of a field that is one of another field's, too."""
-        others = [each for value in values_at(event, str(atom.value)) or () for each in flat(value)]
-        if others:
-            numbers = {each for each in others if is_number(each)}
-            fold = str.casefold if atom.ignore_case else str
-            texts = {fold(text) for each in others if (text := text_of(each)) is not None}
-            for value in values_at(event, str(atom.field)) or ():
-                for each in flat(value):
-                    text = text_of(each)
-                    if text is not None and (fold(text) in texts or (is_number(each) and each in numbers)):
-                        return (each,)
-        return None
-
-    def _shown(self, number: int, event: Mapping[str, Any]) -> tuple[str, str, Any]:
-        atom, shown = self._plan.atoms[number], self._plan.shown[number]
-        if atom.kind is Kind.SQL:
-            return "", condition_text(shown), True
-        value: Any = None
-        if atom.kind is Kind.FIELD:
-            equal = self._equal_value(atom, event)
-            value = None if equal is None else equal[0]
-        else:
-            values = everything(event) if atom.field is None else values_at(event, atom.field) or ()
-            index = self._indexes[atom.field]
-            for each in (leaf for value_ in values for leaf in flat(value_)):
-                if number in index.of(each):
-                    value = each
-                    break
-        if value is not None and value.__class__ not in (str, int, float, bool):
-            value = text_of(value)
-        if isinstance(value, str):
-            value = value[:_SHOWN_VALUE]
-        return atom.field or "", condition_text(shown), value
 
 
 def compile_rules(
@@ -303,5 +255,3 @@ def _sql_predicate(text: str) -> Callable[[Mapping[str, Any]], Any]:
 
     made: Callable[[Mapping[str, Any]], Any] = sql_predicate(text)
     return made
-
-

@@ -1,4 +1,4 @@
-"""What is wrong with rules: each problem with its file, line, rule and reason."""
+"""Problems of rules: each with its file, line, rule and reason."""
 
 from __future__ import annotations
 

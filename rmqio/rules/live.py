@@ -23,7 +23,7 @@ OnBadRule = Literal["keep_previous", "fail"]
 
 
 class RuleSource(Protocol):
-    """Where rules come from. It is picklable."""
+    """A source of rules. It is picklable."""
 
     def load(self) -> tuple[Rule, ...]:
         """Returns all rules. Raises `RuleError`."""
@@ -33,7 +33,7 @@ class RuleSource(Protocol):
 
 
 class Counts(NamedTuple):
-    """What has happened since it was last asked."""
+    """Reloads since they were last asked for."""
 
     reloads: int = 0
     failures: int = 0
@@ -132,7 +132,9 @@ def live_rules(source: RuleSource, make: Callable[[], LiveRules], *parts: Any) -
     try:
         content = pickle.dumps((source, parts))
     except Exception as error:
-        raise LocalError(f"the rules cannot go to workers: {type(source).__name__} does not pickle ({error})") from error
+        raise LocalError(
+            f"the rules cannot go to workers: {type(source).__name__} does not pickle ({error})"
+        ) from error
     key = f"{os.getpid()} {hashlib.sha256(content).hexdigest()}"
     with _LIVE_LOCK:
         found = _LIVE.get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class Beginnings:
@@ -30,11 +30,14 @@ class Beginnings:
     def __bool__(self) -> bool:
         return bool(self._texts)
 
-    def of(self, text: str) -> list[int]:
+    def of(self, text: str) -> Sequence[int]:
         """Returns the numbers of all that a text begins with."""
-        found: list[int] = []
-        texts, links = self._texts, self._links
+        texts = self._texts
         at = bisect_right(texts, text) - 1
+        if at < 0:
+            return ()
+        links = self._links
+        found: list[int] = []
         while at >= 0:
             if text.startswith(texts[at]):
                 found += self._numbers[at]

@@ -95,7 +95,7 @@ class Columns:
             try:
                 row = self._decode(body)
                 str(body, "utf-8")
-            except Exception as error:  # noqa: BLE001  # a body can be anything
+            except Exception:  # noqa: BLE001  # a body can be anything
                 try:
                     event_of(body)  # whose message says what the body is
                 except Exception as plain:  # noqa: BLE001

@@ -26,6 +26,7 @@ class FieldIndex:
         for number, atom in atoms:
             by_kind.setdefault(atom.kind, []).append((number, atom))
         self._max_bytes = limits.max_value_bytes
+        self._surely_whole = limits.max_value_bytes // 4
         self.exists = tuple(number for number, _ in by_kind.get(Kind.EXISTS, ()))
         self._nulls = (*self.exists, *(number for number, _ in by_kind.get(Kind.IS_NULL, ())))
         self._exact: dict[str, list[int]] = {}
@@ -49,50 +50,68 @@ class FieldIndex:
         self._number_order = Thresholds(pair for pair in order if is_number(pair[1].value))
         self._text_order = Thresholds(pair for pair in order if isinstance(pair[1].value, str))
 
+        self._of_text = self._made_for_texts()
+
     def of(self, value: Any) -> tuple[int, ...]:
         """Returns the numbers of the atoms that a single value meets."""
-        if isinstance(value, str):
-            text = whole_text(cut(value, self._max_bytes))
+        if value.__class__ is str or isinstance(value, str):
+            if len(value) > self._surely_whole:
+                value = cut(value, self._max_bytes)
+            text = value if value.isascii() else whole_text(value)
             found = self._of_text(text)
             if self._number_order and (number := number_of(text)) is not None:
                 found += self._number_order.of(number)
             if self._text_order:
                 found += self._text_order.of(text)
-            return tuple(found)
+            return tuple(found) if found else ()
         if value is None:
             return self._nulls
         as_text = text_of(value)
         found = [*self.exists] if as_text is None else self._of_text(as_text)
         if is_number(value):
             found += self._numbers.get(value, ())
-            if self._number_order and value == value:  # noqa: PLR0124  # NaN
+            if self._number_order and value == value:  # NaN
                 found += self._number_order.of(value)
         return tuple(dict.fromkeys(found))
 
-    def _of_text(self, text: str) -> list[int]:
-        found = [*self.exists, *self._exact.get(text, ())]
+    def _made_for_texts(self) -> Callable[[str], list[int]]:
+        """A function of the parts that this field has: asking each part whether it is empty costs more than most do."""
         begins, begins_folded = self._begins
         ends, ends_folded = self._ends
+        lines = [f"found = [{', '.join(map(str, self.exists))}]"]
+        if self._exact:
+            lines += ["if text in exact: found += exact[text]"]
         if self._folded or begins_folded or ends_folded:
-            folded = text.casefold()
-            found += self._folded.get(folded, ())
-            if begins_folded:
-                found += begins_folded.of(folded)
-            if ends_folded:
-                found += ends_folded.of(folded[::-1])
-        if begins:
-            found += begins.of(text)
-        if ends:
-            found += ends.of(text[::-1])
-        if self._networks:
-            found += self._networks.of(text)
-        if self.patterns is not None:
-            found += self.patterns.find(text)
-        return found
+            lines += ["folded = text.casefold()"]
+        if self._folded:
+            lines += ["if folded in folded_exact: found += folded_exact[folded]"]
+        for name, part, argument in (
+            ("begins", begins, "text"),
+            ("begins_folded", begins_folded, "folded"),
+            ("ends", ends, "text[::-1]"),
+            ("ends_folded", ends_folded, "folded[::-1]"),
+            ("networks", self._networks, "text"),
+            ("patterns", self.patterns, "text"),
+        ):
+            if part:
+                lines += [f"found += {name}({argument})"]
+        parts: dict[str, Any] = {
+            "exact": self._exact,
+            "folded_exact": self._folded,
+            "begins": begins.of,
+            "begins_folded": begins_folded.of,
+            "ends": ends.of,
+            "ends_folded": ends_folded.of,
+            "networks": self._networks.of,
+            "patterns": None if self.patterns is None else self.patterns.find,
+        }
+        exec("\n    ".join(["def of_text(text):", *lines, "return found"]), parts)
+        made: Callable[[str], list[int]] = parts["of_text"]
+        return made
 
 
 def _beginnings(by_kind: dict[Kind, list[tuple[int, Atom]]], kind: Kind) -> tuple[Beginnings, Beginnings]:
-    """Those with case, and those that ignore it. Endings are the beginnings of the reversed text."""
+    """Beginnings with case, and those that ignore it. Endings are the beginnings of the reversed text."""
     step = 1 if kind is Kind.STARTS_WITH else -1
     pairs = by_kind.get(kind, ())
     cased, folded = (

@@ -1,4 +1,4 @@
-"""What a value of a field leads to: the atoms that it meets, and the rules that these trigger; remembered by value.
+"""Look-ups of values: the atoms that a value meets, and the rules that these trigger, remembered by value.
 
 The memory of a field is bounded together with that of all fields, and switches itself off while it seldom pays.
 """
@@ -93,7 +93,9 @@ class Lookup:
         if isinstance(value, (list, tuple, Mapping)):
             met = dict.fromkeys(self.index.exists)
             for each in flat(value):
-                met.update(dict.fromkeys(self.index.of(each) if each.__class__ not in (str, int) else self._atoms(each)))
+                met.update(
+                    dict.fromkeys(self.index.of(each) if each.__class__ not in (str, int) else self._atoms(each))
+                )
             return self._found(tuple(met))
         return self._of_one(value)
 
@@ -102,7 +104,8 @@ class Lookup:
         return () if found is None else found.atoms
 
     def _of_one(self, value: Any) -> Found | None:
-        return self._found(self.index.of(value))
+        atoms = self.index.of(value)
+        return self._found(atoms) if atoms else None
 
     def _found(self, atoms: tuple[int, ...]) -> Found | None:
         if not atoms:

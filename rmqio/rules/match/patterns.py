@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import platform
 import re
 import threading
@@ -34,7 +35,7 @@ class DatabaseStore(Protocol):
 class Patterns(Protocol):
     """Patterns with numbers."""
 
-    def find(self, text: str) -> list[int]:
+    def find(self, text: str) -> Sequence[int]:
         """Returns the numbers of the patterns that a text meets. It is valid Unicode."""
 
 
@@ -62,10 +63,10 @@ class PlainPatterns:
 
 
 class VectorscanPatterns:
-    """Finds all patterns at once.
+    """Finds all patterns at once. Scratch space is kept for each thread.
 
     Texts that ignore case are stored in their folded form, and found without regard to the case of ASCII. So one pass
-    does for a text that is all ASCII. Another one is scanned as it is for patterns with case, and folded for the others.
+    does for a text that is all ASCII. Any other is scanned as it is for patterns with case, and folded for the others.
     """
 
     def __init__(self, atoms: Sequence[tuple[int, Atom]], store: DatabaseStore, limits: Limits) -> None:
@@ -77,7 +78,9 @@ class VectorscanPatterns:
         self._alone: list[tuple[int, Any]] = []
         expressions: list[bytes] = []
         flags: list[int] = []
-        for number, atom in sorted(atoms, key=_content):  # so that equal patterns have equal keys, whatever their numbers
+        for number, atom in sorted(
+            atoms, key=_content
+        ):  # so that equal patterns have equal keys, whatever their numbers
             scan_flags: int | None = regexes.SINGLEMATCH | regexes.DOTALL
             if atom.kind is Kind.REGEX:
                 plan = regexes.plan_of(str(atom.value), atom.flags, limits.max_regex_bytes, with_vectorscan=True)
@@ -97,31 +100,43 @@ class VectorscanPatterns:
             self._numbers.append(number)
         self.key = _key(expressions, flags)
         self._database: Any = None
+        self._scan: Any = None
         if expressions:
             raw = store.get(self.key, lambda: compiled(expressions, flags))
             if len(raw) > limits.max_database_bytes:
                 raise LocalError(f"{len(raw):,} bytes of compiled patterns; max_database_bytes is "
                                  f"{limits.max_database_bytes:,}")  # fmt: skip
             self._database = hyperscan.loadb(raw, hyperscan.HS_MODE_BLOCK)
+            self._scan = self._database.scan
             self.size = len(raw)
-        self._own = threading.local()  # scratch space is for one thread at a time
+        self._own = threading.local()
 
-    def find(self, text: str) -> list[int]:
-        found: list[int] = []
+    def find(self, text: str) -> Sequence[int]:
+        hits: list[int] = []
         if self._database is not None:
-            hits: list[int] = []
-            self._scan(text, hits)
-            numbers = self._numbers
-            found = [numbers[hit] for hit in hits]
-            folded = self._folded
-            if folded and not text.isascii():
-                found = [number for number in found if number not in folded]
-                hits = []
-                self._scan(text.casefold(), hits)
-                found += [numbers[hit] for hit in hits if numbers[hit] in folded]
-            confirmed = self._confirmed
-            if confirmed:
-                found = [each for each in found if each not in confirmed or confirmed[each](text) is not None]
+            try:
+                scratch = self._own.scratch
+            except AttributeError:
+                scratch = self._made_scratch()
+            self._scan(text.encode(), _note, 0, hits, scratch)
+            if self._folded and not text.isascii():
+                return self._found_beyond_ascii(text, hits, scratch)
+        if not hits and not self._alone:
+            return ()
+        numbers = self._numbers
+        return self._confirmed_of(text, [numbers[hit] for hit in hits])
+
+    def _found_beyond_ascii(self, text: str, hits: list[int], scratch: Any) -> Sequence[int]:
+        numbers, folded = self._numbers, self._folded
+        found = [numbers[hit] for hit in hits if numbers[hit] not in folded]
+        more: list[int] = []
+        self._scan(text.casefold().encode(), _note, 0, more, scratch)
+        return self._confirmed_of(text, found + [numbers[hit] for hit in more if numbers[hit] in folded])
+
+    def _confirmed_of(self, text: str, found: list[int]) -> Sequence[int]:
+        confirmed = self._confirmed
+        if confirmed:
+            found = [each for each in found if each not in confirmed or confirmed[each](text) is not None]
         for number, search in self._alone:
             if search(text) is not None:
                 found.append(number)
@@ -133,14 +148,12 @@ class VectorscanPatterns:
 
         return b"" if self._database is None else bytes(hyperscan.dumpb(self._database))
 
-    def _scan(self, text: str, hits: list[int]) -> None:
-        try:
-            scratch = self._own.scratch
-        except AttributeError:
-            import hyperscan
+    def _made_scratch(self) -> Any:
+        """The scratch space of this thread."""
+        import hyperscan
 
-            scratch = self._own.scratch = hyperscan.Scratch(self._database)
-        self._database.scan(text.encode(), match_event_handler=_note, context=hits, scratch=scratch)
+        scratch = self._own.scratch = hyperscan.Scratch(self._database)
+        return scratch
 
 
 def compiled(expressions: Sequence[bytes], flags: Sequence[int]) -> bytes:
@@ -158,9 +171,7 @@ def _note(number: int, begin: int, end: int, flags: int, hits: list[int]) -> Non
 
 def _key(expressions: Sequence[bytes], flags: Sequence[int]) -> str:
     """The hash of all that the compiled form depends on."""
-    import hyperscan
-
-    digest = hashlib.sha256(f"1 {hyperscan._version.__version__} {platform.machine()} ".encode())
+    digest = hashlib.sha256(f"1 {importlib.metadata.version('hyperscan')} {platform.machine()} ".encode())
     for expression, flag in zip(expressions, flags, strict=True):
         digest.update(b"%d %d " % (flag, len(expression)))
         digest.update(expression)

@@ -15,7 +15,15 @@ from rmqio.rules.ir import Atom, Condition, Kind, Not, Or, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.plan.atoms import ORDER_KINDS
 from rmqio.rules.plan.values import (
-    cut, everything, flat, is_number, number_of, same, text_of, values_at, whole_text,
+    cut,
+    everything,
+    flat,
+    is_number,
+    number_of,
+    same,
+    text_of,
+    values_at,
+    whole_text,
 )  # fmt: skip
 from rmqio.rules.plan.wildcards import matches, parts_of
 
@@ -51,7 +59,7 @@ def holds(condition: Condition, event: Mapping[str, Any], *, limits: Limits, fin
 def meets(atom: Atom, event: Mapping[str, Any], *, limits: Limits, find: Find = find_by_re) -> bool:
     """Whether a value of the field meets the atom."""
     if atom.kind is Kind.SQL:
-        from rmqio.rules.where import sql_predicate
+        from rmqio.rules.where import sql_predicate  # type: ignore[import-not-found,unused-ignore]
 
         return bool(sql_predicate(str(atom.value))(dict(event)))
     values = _values(atom.field, event, limits)

@@ -1,4 +1,4 @@
-"""What can run a regular expression: Vectorscan, Vectorscan as a filter before RE2, or RE2. Never one that backtracks."""
+"""How a regular expression is run: by Vectorscan, by Vectorscan as a filter before RE2, or by RE2; never backtracking."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""What an event is looked up in: an index for each field, the rules that atoms trigger, and the check of each rule."""
+"""Tables for the events: an index of each field, the rules that atoms trigger, and the check of each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rmqio.rules.ir import Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.match.lookup import Budget, Lookup
@@ -12,7 +13,6 @@ from rmqio.rules.plan.checks import Check, check_of
 from rmqio.rules.plan.plan import LATE_KINDS, Plan
 from rmqio.rules.plan.triggers import trigger_of
 from rmqio.rules.plan.values import everything, values_at
-from rmqio.rules.ir import Kind
 
 _MISSING: Final = object()
 
@@ -108,5 +108,3 @@ class Tables:
             for name, lookup in self._simple.items():
                 if name in event:
                     lookup.cache.seen += count
-
-

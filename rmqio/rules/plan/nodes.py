@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from rmqio.rules.ir import And, Atom, Condition, Not, Or
+from rmqio.rules.ir import And, Atom, Condition, Not
 
 T = TypeVar("T")
 

@@ -95,7 +95,9 @@ def version_of(rules: Sequence[Rule], limits: Limits) -> str:
     """The hash of all that decides what a rule set does: 16 hexadecimal digits. Not where the rules stand."""
     digest = hashlib.sha256(repr(limits).encode())
     for rule in rules:
-        digest.update(repr((rule.id, rule.title, rule.level, rule.tags, rule.source)).encode("utf-8", "backslashreplace"))
+        digest.update(
+            repr((rule.id, rule.title, rule.level, rule.tags, rule.source)).encode("utf-8", "backslashreplace")
+        )
         rest = [rule.condition]
         while rest:  # in order, with counts: one text for each tree
             one = rest.pop()

@@ -69,5 +69,3 @@ def trigger_of(node: Node, cost_of: Callable[[int], float | None], instead_of: C
 
 def _cost(trigger: Trigger) -> float:
     return trigger.cost
-
-

@@ -33,7 +33,7 @@ def text_of(value: Any) -> str | None:
 def number_of(value: Any) -> int | float | None:
     """The number that a value is, or that its text is; None: none, as NaN."""
     if is_number(value):
-        return value if value == value else None  # noqa: PLR0124  # NaN
+        return value if value == value else None  # NaN
     if not isinstance(value, str) or not value or len(value) > _MAX_NUMBER or value[-1] not in "0123456789.":
         return None
     digits = value[1:] if value[0] == "-" else value

@@ -98,7 +98,7 @@ class MatchFn(beam.DoFn):
             Metrics.counter(NAMESPACE, name).inc(count)
 
     def _results(self, elements: Sequence[Any]) -> tuple[list[tuple[int, Any]], dict[int, Exception]]:
-        """What matches, with its position, in order; and the errors by position."""
+        """The outputs with their positions, in order; and the errors by position."""
         matcher = self._matcher
         assert matcher is not None
         found, failures = _found(matcher, elements)
@@ -135,7 +135,8 @@ def _found(matcher: Matcher, elements: Sequence[Any]) -> tuple[dict[int, list[Hi
             hits = matcher.find_events([event_of_element(element)])
         else:
             hits, errors = matcher.find([body])
-            failures.update({position: error for error in errors.values()})
+            if errors:
+                failures[position] = errors[0]
         if hits:
             found[position] = hits[0]
     return found, failures
@@ -158,5 +159,3 @@ def _failure(element: Any, position: int, error: Exception, *, is_batch: bool) -
     queue = element.queue if isinstance(element, Batch) else None
     failure = failure_of_value(value, queue, element.offsets[position] if queue is not None else -1, reason)
     return failure._replace(body=value, kind="") if isinstance(value, bytes) else failure
-
-

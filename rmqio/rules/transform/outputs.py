@@ -24,7 +24,7 @@ class Match(NamedTuple):
     ruleset_version: str
     """The hash of the rules that were in force."""
     atoms: tuple[tuple[str, str, Any], ...]
-    """What made it match: the field, the condition, and the value of the message."""
+    """The reasons: field, condition, and the value of the message."""
 
 
 class MatchedMessage(NamedTuple):

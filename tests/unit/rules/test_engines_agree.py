@@ -22,7 +22,7 @@ ENGINES: list[Any] = [
 ]
 FIELDS = ("a", "b", "c", "a.b", "c.d", "c.d.e", "x.y")
 WORDS = ("", "a", "ab", "AB", "abc", "Straße", "STRASSE", "é", "É", "5", "5.0", "05", "true", "10.1.2.3", "fe80::1",
-         "a\nb", "ſ", "\u212a", "k", "-3", "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
+         "a\nb", "\u017f", "\u212a", "k", "-3", "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
 NUMBERS = (0, 1, 5, -3, 5.0, 5.5, 1000, 2**63, 1e300)
 PATTERNS = ("a", "ab$", "^a", "a.b", "[0-9]+", "a|b", "^$", "b{1,2}a", "(ab)+", r"\d\.\d", "x*", r"a\b", "^.{2}$")
 WILDCARDS = ("*", "a*", "*b", "*a*", "?", "a?c", "*a*b*", "a\\*b", "??", "*é?", "?*", "", "a**b", "x\\\\y", "*?b")
@@ -41,7 +41,7 @@ def random_atom(drawn: random.Random, with_regexes: bool) -> Atom:
     if drawn.random() < 0.1:
         field = None
     if kind is Kind.REGEX:
-        return Atom(field, kind, drawn.choice(PATTERNS), flags="".join(drawn.sample("ims", drawn.randrange(4))))
+        return Atom(field, kind, drawn.choice(PATTERNS), flags="".join(drawn.sample("is", drawn.randrange(3))))
     if kind is Kind.WILDCARD:
         return Atom(field, kind, drawn.choice(WILDCARDS), ignore_case)
     if kind is Kind.CIDR:

@@ -29,7 +29,7 @@ class Source:
     """Rules that a test changes."""
 
     def __init__(self) -> None:
-        self.rules = (Rule("one", Atom("a", Kind.EQUALS, 1)),)
+        self.rules: tuple[Rule, ...] = (Rule("one", Atom("a", Kind.EQUALS, 1)),)
         self.version = 1
         self.looks = 0
         self.failure: Exception | None = None
@@ -83,7 +83,7 @@ def test_a_busy_pipeline_never_waits(clock: ManualClock) -> None:
     live = live_of(source, clock)
     source.change(TWO)
     gate = threading.Event()
-    load, source.load = source.load, lambda: gate.wait(30) and load() or ()  # type: ignore[method-assign]
+    load, source.load = source.load, lambda: (gate.wait(30) and load()) or ()  # type: ignore[method-assign]
     clock.sleep(6)
     assert ids(live, {"a": 1}) == ["one"]  # while the thread loads
     gate.set()
@@ -155,9 +155,9 @@ def test_a_process_has_one_matcher_for_a_source(clock: ManualClock) -> None:
     assert live_rules(Shared(), make, 1) is live_rules(Shared(), make, 1)
     assert live_rules(Shared(), make, 2) is not made[0]
     assert len(made) == 2
+    source = Source()
+    source.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(LocalError, match="the rules cannot go to workers: Source does not pickle"):
-        source = Source()
-        source.lock = threading.Lock()  # type: ignore[attr-defined]
         live_rules(source, make)
 
 

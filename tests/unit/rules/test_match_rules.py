@@ -78,7 +78,7 @@ def test_a_match_says_everything(rules: Any, which: str, wanted: list[str]) -> N
         atoms = (("a", f"greater {1 if low is LOW else 2}", 3),)
 
         def check(found: list[Match]) -> None:
-            first = next(each for each in found if each.rule_id == low.id)
+            first: Any = next(each for each in found if each.rule_id == low.id)
             assert first == (b'{"a": 3}', low.id, low.title, low.level, low.tags, first.ruleset_version, atoms)
             assert len(first.ruleset_version) == 16
 
@@ -99,7 +99,9 @@ def test_batches_keep_places_and_bad_members_go_alone(cluster: InMemoryCluster, 
         cluster.append("t", body, queue_id=0)
 
     def check(found: list[Any]) -> None:
-        values = [(value.rule_id, offset) for batch in found for value, offset in zip(batch, batch.offsets, strict=True)]
+        values = [
+            (value.rule_id, offset) for batch in found for value, offset in zip(batch, batch.offsets, strict=True)
+        ]
         assert values == [("low", 2), ("high", 2), ("also", 2), ("low", 4)]
         assert all(isinstance(batch, Batch) and isinstance(batch[0].message, Record) for batch in found)
         ids = [one for batch in found for one in batch.ids()]
