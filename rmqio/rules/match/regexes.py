@@ -1,4 +1,4 @@
-"""How a regular expression is run: by Vectorscan, by Vectorscan as a filter before RE2, or by RE2; never backtracking."""
+"""How a regular expression is run: by Vectorscan, by Vectorscan as a filter before RE2, or by RE2. None backtracks."""
 
 from __future__ import annotations
 
