@@ -75,7 +75,7 @@ Condition: TypeAlias = Atom | And | Or | Not
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rule stands: the file (or topic), and the line of it that begins the rule, from 1."""
+    """The place of a rule: the file (or topic), and the line of it that begins the rule, from 1."""
 
     file: str = ""
     line: int = 0
