@@ -31,7 +31,8 @@ def hit(seconds: float, rule_id: str, **event: Any) -> TimestampedValue:
 
 
 MANY = CorrelationRule(
-    "many", CorrelationKind.EVENT_COUNT, ("failed",), 10_000, ("user",), count=3, title="t", level="high", tags=("x",)
+    "many", CorrelationKind.EVENT_COUNT, ("failed",), 10_000, ("user",), count=3, title="t", level="high",
+    tags=("x",),
 )
 BOTH = CorrelationRule(
     "both", CorrelationKind.TEMPORAL_ORDERED, ("failed", "done"), 60_000, ("user",), generate=True,
@@ -48,7 +49,8 @@ def test_matches_of_a_group_are_correlated_in_order_of_time() -> None:
         hit(9, "failed", user="a"), hit(1, "failed", user="a"), hit(5, "failed", user="a"),
         hit(2, "failed", user="b"), hit(6, "failed", user="b"), hit(14, "failed", user="b"),
         hit(20, "done", account={"name": "b"}), hit(21, "other", user="b"), hit(22, "failed"),
-        hit(30, "login", user="c", host="x"), hit(31, "login", user="c", host="x"), hit(32, "login", user="c", host="y"),
+        hit(30, "login", user="c", host="x"), hit(31, "login", user="c", host="x"),
+        hit(32, "login", user="c", host="y"),
     ]  # fmt: skip
     with BeamPipeline(options=PipelineOptions([])) as pipeline:
         stream = Stream().add_elements(hits).advance_watermark_to_infinity()
