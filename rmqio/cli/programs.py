@@ -1,4 +1,4 @@
-"""`rmqio replay`, `schemas`, `local`, `sql` and `rules`: the programs that also run as `python -m`, with the same parsers.
+"""`rmqio replay`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """

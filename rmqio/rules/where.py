@@ -12,8 +12,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from rmqio.rules import field_values
+from rmqio.rules.field_values import members
 from rmqio.rules.ir import Atom, Condition, Kind
+from rmqio.rules.plan.values import number_of, text_of
 from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
 from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
 from rmqio.sql.conditions import compile_condition, parse_condition, placed, span_in
@@ -252,13 +253,13 @@ def sql_predicate(text: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    members = [field_values.members(event, path) or [None] for path in compiled.paths]
-    for values in itertools.product(*members):
+    found = [members(event, path) or [None] for path in compiled.paths]
+    for values in itertools.product(*found):
         yield tuple(_CONVERTED[kind](values[place]) for place, kind in compiled.columns)
 
 
 def _number(value: Any) -> float | None:
-    number = field_values.number_of(value)
+    number = number_of(value)
     try:
         return None if number is None else float(number)
     except OverflowError:
@@ -266,12 +267,12 @@ def _number(value: Any) -> float | None:
 
 
 def _boolean(value: Any) -> bool | None:
-    return {"true": True, "false": False}.get(field_values.text_of(value) or "")
+    return {"true": True, "false": False}.get(text_of(value) or "")
 
 
 _CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
     NUMBER: _number,
-    TEXT: field_values.text_of,
+    TEXT: text_of,
     BOOLEAN: _boolean,
     ANY: lambda value: None if value is None else True,
 }

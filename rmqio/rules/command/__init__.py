@@ -16,7 +16,7 @@ commands, each with its own --help:
   check                     find mistakes in rules, and show what they cost
   explain                   show how a rule is evaluated
   fields                    list the fields that rules look at
-  run                       print the messages of a topic that match, as they come
+  run                       print the messages of a topic that match
 
 examples:
   rmqio rules check 'rules/*.yml'

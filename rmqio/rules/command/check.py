@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{', '.join(counts)}; {plural(len(problems), 'problem')}, {plural(len(warnings), 'warning')}")
     if arguments.manifest and not problems:
         assert isinstance(rules.source, Files)
-        write_manifest(arguments.manifest, sorted({each.place.file for each in (*found.rules, *found.correlations)}))
+        files = {each.place.file for each in found.rules} | {each.place.file for each in found.correlations}
+        write_manifest(arguments.manifest, sorted(files))
         note(f"wrote {arguments.manifest}")
     return 1 if problems else 0
 

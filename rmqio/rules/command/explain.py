@@ -59,7 +59,7 @@ def _tree(condition: Condition, found_by: set[Atom]) -> Iterator[str]:
         if isinstance(one, Atom):
             mark = "*" if one in found_by else " "
             room = COLUMNS - 16
-            text = cut(f"{indent}{mark} {shown(one)}", room)
+            text = indent + cut(f"{mark} {shown(one)}", room - len(indent))
             yield f"{text:<{room}}  {ENGINES[one.kind]}"
         elif isinstance(one, Not):
             yield f"{indent}not"
@@ -95,9 +95,9 @@ def run_fields(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        rows = [
-            (safe(name or "(any text)"), str(users[name]), ", ".join(each.value for each, _ in kinds[name].most_common()))
-            for name in ordered
-        ]
+        rows = []
+        for name in ordered:
+            used = ", ".join(each.value for each, _ in kinds[name].most_common())
+            rows.append((safe(name or "(any text)"), str(users[name]), used))
         print_table(("~FIELD", ">RULES", "KINDS"), rows)
     return 0

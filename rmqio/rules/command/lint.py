@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ _BELOW: Final = (Kind.LESS, Kind.AT_MOST)
 _ABOVE: Final = (Kind.GREATER, Kind.AT_LEAST)
 _CONFIRMED: Final = re.compile(r"\(\?(?:[=!>]|<[=!]|P=|\()|\\[1-9]|[*+?}]\+")
 """Lookaround, back-references, atomic groups and conditionals: a pattern database finds candidates only."""
-_NO_LITERAL: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[wWdDsSbBAZz]|[.^$|()]|.[*?]|.\{0[^}]*\}|\{[^}]*\}|[*+?]")
+_TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|.", re.DOTALL)
 _SHORT: Final = 2
 
 
@@ -119,7 +120,8 @@ def cost_of(rule: Rule) -> Cost:
         if ENGINES[each.kind] == "patterns" and literal_length(each) < _SHORT:
             remarks.append(f"{shown(each)}: has no text of {_SHORT} characters or more to look for")
     if counts[Kind.SQL]:
-        remarks.append(f"{counts[Kind.SQL]} expressions are computed for each event that gets so far")
+        number = counts[Kind.SQL]
+        remarks.append(f"computes {number} expression{'s' * (number > 1)} for each event that gets so far")
     return Cost(counts, tuple(remarks))
 
 
@@ -129,8 +131,17 @@ def literal_length(atom: Atom) -> int:
     if atom.kind is Kind.WILDCARD:
         return max(map(len, re.split(r"(?<!\\)[*?]", text)))
     if atom.kind is Kind.REGEX:
-        return 0 if "|" in text else max(len(each.replace("\\", "")) for each in _NO_LITERAL.sub("\0", text).split("\0"))
+        return 0 if "|" in text else _longest_run(_TOKENS.findall(text))
     return len(text)
+
+
+def _longest_run(tokens: Sequence[str]) -> int:
+    longest = run = 0
+    for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
+        is_plain = token not in ".^$|()*+?" if len(token) == 1 else token[0] == "\\" and not token[1].isalnum()
+        run = run + 1 if is_plain and after not in ("*", "?") and not after.startswith("{0") else 0
+        longest = max(longest, run)
+    return longest
 
 
 def is_triggered(condition: Condition) -> bool:
@@ -163,7 +174,7 @@ def _frequency(some: Sequence[Atom]) -> tuple[float, int]:
 def shown(atom: Atom) -> str:
     """Returns a condition on one line, in words."""
     value: Any = atom.value
-    text = repr(value) if isinstance(value, str) else {True: "true", False: "false", None: "null"}.get(value, str(value))
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
     if len(text) > 60:
         text = f"{text[:57]}..."
     name = "any text" if atom.field is None else atom.field

@@ -147,8 +147,8 @@ def _lines(item: Item, hit: Hit) -> Iterable[str]:
     place = f"{time_text(item.time_ms, timespec='seconds')}  {short(item.queue)}@{item.offset}"
     yield safe_line(f"{place}  {rule.level}")
     yield cut(safe_line(f"  {rule.title or rule.id}"), COLUMNS)
-    for name, kind, value in hit.atoms:
-        yield cut(safe_line(f"    {name or 'text'} {kind.replace('_', ' ')}: {value}"), COLUMNS)
+    for name, condition, value in hit.atoms:
+        yield cut(safe_line(f"    {name or 'any text'} {condition}: {value}"), COLUMNS)
 
 
 def _document(item: Item, record: Record, hit: Hit) -> dict[str, Any]:
@@ -157,6 +157,6 @@ def _document(item: Item, record: Record, hit: Hit) -> dict[str, Any]:
         "rule": rule.id, "title": rule.title, "level": rule.level, "tags": list(rule.tags),
         "topic": item.queue.topic, "broker": item.queue.broker, "queue_id": item.queue.queue_id,
         "queue_offset": item.offset, "store_timestamp_ms": item.time_ms,
-        "atoms": [{"field": name, "is": kind, "value": value} for name, kind, value in hit.atoms],
+        "atoms": [{"field": name, "condition": condition, "value": value} for name, condition, value in hit.atoms],
         "body": record.body.decode("utf-8", "replace"),
     }  # fmt: skip

@@ -177,7 +177,7 @@ class CorrelateFn(beam.DoFn):
         for each_found in found:
             yield Correlated(
                 rule.id, rule.title, rule.level, rule.tags, tuple(zip(rule.group_by, group, strict=True)),
-                each_found.first_us // 1000, each_found.last_us // 1000, each_found.count, rule.rules,
+                each_found.first_us // 1000, each_found.last_us // 1000, each_found.number, rule.rules,
             )  # fmt: skip
 
 

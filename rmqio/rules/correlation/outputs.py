@@ -17,7 +17,7 @@ class Correlated(NamedTuple):
       rule_id, title, level, tags: of the correlation rule.
       group: names and values of its `group_by`.
       first_ms, last_ms: event times of the first and the last event, in milliseconds since 1970.
-      count: how many events, distinct values or rules there were.
+      number: how many events, distinct values or rules there were.
       rules: the ids of the rules whose matches were correlated.
     """
 
@@ -28,7 +28,7 @@ class Correlated(NamedTuple):
     group: tuple[tuple[str, Any], ...]
     first_ms: int
     last_ms: int
-    count: int
+    number: int
     rules: tuple[str, ...]
 
 

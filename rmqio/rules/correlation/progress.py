@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
     first_us: int
     last_us: int
-    count: int
+    number: int
 
 
 class Progress:

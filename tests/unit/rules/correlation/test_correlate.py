@@ -86,7 +86,7 @@ def test_a_late_match_does_not_count_and_the_state_ends() -> None:
     )
     with BeamPipeline(options=PipelineOptions(["--streaming"])) as pipeline:
         found = pipeline | stream | Correlate([MANY])
-        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.count))
+        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.number))
         assert_that(times, equal_to([(1_000, 11_000, 3)]))
 
 
@@ -96,7 +96,7 @@ def test_a_number_that_is_too_small_comes_out_at_the_end_of_the_span() -> None:
     with BeamPipeline(options=PipelineOptions([])) as pipeline:
         stream = Stream().add_elements(hits).advance_watermark_to_infinity()
         found = pipeline | stream | Correlate([rule])
-        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.count))
+        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.number))
         assert_that(times, equal_to([(20_000, 29_000, 2)]))
 
 

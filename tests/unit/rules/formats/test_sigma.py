@@ -14,7 +14,7 @@ from rmqio.errors import LocalError
 from rmqio.rules.correlation.rule import CorrelationKind
 from rmqio.rules.formats import Mapping, Parsed, RuleText, parse
 from rmqio.rules.ir import Atom, Kind, atoms
-from tests.helpers.rules.naive import holds
+from tests.helpers.rules.meaning import both_hold as holds
 
 _DATA = Path(__file__).parents[3] / "data" / "sigma"
 _ID = "5b1f6c8e-2f1c-4c0e-9a41-6b0c8fd0f0{:02}"

@@ -15,7 +15,7 @@ from rmqio.rules.formats import RuleText, parse
 from rmqio.rules.ir import Atom, Kind, atoms
 from rmqio.rules.where import condition_of, sql_predicate
 from rmqio.sql.errors import SqlError
-from tests.helpers.rules.naive import holds
+from tests.helpers.rules.meaning import both_hold, holds
 
 _NUMBERS = st.sampled_from(["1", "2", "-1", "1.5", "NULL"])
 _TEXTS = st.sampled_from(["'a'", "'ab'", "'b*'", "NULL"])
@@ -63,7 +63,7 @@ _COLUMNS = "n DOUBLE, m DOUBLE, s VARCHAR, t VARCHAR, f BOOLEAN"
 
 
 @given(_WHERE, st.lists(_EVENTS, min_size=1, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_atoms_say_what_sql_says(where: str, events: list[dict[str, Any]]) -> None:
     condition = condition_of(where)
     predicate = sql_predicate(where)
@@ -72,7 +72,7 @@ def test_atoms_say_what_sql_says(where: str, events: list[dict[str, Any]]) -> No
 
 
 @given(st.lists(st.tuples(_WHERE, _EVENTS), min_size=20, max_size=40))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_duckdb_says_the_same(cases: list[tuple[str, dict[str, Any]]]) -> None:
     duckdb = pytest.importorskip("duckdb", reason="DuckDB, the oracle, is not installed")
     connection = duckdb.connect()
@@ -120,7 +120,7 @@ def test_duckdb_says_the_same(cases: list[tuple[str, dict[str, Any]]]) -> None:
     ],
 )
 def test_what_a_condition_means(where: str, event: dict[str, Any], matches: bool) -> None:
-    assert holds(condition_of(where), event) is matches
+    assert both_hold(condition_of(where), event) is matches
     if "NOT a >" not in where or event.get("a") != "many":
         assert sql_predicate(where)(event) is matches
 
@@ -132,9 +132,9 @@ def test_only_what_is_no_comparison_stays_sql() -> None:
 
 
 def test_a_long_condition_is_no_problem() -> None:
-    condition = condition_of(" OR ".join(f"a = {number}" for number in range(5_000)))
-    assert holds(condition, {"a": 4_999})
-    assert holds(condition_of("(" * 500 + "a = 1" + ")" * 500), {"a": 1})
+    condition = condition_of(" OR ".join(f"a = {number}" for number in range(1_000)))
+    assert holds(condition, {"a": 999})
+    assert holds(condition_of("(" * 100 + "a = 1" + ")" * 100), {"a": 1})
 
 
 def test_combinations_of_lists_are_bounded() -> None:
