@@ -19,6 +19,8 @@ class Problem(NamedTuple):
     rule_id: str
     """Empty if the file as a whole is wrong."""
     reason: str
+    shown: str = ""
+    """The line of the file with a caret below the place, if that is known."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.file and self.line else f"{self.file}: " if self.file else ""
