@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.sql.analysis.expressions import ExpressionBinder
+from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
-from rmqio.sql.plan import Field
+from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType

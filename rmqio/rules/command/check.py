@@ -13,7 +13,7 @@ from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.ir import Rule
 from rmqio.rules.sources import Files, write_manifest
-from rmqio.terminal import safe
+from rmqio.command_line.terminal import safe
 
 
 def run(arguments: argparse.Namespace) -> int:
