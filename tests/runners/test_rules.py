@@ -66,7 +66,11 @@ def send(lab: Lab, topic: str, messages: list[Message]) -> None:
 
 
 def command(lab: Lab, topics: Topics, runner: str, folder: Path) -> list[str]:
-    flags = [f"--name_server={lab.broker.name_server}", f"--source_topic={topics.events}", f"--sink_topic={topics.hits}"]
+    flags = [
+        f"--name_server={lab.broker.name_server}",
+        f"--source_topic={topics.events}",
+        f"--sink_topic={topics.hits}",
+    ]
     flags += [f"--dead_letter_topic={topics.dead}", "--start=earliest", *f"--runner={runner}".split()]
     return [*flags, f"--checkpoint_dir={folder}/checkpoint"] if runner == "SparkRunner --streaming" else flags
 
@@ -118,7 +122,9 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
         meet(job, "slow")
         publish("two.json", json.dumps([{"id": "new", "condition": {"field": "image", "is": "equals", "value": "sh"}}]))
         meet(job, "new")
-        publish("two.json", json.dumps([{"id": "bad", "condition": {"field": "ip", "is": "cidr", "value": "10.0.0.300"}}]))
+        publish(
+            "two.json", json.dumps([{"id": "bad", "condition": {"field": "ip", "is": "cidr", "value": "10.0.0.300"}}])
+        )
         meet(job, "new")
         publish("two.json", json.dumps([{"id": "last", "condition": {"field": "ms", "is": "equals", "value": 95}}]))
         meet(job, "last")
