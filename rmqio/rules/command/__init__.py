@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from rmqio.argument_parser import Parser
 from rmqio.cli.arguments import Run, optional_command
 from rmqio.cli.values import parse_count, parse_from, parse_seconds
-from rmqio.command_line import Position
+from rmqio.command_line.arguments import Position
+from rmqio.command_line.parser import Parser
 from rmqio.rules.formats import FORMATS
 
 _MORE: Final = """\

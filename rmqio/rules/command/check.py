@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rmqio.cli.output import note, plural, print_json, print_table
+from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.rules.command.given import parsed, ruleset_of, text_of
 from rmqio.rules.command.lint import Cost, cost_of, warnings_of
@@ -13,7 +14,6 @@ from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.ir import Rule
 from rmqio.rules.sources import Files, write_manifest
-from rmqio.terminal import safe
 
 
 def run(arguments: argparse.Namespace) -> int:

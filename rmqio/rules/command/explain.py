@@ -6,15 +6,15 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqio.argument_parser import did_you_mean
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import print_json, print_table
+from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.terminal import COLUMNS, cut, safe
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.command.lint import ENGINES, cost_of, shown, triggers
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Rule, atoms
 from rmqio.rules.trees import simplified
-from rmqio.terminal import COLUMNS, cut, safe
 
 
 def run(arguments: argparse.Namespace) -> int:

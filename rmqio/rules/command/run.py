@@ -11,17 +11,17 @@ from itertools import islice
 from typing import Any, Final
 
 from rmqio.cli.connect import queue_client, queues_of, short
-from rmqio.cli.messages import Item
+from rmqio.cli.messages.printing import Item
 from rmqio.cli.output import note, plural, print_json, time_text
-from rmqio.cli.queues import Range, for_all, items_of, place_in_time, resolve
+from rmqio.cli.queues.contents import Range, for_all, items_of, place_in_time, resolve
 from rmqio.cli.watch import INTERRUPTED
+from rmqio.command_line.terminal import COLUMNS, cut, safe_line
 from rmqio.errors import OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.engine import Hit, Matcher, compile_rules
 from rmqio.rules.ruleset import RuleSet
-from rmqio.terminal import COLUMNS, cut, safe_line
 
 _WAIT_MS: Final = 1_000
 _BATCH: Final = 512

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from rmqio.argument_parser import did_you_mean
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, joined

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.argument_parser import did_you_mean
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rmqio.argument_parser import did_you_mean
+from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.formats.base import Parsed

@@ -31,7 +31,14 @@ def hit(seconds: float, rule_id: str, **event: Any) -> TimestampedValue:
 
 
 MANY = CorrelationRule(
-    "many", CorrelationKind.EVENT_COUNT, ("failed",), 10_000, ("user",), count=3, title="t", level="high",
+    "many",
+    CorrelationKind.EVENT_COUNT,
+    ("failed",),
+    10_000,
+    ("user",),
+    count=3,
+    title="t",
+    level="high",
     tags=("x",),
 )
 BOTH = CorrelationRule(
