@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.compile.description import Fragment, FromRows, ToRows
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.compile.steps import Step
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType
 
@@ -20,13 +22,13 @@ _BEFORE: Final = "SELECT 1 FROM t WHERE\n"
 def parse_condition(text: str, file: str = "") -> nodes.Expression:
     """Returns the syntax tree of a condition, whose spans are those of the text. Raises `SqlError`."""
     try:
-        statements = parse(_BEFORE + text, file)
+        found = parse(_BEFORE + text, file)
     except SqlError as error:
         if error.line < 2:
             raise SqlError(error.message, file) from None
         raise SqlError(error.message, file, error.line - 1, error.column, error.shown) from None
-    statement = statements[0] if len(statements) == 1 else None
-    query: Any = statement.query if isinstance(statement, nodes.QueryStatement) else None
+    statement = found[0] if len(found) == 1 else None
+    query: Any = statement.query if isinstance(statement, statements.QueryStatement) else None
     select = query.body if isinstance(query, nodes.Query) else query
     if (
         not isinstance(select, nodes.Select)

@@ -53,7 +53,7 @@ def test_the_newest_text_of_each_name_counts(
     signatures = [rules.signature()]
 
     def put(name: str, text: bytes) -> None:
-        producer.send(Message(text, topic=topic, keys=[name]))
+        producer.send_batch([Message(text, topic=topic, keys=[name])])  # a single send needs a body
         signatures.append(rules.signature())
 
     for number in range(40):
@@ -78,7 +78,7 @@ def test_run_follows_events_and_rules(
     ]  # fmt: skip
 
     def put(name: str, text: str) -> None:
-        producer.send(Message(text.encode(), topic=rules, keys=[name]))
+        producer.send_batch([Message(text.encode(), topic=rules, keys=[name])])
 
     def event(amount: int) -> None:
         producer.send(Message(json.dumps({"amount": amount}).encode(), topic=events))
@@ -87,7 +87,8 @@ def test_run_follows_events_and_rules(
     event(500)
     event(5)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -116,5 +117,10 @@ def test_run_follows_events_and_rules(
 
 def _lines(stream: Iterator[str]) -> queue.Queue[str]:
     found: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: [found.put(line) for line in stream], daemon=True).start()
+
+    def read() -> None:
+        for line in stream:
+            found.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
     return found

@@ -143,11 +143,13 @@ def test_explain_marks_how_a_rule_is_found(rmqio: Tool, tmp_path: Path, shop: Pa
                          {"not": {"field": "b", "is": "contains", "value": "x", "ignore_case": True}}]}  # fmt: skip
     path.write_text(json.dumps({"id": "r", "condition": condition}))
     lines = rmqio("rules", "explain", str(path), str(shop), "--rule", "r").splitlines()
-    assert [line.split() for line in lines[2:]] == [
-        ["all", "of"], ["*", "a", "equals", "1", "dictionary"], ["not"],
-        ["b", "contains", "'x'", "(any", "case)", "patterns"],
-        ["b", "contains", "'x'", "(any", "case):", "has", "no", "text", "of", "2", "characters", "or", "more", "to", "look", "for"],
-    ]  # fmt: skip
+    assert [" ".join(line.split()) for line in lines[2:]] == [
+        "all of",
+        "* a equals 1 dictionary",
+        "not",
+        "b contains 'x' (any case) patterns",
+        "b contains 'x' (any case): has no text of 2 characters or more to look for",
+    ]
     assert all(len(line) <= 80 for line in lines[2:6])
     rmqio("rules", "explain", str(shop), "--rule", "lrge", status=1)
     assert "there is no rule 'lrge'; did you mean large?" in rmqio.err
