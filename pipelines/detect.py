@@ -1,4 +1,4 @@
-"""Detection: reads events as JSON, and writes a message for each rule that an event matches. Rules can change meanwhile.
+"""Detection: reads events as JSON, and writes a message for each rule that an event matches. Rules can change.
 
 python pipelines/detect.py --name_server=127.0.0.1:9876 --source_topic=events --sink_topic=alerts \
     --rules='rules/*.yml' --dead_letter_topic=bad-events

@@ -40,8 +40,12 @@ ENDLESS = [
 COUNT = 200
 RULES = [
     {"id": "slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}},
-    {"id": "shell", "level": "high", "condition": {"field": "image", "is": "ends_with", "value": "/SH", "ignore_case": True}},
-]  # fmt: skip
+    {
+        "id": "shell",
+        "level": "high",
+        "condition": {"field": "image", "is": "ends_with", "value": "/SH", "ignore_case": True},
+    },
+]
 
 
 class Topics(NamedTuple):
