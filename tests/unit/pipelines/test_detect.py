@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
+pytest.importorskip("lark", reason="files of rules can hold conditions of SQL")
 
 from rmqio.pipelines import detect
 from rmqio.testing import FakeBroker
