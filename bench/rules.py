@@ -339,7 +339,8 @@ def compare(case: str, rules: Sequence[Rule], make: Callable[[int, bool], list[b
 def hostile(repeats: int) -> list[Figure]:
     """Long lines that almost match."""
     figures = []
-    line = json.dumps({"x": "ab" * 5_000}).encode()
+    almost = " ".join(f"a{n} b{n} abc1{n % 10}" for n in range(3_000))[:6_000]  # all of a pattern but its end
+    line = json.dumps({"x": almost + "a" * 4_000 + "!"}).encode()
     patterns = {
         "3,000 a.*b.*c": [f"a{n}.*b{n}.*c{n}" for n in range(3_000)],
         "3,000 without literals": [
