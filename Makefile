@@ -10,7 +10,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo dist fuzz test test-broker test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean environments
+.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean environments
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -108,6 +108,10 @@ test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; f
 
 test-examples: $(STAMP)  ## the programs of examples/, on a broker and a Spark that the tests start; under ten minutes
 	@$(PY) -m pytest -m 'examples and not cluster' tests/examples $(ARGS)
+
+test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why others do not
+	@test -n "$(DIR)" || { echo 'make test-sigma DIR=/path/to/rules'; exit 2; }
+	@$(PY) -m rmqio rules check --format sigma '$(DIR)/**/*.yml' $(ARGS)
 
 test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, half a million orders; over an hour
 	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)

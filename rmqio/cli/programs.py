@@ -1,4 +1,4 @@
-"""`rmqio replay`, `schemas`, `local` and `sql`: the programs that also run as `python -m`, with the same parsers.
+"""`rmqio replay`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """
@@ -13,10 +13,11 @@ from rmqio.errors import LocalError
 
 
 def add_commands(commands: Any) -> None:
-    """Add the four."""
+    """Add the five."""
     sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
     sql.set_defaults(writes=True)
     sql.passes_on = True
+    new_command(commands, "rules", None, "check, explain and run rules on topics", fill=_fill_rules)
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
     summary = "list the Avro schemas of a folder, or check them"
@@ -43,6 +44,13 @@ def _fill_local(parser: Parser) -> None:
 
     local.add_options(parser)
     parser.set_defaults(run=local.run)
+
+
+def _fill_rules(parser: Parser) -> None:
+    from rmqio.rules import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.show_help)
 
 
 def _fill_sql(parser: Parser) -> None:

@@ -33,7 +33,7 @@ def add_name_server(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--name_server",
         metavar="HOST:PORT",
-        help=f"one or several, separated by semicolons; default: the environment variable {NAME_SERVER_VARIABLE}",
+        help=f"one or more, as in a:1;b:1; default: ${NAME_SERVER_VARIABLE}",
     )
 
 

@@ -1,0 +1,107 @@
+"""`rmqio rules`: checks, explains and runs rules."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from rmqio.cli.arguments import Run, optional_command
+from rmqio.cli.values import parse_count, parse_from, parse_seconds
+from rmqio.command_line.arguments import Position
+from rmqio.command_line.parser import Parser
+from rmqio.rules.formats import FORMATS
+
+_MORE: Final = """\
+commands, each with its own --help:
+  check                     find mistakes in rules, and show what they cost
+  explain                   show how a rule is evaluated
+  fields                    list the fields that rules look at
+  run                       print the messages of a topic that match
+
+examples:
+  rmqio rules check 'rules/*.yml'
+  rmqio rules run 'rules/*.yml' --topic events"""
+_CHECK_MORE: Final = """\
+The exit status is 1 if a rule is not valid. Warnings leave it at 0.
+
+examples:
+  rmqio rules check 'rules/*.yml' --mapping mapping.yml --long
+  rmqio rules check rules/*.yml --manifest rules/manifest.json"""
+_EXPLAIN_MORE: Final = """\
+A star marks the conditions by which the rule is found: it is looked at only if one of them is met.
+
+example:
+  rmqio rules explain rules/shell.yml"""
+_RUN_MORE: Final = """\
+The rules are read again when they change. A set that is not valid leaves the old one. Ctrl-C ends it with exit status
+130.
+
+examples:
+  rmqio rules run 'rules/*.yml' --topic events
+  rmqio rules run shop.sql --topic orders --from earliest --to_end --json"""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the commands."""
+    parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
+    check = _command(parser, "check", _check, "find mistakes in rules, and show what they cost", more=_CHECK_MORE)
+    check.add_argument("-l", "--long", action="store_true", help="show the cost of each rule")
+    check.add_argument("--manifest", metavar="FILE", help="if all rules are valid, write a manifest of the files")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
+    explain = _command(parser, "explain", _explain, "show how a rule is evaluated", more=_EXPLAIN_MORE)
+    explain.add_argument("--rule", metavar="ID", help="only this rule")
+    fields = _command(parser, "fields", _fields, "list the fields that rules look at")
+    fields.add_argument("--json", action="store_true", help="print one JSON document")
+    run = _command(parser, "run", _run, "print the messages of a topic that match", more=_RUN_MORE)
+    run.add_argument("--topic", required=True, metavar="TOPIC", help="the topic of the events, whose bodies are JSON")
+    run.add_argument(
+        "--from", "--start", dest="begin", type=parse_from, default=Position("latest"), metavar="WHERE",
+        help="latest (default): only new messages; earliest or a TIME: first the messages stored from there on",
+    )  # fmt: skip
+    run.add_argument("--to_end", action="store_true", help="end where the topic ends at the start")
+    run.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after N matches")
+    run.add_argument(
+        "--refresh_s", type=parse_seconds, default=5.0, metavar="N",
+        help="how often to look for changed rules; default: 5",
+    )  # fmt: skip
+    run.add_argument("--json", action="store_true", help="print one JSON document per match, on a line")
+
+
+def _command(parent: Parser, name: str, run: Run, summary: str, *, more: str = "") -> Parser:
+    parser = optional_command(parent, name, run, summary, more=more)
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="files of rules, patterns in quotes, or a manifest.json")
+    add("--rules_topic", metavar="TOPIC", help="take the rules of this topic, and not of files")
+    add("--format", choices=FORMATS, help="sigma, where or json; default: by the suffix of each file")
+    add("--mapping", metavar="FILE", help="names of fields and log sources, or a pipeline of pySigma, as YAML")
+    return parser
+
+
+def show_help(arguments: argparse.Namespace) -> int:
+    """Prints the help: the command alone does nothing."""
+    arguments.parser.print_help()
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> Any:
+    from rmqio.rules.command import check
+
+    return check.run(arguments)
+
+
+def _explain(arguments: argparse.Namespace) -> Any:
+    from rmqio.rules.command import explain
+
+    return explain.run(arguments)
+
+
+def _fields(arguments: argparse.Namespace) -> Any:
+    from rmqio.rules.command import explain
+
+    return explain.run_fields(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> Any:
+    from rmqio.rules.command import run
+
+    return run.run(arguments)

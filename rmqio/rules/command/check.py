@@ -1,0 +1,95 @@
+"""`rmqio rules check`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rmqio.cli.output import note, plural, print_json, print_table
+from rmqio.command_line.terminal import safe
+from rmqio.errors import LocalError
+from rmqio.rules.command.given import parsed, ruleset_of, text_of
+from rmqio.rules.command.lint import Cost, cost_of, warnings_of
+from rmqio.rules.correlation.rule import CorrelationRule
+from rmqio.rules.errors import Problem, RuleError
+from rmqio.rules.ir import Rule
+from rmqio.rules.sources import Files, write_manifest
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command and returns the exit status."""
+    rules = ruleset_of(arguments)
+    if arguments.manifest and not isinstance(rules.source, Files):
+        raise LocalError("--manifest is for files of rules, not for a topic")
+    found = parsed(rules)
+    problems = [*found.problems, *_refused_by_engine(found.rules)]
+    warnings = list(warnings_of(found.rules))
+    costs = {each.id: cost_of(each) for each in found.rules}
+    if arguments.json:
+        print_json(_document(found.rules, found.correlations, problems, warnings, costs))
+    else:
+        for each in problems:
+            print(safe(text_of(each)))
+        for each in warnings:
+            print(safe(f"warning: {text_of(each)}"))
+        if arguments.long:
+            _print_costs(found.rules, costs)
+        counts = [plural(len(found.rules), "rule")]
+        if found.correlations:
+            counts.append(plural(len(found.correlations), "correlation"))
+        print(f"{', '.join(counts)}; {plural(len(problems), 'problem')}, {plural(len(warnings), 'warning')}")
+    if arguments.manifest and not problems:
+        assert isinstance(rules.source, Files)
+        files = {each.place.file for each in found.rules} | {each.place.file for each in found.correlations}
+        write_manifest(arguments.manifest, sorted(files))
+        note(f"wrote {arguments.manifest}")
+    return 1 if problems else 0
+
+
+def _refused_by_engine(rules: Sequence[Rule]) -> Sequence[Problem]:
+    """Problems that only compiling finds: regular expressions that are none, and limits."""
+    from rmqio.rules.engine import compile_rules
+
+    try:
+        compile_rules(rules)
+    except RuleError as error:
+        return error.problems
+    return ()
+
+
+def _print_costs(rules: Sequence[Rule], costs: dict[str, Cost]) -> None:
+    rows = []
+    for each in rules:
+        kinds = ", ".join(f"{count} {kind.value}" for kind, count in costs[each.id].atoms.most_common())
+        rows.append((safe(each.id), str(costs[each.id].atoms.total()), kinds))
+    if rows:
+        print_table(("~RULE", ">ATOMS", "KINDS"), rows)
+    for each in rules:
+        for remark in costs[each.id].remarks:
+            print(safe(f"{each.id}: {remark}"))
+
+
+def _document(
+    rules: Sequence[Rule],
+    correlations: Sequence[CorrelationRule],
+    problems: Sequence[Problem],
+    warnings: Sequence[Problem],
+    costs: dict[str, Cost],
+) -> dict[str, object]:
+    return {
+        "rules": [
+            {
+                "id": each.id, "title": each.title, "level": each.level, "file": each.place.file,
+                "line": each.place.line, "atoms": {kind.value: n for kind, n in costs[each.id].atoms.items()},
+                "remarks": list(costs[each.id].remarks),
+            }
+            for each in rules
+        ],
+        "correlations": [{"id": each.id, "kind": each.kind.value} for each in correlations],
+        "problems": [_of_problem(each) for each in problems],
+        "warnings": [_of_problem(each) for each in warnings],
+    }  # fmt: skip
+
+
+def _of_problem(problem: Problem) -> dict[str, object]:
+    return {"file": problem.file, "line": problem.line, "rule": problem.rule_id, "reason": problem.reason}

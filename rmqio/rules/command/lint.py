@@ -1,0 +1,189 @@
+"""Remarks on rules without events: copies, conditions that never or always match, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rmqio.rules.errors import Problem
+from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule, atoms
+from rmqio.rules.trees import ALWAYS, NEVER, simplified, text_of
+
+ENGINES: Final = {
+    Kind.EQUALS: "dictionary", Kind.CIDR: "networks", Kind.EXISTS: "presence", Kind.IS_NULL: "presence",
+    Kind.FIELD: "two fields", Kind.SQL: "expression",
+    **dict.fromkeys((Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST), "thresholds"),
+    **dict.fromkeys((Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX), "patterns"),
+}  # fmt: skip
+"""By what each kind of condition is found."""
+_BELOW: Final = (Kind.LESS, Kind.AT_MOST)
+_ABOVE: Final = (Kind.GREATER, Kind.AT_LEAST)
+_CONFIRMED: Final = re.compile(r"\(\?(?:[=!>]|<[=!]|P=|\()|\\[1-9]|[*+?}]\+")
+"""Lookaround, back-references, atomic groups and conditionals: a pattern database finds candidates only."""
+_TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|.", re.DOTALL)
+_SHORT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a rule.
+
+    Attributes:
+      atoms: how many conditions of each kind.
+      remarks: what makes it cost more than others.
+    """
+
+    atoms: Counter[Kind] = field(default_factory=Counter)
+    remarks: tuple[str, ...] = ()
+
+
+def warnings_of(rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Yields what is likely to be a mistake."""
+    first: dict[str, Rule] = {}
+    for rule in rules:
+        simple = simplified(rule.condition)
+        other = first.setdefault(text_of(simple), rule)
+        if other is not rule:
+            place = f" ({other.place.file}:{other.place.line})" if other.place.file else ""
+            yield _problem(rule, f"it has the same condition as the rule {other.id}{place}")
+        if simple == NEVER:
+            yield _problem(rule, "it never matches: its condition is empty")
+        elif simple == ALWAYS:
+            yield _problem(rule, "it matches every event: its condition is empty")
+        for reason in dict.fromkeys(_contradictions(simple)):
+            yield _problem(rule, reason)
+
+
+def _problem(rule: Rule, reason: str) -> Problem:
+    return Problem(rule.place.file, rule.place.line, rule.id, reason)
+
+
+def _contradictions(condition: Condition) -> Iterator[str]:
+    todo: list[tuple[Condition, str]] = [(condition, "it never matches")]
+    while todo:
+        one, result = todo.pop()
+        if isinstance(one, Not):
+            todo.append((one.condition, "a part of it always matches" if "never" in result else "a part never matches"))
+        elif isinstance(one, And):
+            yield from (f"{result}: {reason}" for reason in _contradiction(one.conditions))
+            todo += [(each, result) for each in one.conditions]
+        elif isinstance(one, Or):
+            todo += [(each, "a part of it never matches") for each in one.conditions]
+
+
+def _contradiction(parts: Iterable[Condition]) -> Iterator[str]:
+    """Reasons why all of the parts cannot match. A list can have several values, so that most say so."""
+    yes = [each for each in parts if isinstance(each, Atom)]
+    no = {each.condition for each in parts if isinstance(each, Not) and isinstance(each.condition, Atom)}
+    for each in yes:
+        if each in no:
+            yield f"{shown(each)}, and not {shown(each)}"
+        elif each.kind not in (Kind.EXISTS, Kind.SQL) and Atom(each.field, Kind.EXISTS) in no:
+            yield f"{each.field} is not there, and {shown(each)}"
+    by_field: dict[str | None, list[Atom]] = {}
+    for each in yes:
+        by_field.setdefault(each.field, []).append(each)
+    for name, some in by_field.items():
+        if name is None:
+            continue
+        values = [each for each in some if each.kind is Kind.EQUALS]
+        if len({_folded(each) for each in values}) > 1:
+            yield f"{' and '.join(map(shown, values[:2]))}, unless {name} is a list"
+        low = max((_number(each) for each in some if each.kind in _ABOVE), default=float("-inf"))
+        high = min((_number(each) for each in some if each.kind in _BELOW), default=float("inf"))
+        if low > high:
+            yield f"{name} is above {low:g} and below {high:g}, unless it is a list"
+
+
+def _folded(atom: Atom) -> str:
+    text = str(atom.value)
+    return text.casefold() if atom.ignore_case else text
+
+
+def _number(atom: Atom) -> float:
+    return float(atom.value) if isinstance(atom.value, (int, float)) else float("nan")
+
+
+def cost_of(rule: Rule) -> Cost:
+    """Returns what a rule costs."""
+    counts = Counter(each.kind for each in atoms(rule.condition))
+    remarks = []
+    if not is_triggered(simplified(rule.condition)):
+        remarks.append("runs on every event: no condition of it has to be met")
+    for each in dict.fromkeys(atoms(rule.condition)):
+        if each.kind is Kind.REGEX and _CONFIRMED.search(str(each.value)):
+            remarks.append(f"{shown(each)}: what is found is confirmed, and look-behind or references may be refused")
+        if ENGINES[each.kind] == "patterns" and literal_length(each) < _SHORT:
+            remarks.append(f"{shown(each)}: has no text of {_SHORT} characters or more to look for")
+    if counts[Kind.SQL]:
+        number = counts[Kind.SQL]
+        remarks.append(f"computes {number} expression{'s' * (number > 1)} for each event that gets so far")
+    return Cost(counts, tuple(remarks))
+
+
+def literal_length(atom: Atom) -> int:
+    """Returns the length of the longest text that is certainly in what a pattern finds; of a regex, about so."""
+    text = str(atom.value)
+    if atom.kind is Kind.WILDCARD:
+        return max(map(len, re.split(r"(?<!\\)[*?]", text)))
+    if atom.kind is Kind.REGEX:
+        return 0 if "|" in text else _longest_run(_TOKENS.findall(text))
+    return len(text)
+
+
+def _longest_run(tokens: Sequence[str]) -> int:
+    longest = run = 0
+    for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
+        is_plain = token not in ".^$|()*+?" if len(token) == 1 else token[0] == "\\" and not token[1].isalnum()
+        run = run + 1 if is_plain and after not in ("*", "?") and not after.startswith("{0") else 0
+        longest = max(longest, run)
+    return longest
+
+
+def is_triggered(condition: Condition) -> bool:
+    """Returns whether some atom must be met for the condition to match."""
+    return bool(triggers(condition))
+
+
+def triggers(condition: Condition) -> list[Atom]:
+    """Returns atoms of which one must be met if the condition matches: those by which a rule can be found; or none."""
+    if isinstance(condition, Atom):
+        return [condition]
+    if isinstance(condition, Not):
+        return []
+    found = [triggers(each) for each in condition.conditions]
+    if isinstance(condition, Or):
+        return [atom for each in found for atom in each] if all(found) else []
+    return min((each for each in found if each), key=_frequency, default=[])
+
+
+def _frequency(some: Sequence[Atom]) -> tuple[float, int]:
+    """How often one of the atoms is likely to be met, without events to look at: by kind and by length."""
+    rank: dict[Kind, float] = {
+        Kind.EQUALS: 1, Kind.CIDR: 2, Kind.ENDS_WITH: 2, Kind.STARTS_WITH: 2, Kind.CONTAINS: 2, Kind.WILDCARD: 3,
+        Kind.REGEX: 3, Kind.FIELD: 5, Kind.IS_NULL: 6, Kind.SQL: 7, Kind.EXISTS: 8,
+    }  # fmt: skip
+    each = [rank.get(atom.kind, 4) - min(literal_length(atom), 30) / 40 for atom in some]
+    return max(each), len(some)
+
+
+def shown(atom: Atom) -> str:
+    """Returns a condition on one line, in words."""
+    value: Any = atom.value
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
+    if len(text) > 60:
+        text = f"{text[:57]}..."
+    name = "any text" if atom.field is None else atom.field
+    kind = atom.kind.value.replace("_", " ")
+    if atom.kind is Kind.SQL:
+        return str(value)
+    if atom.kind in (Kind.EXISTS, Kind.IS_NULL):
+        return f"{name} {kind}"
+    if atom.kind is Kind.FIELD:
+        return f"{name} equals the field {value}"
+    case = " (any case)" if atom.ignore_case else ""
+    return f"{name} {kind} {text}{f' (flags {atom.flags})' if atom.flags else ''}{case}"

@@ -1,0 +1,60 @@
+"""`Correlate`, the Beam transform: matches of rules become matches of correlation rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from rmqio.errors import LocalError
+from rmqio.rules.correlation.correlate_fn import MATCHES_TAG, CorrelateFn, ToGroupsFn
+from rmqio.rules.correlation.outputs import Correlated
+from rmqio.rules.correlation.rule import CorrelationRule
+from rmqio.rules.ruleset import RuleSet
+
+
+class CorrelateResult(NamedTuple):
+    """The outputs of `Correlate`.
+
+    Attributes:
+      correlated: a `Correlated` for each correlation that was found.
+      matches: the matches that are reported by themselves, too: those of rules that no correlation takes, or only such
+        with `generate`.
+    """
+
+    correlated: Any
+    matches: Any
+
+
+class Correlate(beam.PTransform):
+    """Correlates matches by event time: elements are those of `MatchRules`, with their messages.
+
+    The state of a group is a few times, and ends a timespan after its last event. It is in Beam's state: it needs a
+    runner that has state and timers of event time. Matches that come after the watermark are late, and do not count.
+
+    Args:
+      rules: the set, whose correlations are taken, or the correlations themselves.
+      refresh_s: how often to look whether the set has changed; a set that is not valid leaves the old one.
+    """
+
+    def __init__(self, rules: RuleSet | Iterable[CorrelationRule], *, refresh_s: float = 30.0) -> None:
+        super().__init__()
+        if refresh_s <= 0:
+            raise LocalError(f"refresh_s is {refresh_s}; it must be a positive number of seconds")
+        self._rules = rules if isinstance(rules, RuleSet) else RuleSet.of(rules)
+        self._refresh_s = refresh_s
+
+    def expand(self, matches: Any) -> CorrelateResult:
+        routed = matches | "To groups" >> beam.ParDo(ToGroupsFn(self._rules, self._refresh_s)).with_outputs(
+            MATCHES_TAG, main="events"
+        )
+        events = routed["events"] | "Events" >> beam.Map(_same).with_output_types(tuple[bytes, bytes])
+        in_one_window = events | "One window" >> beam.WindowInto(beam.window.GlobalWindows())
+        correlated = in_one_window | "Correlate" >> beam.ParDo(CorrelateFn()).with_output_types(Correlated)
+        alone = routed[MATCHES_TAG] | "Matches" >> beam.Map(_same).with_output_types(matches.element_type or Any)
+        return CorrelateResult(correlated, alone)
+
+
+def _same(value: Any) -> Any:
+    return value

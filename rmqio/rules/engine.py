@@ -1,0 +1,256 @@
+"""The engine: rules compiled to a `Matcher`, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from rmqio.errors import LocalError
+from rmqio.rules.ir import Atom, Kind, Rule
+from rmqio.rules.limits import Limits
+from rmqio.rules.match import regexes
+from rmqio.rules.match.columns import Columns
+from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
+from rmqio.rules.match.evidence import Evidence
+from rmqio.rules.match.field import FieldIndex
+from rmqio.rules.match.patterns import DatabaseStore, NoStore, Patterns, PlainPatterns, VectorscanPatterns
+from rmqio.rules.match.tables import Tables
+from rmqio.rules.plan.atoms import BadAtom
+from rmqio.rules.plan.flat import read_rules, write_rules
+from rmqio.rules.plan.nodes import contributing
+from rmqio.rules.plan.plan import LATE_KINDS, Plan, version_of
+from rmqio.rules.plan.triggers import expected
+
+__all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
+
+Engine = Literal["auto", "vectorscan", "plain"]
+_SAMPLE = 512
+_OF_A_BATCH = 16
+
+
+class Hit(NamedTuple):
+    """A rule that an event matches."""
+
+    rule: Rule
+    atoms: tuple[tuple[str, str, Any], ...]
+    """The reasons: field, condition, and the value of the event (a text: at most 256 characters)."""
+
+
+class Matcher:
+    """A compiled rule set. It may be used by several threads. `compile_rules` makes one."""
+
+    def __init__(
+        self, rules: Sequence[Rule], limits: Limits, engine: Engine, store: DatabaseStore, previous: Matcher | None
+    ) -> None:
+        self.limits = limits
+        self.version = version_of(rules, limits)
+        self._engine = _chosen(engine)
+        self._sql: dict[int, Callable[[Mapping[str, Any]], Any]] = {}
+        self._plan = plan = Plan(rules, limits, self._check)
+        self.rules = plan.rules
+        """In their order."""
+        for number, atom in enumerate(plan.atoms[:]):
+            if atom.kind is Kind.SQL:
+                self._sql[number] = _sql_predicate(str(atom.value))
+            elif atom.kind is Kind.FIELD:
+                plan.exists(str(atom.field))
+        by_field: dict[str | None, list[tuple[int, Atom]]] = {}
+        for number, atom in enumerate(plan.atoms):
+            if atom.kind not in LATE_KINDS:
+                by_field.setdefault(atom.field, []).append((number, atom))
+        self._patterns: list[VectorscanPatterns] = []
+        self._store = store if previous is None else _Reused(previous._patterns, store)
+        alone = self._engine == "vectorscan"
+        self._indexes = {
+            field: FieldIndex(atoms, limits, self._make_patterns, alone=alone) for field, atoms in by_field.items()
+        }
+        self._store = store  # what was before is needed no longer
+        costs = {number: expected(atom, plan.uses[number]) for number, atom in enumerate(plan.atoms)}
+        self._tables = Tables(plan, self._indexes, costs, limits)
+        self._columns = Columns.of(self._tables, by_field)
+        self._counts: dict[int, int] | None = {}
+        self._sampled = 0
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether bodies are looked at column by column."""
+        return self._columns is not None
+
+    def match(self, event: Mapping[str, Any]) -> list[Hit]:
+        """Returns the rules that an event matches, in their order."""
+        tables = self._tables
+        hits, candidates = tables.look(event)
+        return self._checked(tables, event, hits, candidates) if candidates else []
+
+    def match_many(self, bodies: Sequence[bytes]) -> list[list[Hit] | Broken]:
+        """Returns for each body of JSON the rules that it matches, or why it is no event."""
+        found, broken = self.find(bodies)
+        return [Broken(failure_text(broken[at])) if at in broken else found.get(at, []) for at in range(len(bodies))]
+
+    def find(self, bodies: Sequence[bytes]) -> tuple[dict[int, list[Hit]], dict[int, Exception]]:
+        """Returns the hits of the bodies that have some, and the errors of those that are no events, by position."""
+        if self._counts is not None:
+            self._sample(bodies)
+        tables, columns = self._tables, self._columns
+        found: dict[int, list[Hit]] = {}
+        if columns is not None and len(bodies) > 1:
+            rows, broken = columns.candidates(bodies)
+            for at, event in rows:
+                hits, candidates = tables.look(event)
+                if candidates and (matched := self._checked(tables, event, hits, candidates)):
+                    found[at] = matched
+            return found, broken
+        events, broken = events_of(bodies)
+        found = self.find_events(events)
+        return found, broken
+
+    def find_events(self, events: Sequence[Mapping[str, Any] | None]) -> dict[int, list[Hit]]:
+        """Returns the hits of the events that have some, by position."""
+        tables, found = self._tables, {}
+        look = tables.look
+        for at, event in enumerate(events):
+            if event is not None:
+                hits, candidates = look(event)
+                if candidates and (matched := self._checked(tables, event, hits, candidates)):
+                    found[at] = matched
+        tables.note_seen(events)
+        return found
+
+    def dump(self) -> bytes:
+        """Returns bytes from which `load` makes an equal matcher without compiling patterns."""
+        databases = {each.key: each.raw() for each in self._patterns}
+        limits = {name: getattr(self.limits, name) for name in Limits.__slots__}
+        return msgspec.msgpack.encode([1, self._engine, limits, write_rules(self.rules), databases])
+
+    @staticmethod
+    def load(raw: bytes) -> Matcher:
+        """Returns the matcher of `dump`. Raises `LocalError` if the bytes are of another version."""
+        try:
+            version, engine, limits, rules, databases = msgspec.msgpack.decode(raw)
+            if version != 1:
+                raise ValueError(f"version {version}")
+            found = read_rules(rules)
+        except (ValueError, TypeError, LookupError, msgspec.MsgspecError) as error:
+            raise LocalError(f"these bytes are no compiled rules: {error}") from error
+        return compile_rules(found, limits=Limits(**limits), engine=engine, store=_Given(databases))
+
+    # ---- compiling ---------------------------------------------------------------------------------------------------
+
+    def _check(self, atom: Atom) -> None:
+        if atom.kind is Kind.REGEX:
+            regexes.plan_of(
+                str(atom.value), atom.flags, self.limits.max_regex_bytes, with_vectorscan=self._engine == "vectorscan"
+            )
+        elif atom.kind is Kind.SQL:
+            try:
+                _sql_predicate(str(atom.value))
+            except (ValueError, ImportError) as error:
+                raise BadAtom(f"SQL {str(atom.value)[:80]!r}: {error}") from error
+
+    def _make_patterns(self, atoms: Sequence[tuple[int, Atom]]) -> Patterns:
+        if self._engine == "plain":
+            return PlainPatterns(atoms)
+        made = VectorscanPatterns(atoms, self._store, self.limits)
+        self._patterns.append(made)
+        return made
+
+    def _sample(self, bodies: Sequence[bytes]) -> None:
+        """Counts how often atoms match, in the first events; then chooses triggers by these counts, once."""
+        counts = self._counts
+        if counts is None:
+            return
+        for body in bodies[:_OF_A_BATCH]:
+            try:
+                event = event_of(body)
+            except Exception:  # noqa: BLE001  # it is reported where it is matched
+                continue
+            self._sampled += 1
+            for number in self._tables.look(event)[0]:
+                counts[number] = counts.get(number, 0) + 1
+        if self._sampled >= _SAMPLE:
+            self._counts = None
+            rest = {number: expected(atom, self._plan.uses[number]) for number, atom in enumerate(self._plan.atoms)}
+            most = max(rest.values(), default=1.0)
+            costs = {number: counts.get(number, 0) + cost / most / 2 for number, cost in rest.items()}
+            self._tables = Tables(self._plan, self._indexes, costs, self.limits)
+            if self._columns is not None:
+                self._columns = self._columns.with_tables(self._tables)
+
+    # ---- matching ----------------------------------------------------------------------------------------------------
+
+    def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
+        found = []
+        evidence = Evidence(self._plan, self._indexes, self._sql, event)
+        late = evidence.late
+        for at in sorted(candidates):
+            if tables.check(at)(hits, late):
+                numbers = contributing(
+                    tables.nodes[at],
+                    lambda number: late(number) if tables.is_late(number) else number in hits,
+                    self.limits.max_hit_atoms,
+                )
+                found.append(Hit(self.rules[at], tuple(map(evidence.shown, numbers))))
+        return found
+
+
+def compile_rules(
+    rules: Sequence[Rule],
+    *,
+    limits: Limits | None = None,
+    engine: Engine = "auto",
+    store: DatabaseStore | None = None,
+    previous: Matcher | None = None,
+) -> Matcher:
+    """Compiles rules.
+
+    Args:
+      limits: bounds; None: the defaults.
+      engine: what finds patterns. "auto": Vectorscan if it is installed, else one pattern after the other.
+      store: keeps compiled patterns, for instance for other processes.
+      previous: a matcher whose compiled patterns are taken for fields that have not changed.
+
+    Raises: `RuleError` with all problems.
+    """
+    return Matcher(rules, limits or Limits(), engine, store or NoStore(), previous)
+
+
+class _Given:
+    """Patterns that are compiled already."""
+
+    def __init__(self, databases: Mapping[str, bytes]) -> None:
+        self._databases = databases
+
+    def get(self, key: str, build: Callable[[], bytes]) -> bytes:
+        found = self._databases.get(key)
+        return build() if found is None else found
+
+
+class _Reused:
+    """Patterns of the matcher before, else those of a store."""
+
+    def __init__(self, patterns: Sequence[VectorscanPatterns], store: DatabaseStore) -> None:
+        self._by_key = {each.key: each for each in patterns}
+        self._store = store
+
+    def get(self, key: str, build: Callable[[], bytes]) -> bytes:
+        found = self._by_key.get(key)
+        return self._store.get(key, build) if found is None else found.raw()
+
+
+def _chosen(engine: Engine) -> Engine:
+    if engine not in ("auto", "vectorscan", "plain"):
+        raise LocalError(f"engine is {engine!r}; there are auto, vectorscan and plain")
+    if engine == "vectorscan" and not regexes.has_vectorscan():
+        raise LocalError("the engine vectorscan needs the wheel of hyperscan; install rmqio[rules]")
+    if engine == "auto":
+        return "vectorscan" if regexes.has_vectorscan() else "plain"
+    return engine
+
+
+def _sql_predicate(text: str) -> Callable[[Mapping[str, Any]], Any]:
+    from rmqio.rules.where import sql_predicate  # type: ignore[import-not-found,unused-ignore]
+
+    made: Callable[[Mapping[str, Any]], Any] = sql_predicate(text)
+    return made

@@ -1,0 +1,189 @@
+"""The mapping of a set: what fields and log sources of rules are in the events of this place."""
+
+from __future__ import annotations
+
+import collections.abc
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rmqio.command_line.parser import did_you_mean
+from rmqio.errors import LocalError
+from rmqio.rules.correlation.rule import CorrelationRule
+from rmqio.rules.formats.base import Parsed
+from rmqio.rules.ir import Atom, Condition, Kind, Rule
+from rmqio.rules.trees import all_of, any_of, rebuilt
+
+Fields = tuple[tuple[str, tuple[str, ...]], ...]
+_KEYS: Final = ("fields", "sources")
+_SOURCE_KEYS: Final = ("category", "product", "service")
+_PIPELINE_KEYS: Final = frozenset({"transformations", "postprocessing", "finalizers", "priority"})
+_SCALARS: Final = (str, int, float, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMapping:
+    """All that holds for the events of a log source.
+
+    Attributes:
+      source: parts of the log source; a rule is for it if its own log source has all of them.
+      when: fields and the values that they have in those events, one of each.
+      fields: names of fields of such rules, and what they are in the events.
+    """
+
+    source: tuple[tuple[str, str], ...]
+    when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    fields: Fields = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Names of fields, and conditions of log sources; or a pipeline of pySigma. See `Mapping.of`."""
+
+    fields: Fields = ()
+    sources: tuple[SourceMapping, ...] = ()
+    pipeline_text: str = ""
+    pipeline_object: Any = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, given: Any) -> Mapping:
+        """Returns the mapping of a dict, of a YAML file by its path, or of a pipeline of pySigma.
+
+        A dict whose keys are not `fields` or `sources` maps fields. A file is read here, so that workers need none.
+        Raises `LocalError` for anything else.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, Mapping):
+            return given
+        if isinstance(given, (str, Path)):
+            return cls._of_file(Path(given))
+        if isinstance(given, collections.abc.Mapping):
+            return cls._of_dict(given, "mapping")
+        if type(given).__module__.partition(".")[0] == "sigma":
+            return cls(pipeline_object=given)
+        raise LocalError(f"mapping= takes a dict, a file or a pipeline of pySigma, not {type(given).__name__}")
+
+    @classmethod
+    def _of_file(cls, path: Path) -> Mapping:
+        import yaml
+
+        try:
+            text = path.read_text("utf-8-sig")
+            found = yaml.safe_load(text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise LocalError(f"cannot read the mapping {path}: {error}") from error
+        except yaml.YAMLError as error:
+            raise LocalError(f"the mapping {path} is not YAML: {error}") from error
+        if not isinstance(found, dict):
+            raise LocalError(f"the mapping {path} is no object: it has fields and sources, or is a pipeline of pySigma")
+        if _PIPELINE_KEYS & found.keys():
+            mapping = cls(pipeline_text=text)
+            mapping.pipeline()  # a mistake in it is an error here, and not in a worker
+            return mapping
+        return cls._of_dict(found, str(path))
+
+    @classmethod
+    def _of_dict(cls, given: collections.abc.Mapping[Any, Any], name: str) -> Mapping:
+        if not set(given) & set(_KEYS):
+            return cls(_fields(given, name))
+        _known(given, _KEYS, name)
+        sources = given.get("sources") or []
+        if not isinstance(sources, list):
+            raise LocalError(f"{name}: sources is a list, not {type(sources).__name__}")
+        found = []
+        for number, each in enumerate(sources):
+            place = f"{name}: sources[{number}]"
+            if not isinstance(each, collections.abc.Mapping):
+                raise LocalError(f"{place} is an object, not {type(each).__name__}")
+            _known(each, (*_SOURCE_KEYS, "when", "fields"), place)
+            source = tuple((key, str(each[key])) for key in _SOURCE_KEYS if each.get(key) is not None)
+            if not source:
+                raise LocalError(f"{place} has none of {', '.join(_SOURCE_KEYS)}")
+            when = _when(each.get("when") or {}, place)
+            found.append(SourceMapping(source, when, _fields(each.get("fields") or {}, f"{place}.fields")))
+        return cls(_fields(given.get("fields") or {}, f"{name}: fields"), tuple(found))
+
+    def identity(self) -> str:
+        """Returns a text that changes when the mapping does."""
+        parts = (self.fields, self.sources, self.pipeline_text, self.pipeline_object)
+        return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def pipeline(self) -> Any:
+        """Returns the pipeline of pySigma, or None. Raises `LocalError` if it is not valid."""
+        if self.pipeline_object is not None:
+            return self.pipeline_object
+        if not self.pipeline_text:
+            return None
+        from rmqio.rules.formats.sigma import pipeline_of
+
+        return pipeline_of(self.pipeline_text)
+
+    def applied(self, given: Parsed) -> Parsed:
+        """Returns the rules with the fields of the events, and the conditions of their log sources."""
+        if not self.fields and not self.sources:
+            return given
+        rules = tuple(self._of_rule(each) for each in given.rules)
+        return replace(given, rules=rules, correlations=tuple(map(self._of_correlation, given.correlations)))
+
+    def _of_rule(self, rule: Rule) -> Rule:
+        fields, when = dict(self.fields), []
+        for each in self.sources:
+            if set(each.source) <= set(rule.source):
+                fields |= dict(each.fields)
+                when += [any_of(*(_is(name, value) for value in values)) for name, values in each.when]
+
+        def change(atom: Atom) -> Condition:
+            names = [atom.field] if atom.field is None else fields.get(atom.field, (atom.field,))
+            if atom.kind is Kind.FIELD:
+                others = fields.get(str(atom.value), (str(atom.value),))
+                return any_of(*(replace(atom, field=name, value=other) for name in names for other in others))
+            return any_of(*(replace(atom, field=name) for name in names))
+
+        return replace(rule, condition=all_of(*when, rebuilt(rule.condition, change)))
+
+    def _of_correlation(self, rule: CorrelationRule) -> CorrelationRule:
+        names = {name: there[0] for name, there in self.fields if there}
+        known = {name for name, _, _ in rule.aliases}
+
+        def there_is(name: str) -> str:
+            return name if name in known else names.get(name, name)
+
+        aliases = tuple((name, rule_id, names.get(there, there)) for name, rule_id, there in rule.aliases)
+        return replace(rule, group_by=tuple(map(there_is, rule.group_by)), field=there_is(rule.field), aliases=aliases)
+
+
+def _is(name: str, value: Any) -> Atom:
+    return Atom(name, Kind.EQUALS, value, ignore_case=isinstance(value, str))
+
+
+def _fields(given: Any, place: str) -> Fields:
+    if not isinstance(given, collections.abc.Mapping):
+        raise LocalError(f"{place} is an object of names, not {type(given).__name__}")
+    found = []
+    for name, there in given.items():
+        names = (there,) if isinstance(there, str) else tuple(there) if isinstance(there, list) else ()
+        if not isinstance(name, str) or not names or not all(isinstance(each, str) for each in names):
+            raise LocalError(f"{place}: {name!r} is mapped to the name of a field, or to a list of names")
+        found.append((name, names))
+    return tuple(found)
+
+
+def _when(given: Any, place: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    if not isinstance(given, collections.abc.Mapping):
+        raise LocalError(f"{place}.when is an object of fields and values, not {type(given).__name__}")
+    found = []
+    for name, value in given.items():
+        values = tuple(value) if isinstance(value, list) else (value,)
+        if not isinstance(name, str) or not values or not all(isinstance(each, _SCALARS) for each in values):
+            raise LocalError(f"{place}.when: {name!r} has a text, number or boolean, or a list of them")
+        found.append((name, values))
+    return tuple(found)
+
+
+def _known(given: Iterable[Any], known: tuple[str, ...], place: str) -> None:
+    for key in given:
+        if key not in known:
+            raise LocalError(f"{place}: there is no key {key!r}{did_you_mean(str(key), known)}")

@@ -1,0 +1,145 @@
+"""Rules that follow their source: one matcher for all threads of a process, replaced when the source has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from rmqio.errors import LocalError
+from rmqio.rules.engine import Matcher, compile_rules
+from rmqio.rules.ir import Rule
+from rmqio.rules.limits import Limits
+from rmqio.rules.match.patterns import DatabaseStore
+
+_LOGGER: Final = logging.getLogger("rmqio.rules")
+_MOST: Final = 8
+OnBadRule = Literal["keep_previous", "fail"]
+
+
+class RuleSource(Protocol):
+    """A source of rules. It is picklable."""
+
+    def load(self) -> tuple[Rule, ...]:
+        """Returns all rules. Raises `RuleError`."""
+
+    def signature(self) -> str:
+        """Returns a text that changes when the source does; cheap."""
+
+
+class Counts(NamedTuple):
+    """Reloads since they were last asked for."""
+
+    reloads: int = 0
+    failures: int = 0
+
+
+class LiveRules:
+    """The rules of a source, as they are now.
+
+    `pinned` is called before a bundle. From half of `refresh_s` after the last look at the source, it starts a look in
+    the background, so that a busy pipeline never waits; from `refresh_s` on, it looks itself, so that no bundle begins
+    with rules that are older. Rules that cannot be used leave those before in force, and are logged once.
+    """
+
+    def __init__(
+        self,
+        source: RuleSource,
+        *,
+        refresh_s: float,
+        on_bad_rule: OnBadRule,
+        limits: Limits,
+        store: DatabaseStore | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Loads the rules. Raises what the source and the compiler raise."""
+        self._source = source
+        self._refresh_s = refresh_s
+        self._fails = on_bad_rule == "fail"
+        self._limits = limits
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+        self._reported = ""
+        self._counts = Counts()
+        self._signature = source.signature()  # before the load: a change between the two is seen at the next look
+        self.matcher = compile_rules(source.load(), limits=limits, store=store)
+        self._looked_at = clock()
+        _LOGGER.info("%d rules are in force, version %s", len(self.matcher.rules), self.matcher.version)
+
+    def pinned(self) -> Matcher:
+        """Returns the matcher for a bundle. With on_bad_rule="fail", raises the failure of the newest rules."""
+        age = self._clock() - self._looked_at
+        if age >= self._refresh_s:
+            with self._lock:
+                if self._clock() - self._looked_at >= self._refresh_s:
+                    self._look()
+        elif age >= self._refresh_s / 2 and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._look_behind, name="rmqio-rules", daemon=True)
+            self._thread.start()
+        if self._fails and self._failure is not None:
+            raise self._failure
+        return self.matcher
+
+    def taken_counts(self) -> Counts:
+        """Returns the counts, and begins anew."""
+        counts, self._counts = self._counts, Counts()
+        return counts
+
+    def _look_behind(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+
+    def _look(self) -> None:
+        """Looks at the source, and replaces the matcher if it has changed. The lock is held."""
+        try:
+            signature = self._source.signature()
+            if signature != self._signature:
+                rules = self._source.load()
+                matcher = compile_rules(rules, limits=self._limits, store=self._store, previous=self.matcher)
+                self._signature = signature
+                if matcher.version != self.matcher.version:
+                    self.matcher = matcher  # one assignment: a bundle has the one or the other
+                    self._counts = Counts(self._counts.reloads + 1, self._counts.failures)
+                    _LOGGER.info("%d rules are in force, version %s", len(rules), matcher.version)
+            self._failure, self._reported = None, ""
+        except Exception as error:  # noqa: BLE001  # a source can raise anything; the rules before stay
+            self._failure = error
+            text = f"{type(error).__name__}: {error}"
+            if text != self._reported:  # once for each failure, and not at each look
+                self._reported = text
+                self._counts = Counts(self._counts.reloads, self._counts.failures + 1)
+                _LOGGER.error("the rules of version %s stay in force: %s", self.matcher.version, error)
+        self._looked_at = self._clock()
+
+
+_LIVE: dict[str, LiveRules] = {}
+_LIVE_LOCK: Final = threading.Lock()
+
+
+def live_rules(source: RuleSource, make: Callable[[], LiveRules], *parts: Any) -> LiveRules:
+    """Returns the live rules of this process for a source and other settings, which it makes if there are none."""
+    try:
+        content = pickle.dumps((source, parts))
+    except Exception as error:
+        raise LocalError(
+            f"the rules cannot go to workers: {type(source).__name__} does not pickle ({error})"
+        ) from error
+    key = f"{os.getpid()} {hashlib.sha256(content).hexdigest()}"
+    with _LIVE_LOCK:
+        found = _LIVE.get(key)
+        if found is None:
+            while len(_LIVE) >= _MOST:
+                del _LIVE[next(iter(_LIVE))]
+            found = _LIVE[key] = make()
+        return found

@@ -1,0 +1,102 @@
+"""Few rules on few fields: only the fields that can trigger a rule are decoded and looked up, column by column.
+
+What a rule reads beside them is decoded for the events that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, Self
+
+import msgspec
+
+from rmqio.rules.match.decode import event_of
+from rmqio.rules.match.tables import Tables
+
+_MOST_FIELDS: Final = 24
+_PLAIN: Final = frozenset({str, int, type(None), msgspec.UnsetType})
+
+
+class Columns:
+    """The columns that can trigger a rule."""
+
+    def __init__(self, tables: Tables, names: Sequence[str], decoder: Any) -> None:
+        self._decode = decoder.decode
+        self._decoder = decoder
+        self._names = names
+        self._columns = [(attrgetter(f"f{at}"), tables.lookups[name]) for at, name in enumerate(names)]
+
+    @classmethod
+    def of(cls, tables: Tables, fields: Iterable[str | None]) -> Self | None:
+        """Returns the columns; None: row by row is better, or all that is right."""
+        triggering = tables.triggering
+        if tables.always or len(triggering) > _MOST_FIELDS or None in triggering:
+            return None
+        names = sorted(str(name) for name in triggering)
+        if any("." in name for name in names) or any(field is None for field in fields):
+            return None
+        try:
+            row = msgspec.defstruct(
+                "Row",
+                [(f"f{at}", Any, msgspec.UNSET) for at in range(len(names))],
+                rename={f"f{at}": name for at, name in enumerate(names)},
+                gc=False,
+            )
+            return cls(tables, names, msgspec.json.Decoder(row))
+        except (ValueError, TypeError):  # a name with a quote in it, for instance
+            return None
+
+    def with_tables(self, tables: Tables) -> Self | None:
+        """The columns for other triggers."""
+        return type(self).of(tables, tables.lookups)
+
+    def candidates(self, bodies: Sequence[bytes]) -> tuple[list[tuple[int, dict[str, Any]]], dict[int, Exception]]:
+        """Returns the events that can match a rule, and the errors of bodies that are no events, by position."""
+        broken: dict[int, Exception] = {}
+        try:
+            rows = list(map(self._decode, bodies))
+            if not all(map(bytes.isascii, bodies)):
+                for body in bodies:
+                    str(body, "utf-8")  # the decoder does not look into fields that it skips
+            numbers: Sequence[int] = range(len(bodies))
+        except Exception:  # noqa: BLE001  # a body can be anything
+            rows, numbers = self._singly(bodies, broken)
+        left: set[int] = set()
+        for get, lookup in self._columns:
+            column = list(map(get, rows))
+            cache = lookup.cache
+            kinds = {*map(type, column)}
+            found: list[Any]
+            if kinds <= _PLAIN:
+                found = list(map(cache.__getitem__, column))
+                cache.seen += len(column)
+            else:
+                found = [None if value is msgspec.UNSET else lookup.of(value) for value in column]
+            if any(found):
+                left.update(at for at, each in enumerate(found) if each is not None and each[1])
+        events = []
+        for at in sorted(left):
+            number = numbers[at]
+            try:
+                events.append((number, event_of(bodies[number])))
+            except Exception as error:  # noqa: BLE001  # in a field that the row skipped
+                broken[number] = error
+        return events, broken
+
+    def _singly(self, bodies: Sequence[bytes], broken: dict[int, Exception]) -> tuple[list[Any], list[int]]:
+        rows, numbers = [], []
+        for at, body in enumerate(bodies):
+            try:
+                row = self._decode(body)
+                str(body, "utf-8")
+            except Exception:  # noqa: BLE001  # a body can be anything
+                try:
+                    event_of(body)  # whose message says what the body is
+                except Exception as plain:  # noqa: BLE001
+                    error = plain
+                broken[at] = error
+                continue
+            rows.append(row)
+            numbers.append(at)
+        return rows, numbers

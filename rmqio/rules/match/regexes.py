@@ -1,0 +1,122 @@
+"""How a regular expression is run: by Vectorscan, by Vectorscan as a filter before RE2, or by RE2. None backtracks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from rmqio.rules.plan.atoms import BadAtom
+
+ALLOWEMPTY: Final = 16  # HS_FLAG_*, which are part of the format of a compiled set
+CASELESS: Final = 1
+DOTALL: Final = 2
+MULTILINE: Final = 4
+SINGLEMATCH: Final = 8
+UTF8: Final = 32
+PREFILTER: Final = 128
+_NEEDS_EMPTY: Final = "ALLOWEMPTY"
+
+
+class RegexPlan(NamedTuple):
+    """How a regular expression is run."""
+
+    scan_flags: int | None
+    """Flags for Vectorscan; None: it does not take the expression."""
+    is_confirmed: bool
+    """Whether RE2 decides, on what Vectorscan finds or, without it, on each value."""
+
+
+def has_vectorscan() -> bool:
+    """Whether the wheel is installed."""
+    try:
+        import hyperscan  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@lru_cache(65_536)
+def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) -> RegexPlan:
+    """Returns how to run an expression. Raises `BadAtom`."""
+    reason = ""
+    if with_vectorscan:
+        number = SINGLEMATCH | UTF8
+        for flag in flags:
+            number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
+        for scan_flags in (number, number | PREFILTER):
+            taken, failure = _compiled(pattern, scan_flags, max_bytes)
+            if failure and _NEEDS_EMPTY in failure:
+                scan_flags |= ALLOWEMPTY
+                taken, failure = _compiled(pattern, scan_flags, max_bytes)
+            reason = reason or failure
+            if taken and not scan_flags & PREFILTER:
+                return RegexPlan(scan_flags, is_confirmed=False)
+            if taken and _re2_failure(pattern, flags) is None:
+                return RegexPlan(scan_flags, is_confirmed=True)
+    failure_2 = _re2_failure(pattern, flags)
+    if failure_2 is None:
+        return RegexPlan(None, is_confirmed=True)
+    raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {reason or failure_2}")
+
+
+@lru_cache(4_096)
+def re2_of(pattern: str, flags: str) -> Any:
+    """The expression, compiled by RE2."""
+    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = "i" not in flags
+    options.dot_nl = "s" in flags
+    return re2.compile(f"(?m:{pattern})" if "m" in flags else _ends(pattern), options)
+
+
+def _ends(pattern: str) -> str:
+    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last."""
+    made, in_class, at = [], False, 0
+    while at < len(pattern):
+        each = pattern[at]
+        if each == "\\":
+            made.append(pattern[at : at + 2])
+            at += 2
+            continue
+        if in_class:
+            in_class = each != "]"
+        elif each == "[":
+            in_class = True
+            if pattern[at + 1 : at + 2] == "]" or pattern[at + 1 : at + 3] == "^]":  # a bracket that is a member
+                each = pattern[at : at + (2 if pattern[at + 1] == "]" else 3)]
+        elif each == "$":
+            made.append(r"\n?\z")
+            at += 1
+            continue
+        made.append(each)
+        at += len(each)
+    return "".join(made)
+
+
+def _compiled(pattern: str, flags: int, max_bytes: int) -> tuple[bool, str]:
+    """Whether Vectorscan takes an expression; if not, why."""
+    import hyperscan
+
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    try:
+        database.compile(expressions=[pattern.encode()], ids=[0], flags=[flags])
+    except hyperscan.error as error:
+        return False, str(error)
+    size = database.size()
+    return size <= max_bytes, "" if size <= max_bytes else f"{size:,} bytes compiled; max_regex_bytes is {max_bytes:,}"
+
+
+def _re2_failure(pattern: str, flags: str) -> str | None:
+    """Why RE2 does not take an expression; None: it does."""
+    try:
+        import re2
+    except ImportError:
+        return "google-re2 is not installed; install rmqio[rules]"
+    try:
+        re2_of(pattern, flags)
+    except re2.error as error:
+        text = error.args[0] if error.args else error
+        return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    return None

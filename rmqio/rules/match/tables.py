@@ -1,0 +1,115 @@
+"""Tables for the events: an index of each field, the rules that atoms trigger, and the check of each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rmqio.rules.ir import Kind
+from rmqio.rules.limits import Limits
+from rmqio.rules.match.field import FieldIndex
+from rmqio.rules.match.lookup import Budget, Lookup
+from rmqio.rules.plan.checks import Check, check_of
+from rmqio.rules.plan.plan import LATE_KINDS, Plan
+from rmqio.rules.plan.triggers import trigger_of
+from rmqio.rules.plan.values import everything, values_at
+
+_MISSING: Final = object()
+_NOTED_EVERY: Final = 64
+
+
+class Tables:
+    """Made once for a rule set, and once more when it is known how often atoms match."""
+
+    def __init__(
+        self, plan: Plan, indexes: Mapping[str | None, FieldIndex], costs: Mapping[int, float], limits: Limits
+    ) -> None:
+        self.nodes = plan.nodes
+        atoms = plan.atoms
+        self._late = frozenset(number for number, atom in enumerate(atoms) if atom.kind in LATE_KINDS)
+        self._checks: list[Check | None] = [None] * len(plan.nodes)
+        triggered: dict[int, list[int]] = {}
+        always: list[int] = []
+        for at, node in enumerate(plan.nodes):
+            trigger = trigger_of(
+                node,
+                lambda number: None if number in self._late else costs[number],
+                lambda number: plan.exists(str(atoms[number].field)) if atoms[number].kind is Kind.FIELD else number,
+            )
+            if trigger is None:
+                always.append(at)
+            else:
+                for number in trigger.atoms:
+                    triggered.setdefault(number, []).append(at)
+        self.always = frozenset(always)
+        by_atom = {number: tuple(rules) for number, rules in triggered.items()}
+        self.budget = Budget(limits.cache_bytes)
+        self.lookups = {field: Lookup(index, by_atom, self.budget) for field, index in indexes.items()}
+        self.triggering = {field for number in by_atom for field in (atoms[number].field,)}
+        self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}
+        self._dotted = [(name, each) for name, each in self.lookups.items() if name is not None and "." in name]
+        self._anywhere = self.lookups.get(None)
+        self._not_noted = 0
+
+    def is_late(self, number: int) -> bool:
+        """Whether an atom is asked for when a rule comes to it."""
+        return number in self._late
+
+    def check(self, at: int) -> Check:
+        """The check of a rule, which is made when it is first needed: most rules never are."""
+        check = self._checks[at]
+        if check is None:
+            check = self._checks[at] = check_of(self.nodes[at], self.is_late)
+        return check
+
+    def look(self, event: Mapping[str, Any]) -> tuple[set[int], Any]:
+        """Returns the atoms that match, and the rules to check."""
+        hits: set[int] = set()
+        rules: set[int] = set()
+        simple = self._simple
+        if len(simple) <= len(event):
+            for name, lookup in simple.items():
+                value = event.get(name, _MISSING)
+                if value is not _MISSING:
+                    kind = value.__class__
+                    found = lookup.cache[value] if kind is str or kind is int else lookup.of(value)
+                    if found is not None:
+                        hits.update(found[0])
+                        rules.update(found[1])
+        else:
+            for name, value in event.items():
+                there = simple.get(name)
+                if there is not None:
+                    kind = value.__class__
+                    found = there.cache[value] if kind is str or kind is int else there.of(value)
+                    if found is not None:
+                        hits.update(found[0])
+                        rules.update(found[1])
+        for name, lookup in self._dotted:
+            values = values_at(event, name)
+            if values is not None:
+                found = lookup.of(values[0] if len(values) == 1 else values)
+                if found is not None:
+                    hits.update(found[0])
+                    rules.update(found[1])
+        if self._anywhere is not None:
+            for value in everything(event):
+                found = self._anywhere.of(value)
+                if found is not None:
+                    hits.update(found[0])
+                    rules.update(found[1])
+        if self.always:
+            rules.update(self.always)
+        return hits, rules
+
+    def note_seen(self, events: Sequence[Mapping[str, Any] | None]) -> None:
+        """Notes how often fields were looked up, by an event of 64 or more: memories must know whether they pay."""
+        self._not_noted += len(events)
+        if self._not_noted < _NOTED_EVERY:
+            return
+        count, self._not_noted = self._not_noted, 0
+        event = next((each for each in events if each is not None), None)
+        if event is not None:
+            for name, lookup in self._simple.items():
+                if name in event:
+                    lookup.cache.seen += count

@@ -1,0 +1,89 @@
+"""Walks over trees of conditions, without recursion: the depth of conditions is not limited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rmqio.rules.ir import And, Atom, Condition, Not, Or
+
+ALWAYS: Final = And(())
+NEVER: Final = Or(())
+
+
+def rebuilt(condition: Condition, change: Callable[[Atom], Condition]) -> Condition:
+    """Returns the condition with each atom replaced, and made simpler where that is obvious.
+
+    Lists of one condition are that condition, lists in lists of the same kind are one list, and what always or never
+    matches (`ALWAYS`, `NEVER`) is left out where it changes nothing.
+    """
+    root: list[Condition] = []
+    todo: list[tuple[Condition, list[Condition], list[Condition] | None]] = [(condition, root, None)]
+    while todo:
+        one, into, parts = todo.pop()
+        if isinstance(one, Atom):
+            into.append(change(one))
+        elif parts is not None:
+            into.append(negation(parts[0]) if isinstance(one, Not) else _listed(one, parts))
+        else:
+            fresh: list[Condition] = []
+            todo.append((one, into, fresh))
+            inner = (one.condition,) if isinstance(one, Not) else one.conditions
+            todo += [(each, fresh, None) for each in reversed(inner)]
+    return root[0]
+
+
+def simplified(condition: Condition) -> Condition:
+    """Returns the same condition, simpler: see `rebuilt`."""
+    return rebuilt(condition, lambda atom: atom)
+
+
+def negation(condition: Condition) -> Condition:
+    """Returns NOT of a condition; NOT of NOT is the condition."""
+    if isinstance(condition, Not):
+        return condition.condition
+    if condition == ALWAYS:
+        return NEVER
+    return ALWAYS if condition == NEVER else Not(condition)
+
+
+def all_of(*conditions: Condition) -> Condition:
+    """Returns AND of conditions that are simple already."""
+    return _listed(ALWAYS, conditions)
+
+
+def any_of(*conditions: Condition) -> Condition:
+    """Returns OR of conditions that are simple already."""
+    return _listed(NEVER, conditions)
+
+
+def _listed(given: And | Or | Not, parts: tuple[Condition, ...] | list[Condition]) -> Condition:
+    kind, neutral, final = (And, ALWAYS, NEVER) if isinstance(given, And) else (Or, NEVER, ALWAYS)
+    flat: list[Condition] = []
+    for each in parts:
+        if isinstance(each, kind):
+            flat += each.conditions
+        elif isinstance(each, (And, Or)) and not each.conditions:
+            return final
+        else:
+            flat.append(each)
+    if len(flat) == 1:
+        return flat[0]
+    return kind(tuple(flat)) if flat else neutral
+
+
+def text_of(condition: Condition) -> str:
+    """Returns a text that is the same for equal conditions and for no others."""
+    found: list[str] = []
+    todo: list[Condition | str] = [condition]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, Atom):
+            found.append(repr((one.field, one.kind.value, one.value, one.ignore_case, "".join(sorted(one.flags)))))
+        elif isinstance(one, Not):
+            todo += [")", one.condition, "not("]
+        else:
+            todo += [")", *reversed(one.conditions), "and(" if isinstance(one, And) else "or("]
+    return "".join(found)

@@ -1,0 +1,278 @@
+"""Conditions of SQL over events: what is behind WHERE becomes a condition of `ir`, exact by SQL's three-valued logic.
+
+Comparisons with constants, IN, LIKE, BETWEEN, IS NULL, AND, OR and NOT become atoms; any other condition becomes one of
+`Kind.SQL`, which `sql_predicate` evaluates. A comparison is unknown if its field is null or not there; then neither it
+nor its NOT matches.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from rmqio.rules.field_values import members
+from rmqio.rules.ir import Atom, Condition, Kind
+from rmqio.rules.plan.values import number_of, text_of
+from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
+from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
+from rmqio.sql.conditions import compile_condition, parse_condition, placed, span_in
+from rmqio.sql.errors import Refusal
+from rmqio.sql.recursion import deep_trees
+from rmqio.sql.syntax import nodes
+
+_ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+_MOST_ROWS: Final = 1_000
+"""Combinations of members, if fields of an expression are lists."""
+
+
+class _Truth(NamedTuple):
+    """When a condition is true, and when it is false; else it is unknown."""
+
+    true: Condition
+    false: Condition
+
+
+# ---- text to conditions ---------------------------------------------------------------------------------------------
+
+
+def condition_of(text: str, file: str = "") -> Condition:
+    """Returns the condition of a WHERE text. Raises `SqlError`, which is a `LocalError`, if it is not valid."""
+    node = parse_condition(text, file)
+    try:
+        with deep_trees():
+            return _truth(node, _Text(text)).true
+    except Refusal as refusal:
+        raise placed(refusal, text, file) from None
+
+
+class _Text(NamedTuple):
+    text: str
+
+    def sql(self, node: nodes.Expression) -> str:
+        span = span_in(node)
+        return self.text[span.start : span.end]
+
+
+def _truth(node: nodes.Expression, text: _Text) -> _Truth:
+    if isinstance(node, nodes.Unary) and node.operator == "NOT":
+        true, false = _truth(node.operand, text)
+        return _Truth(false, true)
+    if isinstance(node, nodes.Binary) and node.operator in ("AND", "OR"):
+        parts = [_truth(each, text) for each in _chain(node)]
+        trues, falses = [each.true for each in parts], [each.false for each in parts]
+        if node.operator == "AND":
+            return _Truth(all_of(*trues), any_of(*falses))
+        return _Truth(any_of(*trues), all_of(*falses))
+    if isinstance(node, nodes.Literal) and node.kind in ("boolean", "null"):
+        return _Truth(ALWAYS if node.value is True else NEVER, ALWAYS if node.value is False else NEVER)
+    if isinstance(node, nodes.IsTest):
+        return _is_test(node, text)
+    if (path := path_of(node)) is not None:
+        return _known(path, Atom(path, Kind.EQUALS, True))
+    return _plain(node) or _residual(node, text)
+
+
+def _chain(node: nodes.Binary) -> list[nodes.Expression]:
+    """The operands of a chain of one operator, which is deep on its left."""
+    found: list[nodes.Expression] = []
+    pending: list[nodes.Expression] = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, nodes.Binary) and each.operator == node.operator:
+            pending += [each.right, each.left]
+        else:
+            found.append(each)
+    return found
+
+
+def _known(path: str, true: Condition) -> _Truth:
+    """A condition on one field, which is unknown if the field is null or not there."""
+    return _Truth(true, all_of(Atom(path, Kind.EXISTS), negation(Atom(path, Kind.IS_NULL)), negation(true)))
+
+
+def _negated(truth: _Truth, is_negated: bool) -> _Truth:
+    return _Truth(truth.false, truth.true) if is_negated else truth
+
+
+def _is_test(node: nodes.IsTest, text: _Text) -> _Truth:
+    if node.what == "NULL" and (path := path_of(node.operand)) is not None:
+        is_null = any_of(negation(Atom(path, Kind.EXISTS)), Atom(path, Kind.IS_NULL))
+        return _negated(_Truth(is_null, negation(is_null)), node.is_negated)
+    if node.what == "NULL":
+        return _residual(node, text)
+    true, false = _truth(node.operand, text)
+    wanted = {"TRUE": true, "FALSE": false}.get(node.what) or all_of(negation(true), negation(false))
+    return _negated(_Truth(wanted, negation(wanted)), node.is_negated)
+
+
+def _plain(node: nodes.Expression) -> _Truth | None:
+    """The atoms of a comparison with constants; None: it is none."""
+    if isinstance(node, nodes.Binary) and node.operator in _MIRRORED:
+        return _comparison(node.operator, node.left, node.right)
+    if isinstance(node, nodes.Between) and not node.is_symmetric:
+        low, high = _comparison(">=", node.operand, node.low), _comparison("<=", node.operand, node.high)
+        if low is None or high is None:
+            return None
+        return _negated(_Truth(all_of(low.true, high.true), any_of(low.false, high.false)), node.is_negated)
+    if isinstance(node, nodes.InList):
+        parts = [_comparison("=", node.operand, each) for each in node.items]
+        found = [each for each in parts if each is not None]
+        if len(found) < len(parts):
+            return None
+        return _negated(_Truth(any_of(*(p.true for p in found)), all_of(*(p.false for p in found))), node.is_negated)
+    if isinstance(node, nodes.Like) and node.kind == "LIKE":
+        return _like(node)
+    return None
+
+
+def _comparison(operator: str, left: nodes.Expression, right: nodes.Expression) -> _Truth | None:
+    path, other = path_of(left), path_of(right)
+    if path is None and other is not None:
+        operator, path, right, other = _MIRRORED[operator], other, left, None
+    if path is None:
+        return None
+    if other is not None:
+        if operator not in ("=", "<>"):
+            return None
+        true = Atom(path, Kind.FIELD, other)
+        there = (Atom(path, Kind.EXISTS), negation(Atom(path, Kind.IS_NULL)))
+        others = (Atom(other, Kind.EXISTS), negation(Atom(other, Kind.IS_NULL)))
+        return _negated(_Truth(true, all_of(*there, *others, negation(true))), operator == "<>")
+    value = _constant(right)
+    if value is _NONE:
+        return None
+    if value is None:
+        return _Truth(NEVER, NEVER)
+    if operator in ("=", "<>"):
+        return _negated(_known(path, Atom(path, Kind.EQUALS, value)), operator == "<>")
+    if isinstance(value, (str, bool)):
+        return None
+    return _known(path, Atom(path, _ORDER[operator], value))
+
+
+_NONE: Final = object()
+
+
+def _constant(node: nodes.Expression) -> Any:
+    """The value of a literal; `_NONE`: it is none of these."""
+    if isinstance(node, nodes.Unary) and node.operator == "-":
+        value = _constant(node.operand)
+        return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else _NONE
+    if not isinstance(node, nodes.Literal) or node.kind not in ("number", "string", "boolean", "null"):
+        return _NONE
+    if node.kind != "number":
+        return node.value if node.kind != "null" else None
+    text = str(node.value)
+    number = float(text) if set(text) & set(".eE") else int(text)
+    return number if abs(number) != float("inf") else _NONE
+
+
+def _like(node: nodes.Like) -> _Truth | None:
+    path = path_of(node.operand)
+    pattern = _constant(node.pattern)
+    if path is None or not isinstance(pattern, str) or node.escape is not None:
+        return None
+    return _negated(_known(path, _atom_of_like(path, pattern)), node.is_negated)
+
+
+def _atom_of_like(path: str, pattern: str) -> Atom:
+    parts: list[str] = []  # texts; "%" and "_" behind a NUL are signs
+    characters = iter(pattern)
+    for each in characters:
+        if each == "\\":
+            quoted = next(characters, "")
+            text = quoted if quoted and quoted in "%_" else each
+            if text == each and quoted:
+                characters = itertools.chain([quoted], characters)
+            parts.append(text)
+        elif each in "%_":
+            parts.append(f"\0{each}")
+        else:
+            parts.append(each)
+    shape = "".join(each if each[0] == "\0" else "x" for each in parts).replace("\0", "")
+    text = "".join(each for each in parts if each[0] != "\0")
+    many, one = shape.count("%"), shape.count("_")
+    if one == 0 and many == 0:
+        return Atom(path, Kind.EQUALS, text)
+    if one == 0 and text:
+        if many == 1 and shape[-1] == "%":
+            return Atom(path, Kind.STARTS_WITH, text)
+        if many == 1 and shape[0] == "%":
+            return Atom(path, Kind.ENDS_WITH, text)
+        if many == 2 and shape[0] == shape[-1] == "%":
+            return Atom(path, Kind.CONTAINS, text)
+    signs = {"\0%": "*", "\0_": "?", "*": "\\*", "?": "\\?", "\\": "\\\\"}
+    return Atom(path, Kind.WILDCARD, "".join(signs.get(each, each) for each in parts))
+
+
+def _residual(node: nodes.Expression, text: _Text) -> _Truth:
+    sql = text.sql(node)
+    _compiled(node)  # raises what is wrong with it
+    return _Truth(Atom(None, Kind.SQL, sql), Atom(None, Kind.SQL, f"NOT ({sql})"))
+
+
+# ---- conditions that are no atoms -----------------------------------------------------------------------------------
+
+
+class _Compiled(NamedTuple):
+    evaluate: Callable[[list[tuple[Any, ...]]], list[bool | None]]
+    paths: tuple[str, ...]
+    columns: tuple[tuple[int, str], ...]
+    """(the path by its position, the kind) of each column."""
+
+
+def _compiled(node: nodes.Expression) -> _Compiled:
+    typing = Typing()
+    with deep_trees():
+        typed = typing.condition(node)
+        evaluate = compile_condition(typed, typing.types)
+    paths = tuple(dict.fromkeys(path for path, _ in typing.columns.values()))
+    columns = tuple((paths.index(path), kind) for path, kind in typing.columns.values())
+    return _Compiled(evaluate, paths, columns)
+
+
+@functools.lru_cache(maxsize=10_000)
+def sql_predicate(text: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Returns the function of a condition: whether SQL says TRUE for an event. Raises `SqlError`, a `LocalError`.
+
+    If a field is a list, its members are tried, up to a thousand combinations; one that is true is enough. What fails,
+    such as a division by zero, is not true.
+    """
+    try:
+        compiled = _compiled(parse_condition(text))
+    except Refusal as refusal:
+        raise placed(refusal, text) from None
+
+    def predicate(event: Mapping[str, Any]) -> bool:
+        return True in compiled.evaluate(list(itertools.islice(_rows(compiled, event), _MOST_ROWS)))
+
+    return predicate
+
+
+def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    found = [members(event, path) or [None] for path in compiled.paths]
+    for values in itertools.product(*found):
+        yield tuple(_CONVERTED[kind](values[place]) for place, kind in compiled.columns)
+
+
+def _number(value: Any) -> float | None:
+    number = number_of(value)
+    try:
+        return None if number is None else float(number)
+    except OverflowError:
+        return None
+
+
+def _boolean(value: Any) -> bool | None:
+    return {"true": True, "false": False}.get(text_of(value) or "")
+
+
+_CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
+    NUMBER: _number,
+    TEXT: text_of,
+    BOOLEAN: _boolean,
+    ANY: lambda value: None if value is None else True,
+}

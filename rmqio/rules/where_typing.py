@@ -1,0 +1,263 @@
+"""Fields of JSON have no types, and SQL's columns do: each use of a field becomes a column of the type that it needs.
+
+A field is a number where a number is needed: a number of JSON, or a text that spells one. It is text where text is
+needed: a number and a boolean are as JSON writes them. Where it is not what is needed, it is NULL.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rmqio.sql import types
+from rmqio.sql.conditions import type_of
+from rmqio.sql.errors import Refusal
+from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
+
+NUMBER: Final = "n"
+TEXT: Final = "s"
+BOOLEAN: Final = "b"
+ANY: Final = "a"
+"""True if the field is there and is not null, else NULL."""
+TYPES: Final = {
+    NUMBER: SqlType("DOUBLE"), TEXT: SqlType("VARCHAR"), BOOLEAN: types.BOOLEAN.nullable(),
+    ANY: types.BOOLEAN.nullable(),
+}  # fmt: skip
+_TRIED: Final = (TEXT, NUMBER, BOOLEAN)
+_MOST_TRIED: Final = 4
+"""Fields of one call whose types are found by trying."""
+_Make = Callable[[tuple[nodes.Expression, ...]], nodes.Expression]
+_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+
+
+def path_of(node: nodes.Expression) -> str | None:
+    """Returns the path of a field: `a`, `a.b`, `` `a.b` ``, a['b']; None: it is another expression."""
+    names: list[str] = []
+    while True:
+        if isinstance(node, nodes.Column):
+            return ".".join([node.name.text, *reversed(names)])
+        if isinstance(node, nodes.Member):
+            names.append(node.name.text)
+            node = node.base
+        elif isinstance(node, nodes.Subscript) and isinstance(node.index, nodes.Literal):
+            if node.index.kind != "string":
+                return None
+            names.append(str(node.index.value))
+            node = node.base
+        else:
+            return None
+
+
+@dataclass
+class Typing:
+    """Rewrites expressions. `columns`: those that it made, (path, one of the kinds above) by name."""
+
+    columns: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def types(self) -> dict[str, SqlType]:
+        """The types of the columns."""
+        return {name: TYPES[kind] for name, (_, kind) in self.columns.items()}
+
+    def condition(self, node: nodes.Expression) -> nodes.Expression:
+        """Returns a condition over columns. Raises `Refusal`."""
+        return self.used(node, BOOLEAN)
+
+    def used(self, node: nodes.Expression, kind: str) -> nodes.Expression:
+        """Returns an expression where a kind is needed: a field becomes the column of it."""
+        path = path_of(node)
+        return _rewritten(node, self) if path is None else self.column(path, kind, node)
+
+    def column(self, path: str, kind: str, node: nodes.Node) -> nodes.Expression:
+        """Returns the column of a field."""
+        known = next((name for name, each in self.columns.items() if each == (path, kind)), None)
+        name = known or f"{kind}{len(self.columns)}"
+        self.columns[name] = (path, kind)
+        return nodes.Column(nodes.Name(name, span=node.span), span=node.span)
+
+    def kind_of(self, node: nodes.Expression) -> str:
+        """Returns the kind that a rewritten expression has; the empty text: another type."""
+        found = type_of(node, self.types).kind
+        if found in types.NUMERIC:
+            return NUMBER
+        return {"VARCHAR": TEXT, "BOOLEAN": BOOLEAN, "NULL": TEXT}.get(found, "")
+
+    def tried(self, node: nodes.Expression, arguments: Sequence[nodes.Expression], make: _Make) -> nodes.Expression:
+        """Returns a call whose arguments take the first kinds that it accepts: text before numbers before booleans."""
+        open_places = [i for i, each in enumerate(arguments) if path_of(each) is not None]
+        if len(open_places) > _MOST_TRIED:
+            raise Refusal(f"so many fields without a type in one call: use CAST in all but {_MOST_TRIED}", node.span)
+        done = [each if i in open_places else _rewritten(each, self) for i, each in enumerate(arguments)]
+        first: Refusal | None = None
+        for kinds in itertools.product(_TRIED, repeat=len(open_places)):
+            before = dict(self.columns)
+            for place, kind in zip(open_places, kinds, strict=True):
+                done[place] = self.used(arguments[place], kind)
+            made = make(tuple(done))
+            try:
+                type_of(made, self.types)
+            except Refusal as refusal:
+                self.columns = before
+                first = first or refusal
+            else:
+                return made
+        assert first is not None
+        raise first
+
+
+@functools.singledispatch
+def _rewritten(node: nodes.Expression, typing: Typing) -> nodes.Expression:
+    return node  # literals; what cannot stand here is refused when it is bound
+
+
+@_rewritten.register
+def _unary(node: nodes.Unary, typing: Typing) -> nodes.Expression:
+    return replace(node, operand=typing.used(node.operand, BOOLEAN if node.operator == "NOT" else NUMBER))
+
+
+@_rewritten.register
+def _binary(node: nodes.Binary, typing: Typing) -> nodes.Expression:
+    if node.operator in _COMPARISONS:
+        return compared(node.operator, node.left, node.right, node, typing)
+    kind = BOOLEAN if node.operator in ("AND", "OR") else TEXT if node.operator == "||" else NUMBER
+    return replace(node, left=typing.used(node.left, kind), right=typing.used(node.right, kind))
+
+
+def compared(
+    operator: str, left: nodes.Expression, right: nodes.Expression, at: nodes.Node, typing: Typing
+) -> nodes.Expression:
+    """Returns a comparison: a field as what it is compared with; two fields as numbers, else as texts.
+
+    It is unknown if a side is NULL, and false if a value is there that cannot be compared.
+    """
+    paths = path_of(left), path_of(right)
+
+    def binary(one: nodes.Expression, other: nodes.Expression) -> nodes.Expression:
+        return nodes.Binary(operator, one, other, span=at.span)
+
+    if None not in paths:
+        both = [binary(typing.used(left, kind), typing.used(right, kind)) for kind in (NUMBER, TEXT)]
+        return _otherwise_false(both, [left, right], operator, at, typing)
+    if paths == (None, None):
+        return binary(_rewritten(left, typing), _rewritten(right, typing))
+    open_side, other = (left, _rewritten(right, typing)) if paths[0] is not None else (right, _rewritten(left, typing))
+    kind = typing.kind_of(other)
+    if not kind:  # a date, for example: the field is a text that is one
+        name = nodes.TypeName(type_of(other, typing.types).text, span=at.span)
+        column: nodes.Expression = nodes.Cast(typing.used(open_side, TEXT), _type_name(name), True, span=at.span)
+    else:
+        column = typing.used(open_side, kind)
+    found = binary(column, other) if paths[0] is not None else binary(other, column)
+    return _otherwise_false([found], [open_side, other], operator, at, typing)
+
+
+def _type_name(name: nodes.TypeName) -> nodes.TypeName:
+    base, _, rest = name.name.partition("(")
+    return replace(name, name=base, parameters=(int(rest.rstrip(")")),)) if rest else name
+
+
+def _otherwise_false(
+    found: list[nodes.Expression], sides: list[nodes.Expression], operator: str, at: nodes.Node, typing: Typing
+) -> nodes.Expression:
+    tests: list[nodes.Expression] = []
+    for each in sides:
+        path = path_of(each)
+        operand = each if path is None or path in typing.columns else typing.column(path, ANY, at)
+        tests.append(nodes.IsTest(operand, "NULL", True, span=at.span))
+    condition = functools.reduce(lambda one, two: nodes.Binary("AND", one, two, span=at.span), tests)
+    value = nodes.Literal("boolean", operator == "<>", span=at.span)
+    otherwise = nodes.Case(None, ((condition, value),), None, span=at.span)
+    return nodes.Call(nodes.Name("COALESCE", span=at.span), (*found, otherwise), span=at.span)
+
+
+@_rewritten.register
+def _is_test(node: nodes.IsTest, typing: Typing) -> nodes.Expression:
+    return replace(node, operand=typing.used(node.operand, ANY if node.what == "NULL" else BOOLEAN))
+
+
+@_rewritten.register
+def _distinct_from(node: nodes.DistinctFrom, typing: Typing) -> nodes.Expression:
+    left, right = node.left, node.right
+    if path_of(left) is None or path_of(right) is None:
+        left, right = (each if path_of(each) is not None else _rewritten(each, typing) for each in (left, right))
+        known = right if path_of(node.left) is not None else left
+        kind = TEXT if path_of(known) is not None else typing.kind_of(known) or TEXT
+        pair = [typing.used(old, kind) if path_of(old) is not None else new
+                for old, new in ((node.left, left), (node.right, right))]  # fmt: skip
+        return replace(node, left=pair[0], right=pair[1])
+    return replace(node, left=typing.used(left, TEXT), right=typing.used(right, TEXT))
+
+
+@_rewritten.register
+def _between(node: nodes.Between, typing: Typing) -> nodes.Expression:
+    def within(low: nodes.Expression, high: nodes.Expression) -> nodes.Expression:
+        first = compared(">=", node.operand, low, node, typing)
+        return nodes.Binary("AND", first, compared("<=", node.operand, high, node, typing), span=node.span)
+
+    found = within(node.low, node.high)
+    if node.is_symmetric:
+        found = nodes.Binary("OR", found, within(node.high, node.low), span=node.span)
+    return nodes.Unary("NOT", found, span=node.span) if node.is_negated else found
+
+
+@_rewritten.register
+def _in_list(node: nodes.InList, typing: Typing) -> nodes.Expression:
+    parts = [compared("=", node.operand, each, node, typing) for each in node.items]
+    found = functools.reduce(lambda one, two: nodes.Binary("OR", one, two, span=node.span), parts)
+    return nodes.Unary("NOT", found, span=node.span) if node.is_negated else found
+
+
+@_rewritten.register
+def _like(node: nodes.Like, typing: Typing) -> nodes.Expression:
+    escape = None if node.escape is None else typing.used(node.escape, TEXT)
+    return replace(
+        node, operand=typing.used(node.operand, TEXT), pattern=typing.used(node.pattern, TEXT), escape=escape
+    )
+
+
+@_rewritten.register
+def _cast(node: nodes.Cast, typing: Typing) -> nodes.Expression:
+    return replace(node, operand=typing.used(node.operand, TEXT), is_try=True)
+
+
+@_rewritten.register
+def _case(node: nodes.Case, typing: Typing) -> nodes.Expression:
+    conditions = [
+        typing.used(when, BOOLEAN) if node.operand is None else compared("=", node.operand, when, when, typing)
+        for when, _ in node.whens
+    ]
+    results = [then for _, then in node.whens] + ([] if node.otherwise is None else [node.otherwise])
+
+    def make(arguments: tuple[nodes.Expression, ...]) -> nodes.Expression:
+        whens = tuple(zip(conditions, arguments, strict=False))
+        otherwise = arguments[-1] if node.otherwise is not None else None
+        return replace(node, operand=None, whens=whens, otherwise=otherwise)
+
+    return typing.tried(node, results, make)
+
+
+@_rewritten.register
+def _call(node: nodes.Call, typing: Typing) -> nodes.Expression:
+    arguments = [_argument(each, typing) for each in node.arguments]
+    return typing.tried(node, arguments, lambda given: replace(node, arguments=given))
+
+
+def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
+    """Rewrites an argument that is no expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
+    if isinstance(node, nodes.FromFor):
+        length = None if node.length is None else typing.used(node.length, NUMBER)
+        return replace(
+            node, operand=typing.used(node.operand, TEXT), start=typing.used(node.start, NUMBER), length=length
+        )
+    if isinstance(node, nodes.Trim):
+        return replace(node, operand=typing.used(node.operand, TEXT))
+    return node
+
+
+@_rewritten.register
+def _subscript(node: nodes.Subscript, typing: Typing) -> nodes.Expression:
+    raise Refusal("[...] takes the name of a field in quotes, and stands behind a field", node.span)

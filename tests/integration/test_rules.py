@@ -1,0 +1,126 @@
+"""Rules of a topic on a real broker: the newest count, and `rmqio rules run` follows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("msgspec", reason="the extra rules is not installed")
+pytest.importorskip("lark", reason="the extra sql is not installed")
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.interfaces import Producer
+from rmqio.local import LocalRocketMQ
+from rmqio.model import Message
+from rmqio.options import ClientOptions
+from rmqio.rules.errors import RuleError
+from rmqio.rules.ruleset import RuleSet
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def producer(rocketmq: LocalRocketMQ) -> Iterator[Producer]:
+    made = RemotingClientFactory(ClientOptions(rocketmq.name_server)).producer("rules-test")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def new_topic(rocketmq: LocalRocketMQ) -> Callable[[str], str]:
+    def create(kind: str) -> str:
+        name = f"{kind}-{uuid.uuid4().hex[:12]}"
+        rocketmq.create_topic(name, queues=4)
+        return name
+
+    return create
+
+
+def test_the_newest_text_of_each_name_counts(
+    rocketmq: LocalRocketMQ, producer: Producer, new_topic: Callable[[str], str]
+) -> None:
+    topic = new_topic("rules")
+    rules = RuleSet.from_topic(topic, name_server=rocketmq.name_server)
+    assert rules.load() == ()
+    signatures = [rules.signature()]
+
+    def put(name: str, text: bytes) -> None:
+        producer.send_batch([Message(text, topic=topic, keys=[name])])  # a single send needs a body
+        signatures.append(rules.signature())
+
+    for number in range(40):
+        put("a.sql", f"-- id: a{number}\namount > {number}".encode())
+    put("b.sql", b"amount > 5")
+    assert [each.id for each in rules.load()] == ["a39", "b"]
+    put("a.sql", b"")
+    assert [each.id for each in rules.load()] == ["b"]
+    put("c.sql", b"amount >")
+    with pytest.raises(RuleError, match=r"c\.sql:1: rule c: the statement is not complete"):
+        rules.load()
+    assert len(set(signatures)) == len(signatures)
+
+
+def test_run_follows_events_and_rules(
+    rocketmq: LocalRocketMQ, producer: Producer, new_topic: Callable[[str], str]
+) -> None:
+    rules, events = new_topic("rules"), new_topic("events")
+    command = [
+        sys.executable, "-m", "rmqio", "rules", "run", "--rules_topic", rules, "--topic", events, "--refresh_s", "0.5",
+        "--from", "earliest", "--json", "--name_server", rocketmq.name_server,
+    ]  # fmt: skip
+
+    def put(name: str, text: str) -> None:
+        producer.send_batch([Message(text.encode(), topic=rules, keys=[name])])
+
+    def event(amount: int) -> None:
+        producer.send(Message(json.dumps({"amount": amount}).encode(), topic=events))
+
+    put("large.sql", "amount > 100")
+    event(500)
+    event(5)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            found, said = _lines(process.stdout), _lines(process.stderr)
+            assert json.loads(found.get(timeout=60))["rule"] == "large"
+            put("small.sql", "amount < 10")
+            while "the rules have changed: 2 rules" not in said.get(timeout=60):
+                pass
+            event(7)
+            assert json.loads(found.get(timeout=60))["rule"] == "small"
+            put("small.sql", "amount <")
+            while "the rules stay as they were: small.sql:1" not in said.get(timeout=60):
+                pass
+            event(8)
+            matched = json.loads(found.get(timeout=60))
+            assert (matched["rule"], matched["body"], matched["topic"]) == ("small", '{"amount": 8}', events)
+            put("small.sql", "")
+            while "the rules have changed: 1 rule" not in said.get(timeout=60):
+                pass
+            event(9)
+            event(900)
+            assert json.loads(found.get(timeout=60))["body"] == '{"amount": 900}'
+        finally:
+            process.terminate()
+
+
+def _lines(stream: Iterator[str]) -> queue.Queue[str]:
+    found: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in stream:
+            found.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
+    return found

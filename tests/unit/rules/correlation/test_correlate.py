@@ -1,0 +1,122 @@
+"""`Correlate` in Beam: groups, aliases, late matches, and the end of state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.test_pipeline import TestPipeline as BeamPipeline
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import TimestampedValue
+
+from rmqio.errors import LocalError, WireError
+from rmqio.rules.correlation.correlate import Correlate
+from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
+from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+
+
+class Hit(NamedTuple):
+    """The part of a match that is looked at."""
+
+    message: Any
+    rule_id: str
+
+
+def hit(seconds: float, rule_id: str, **event: Any) -> TimestampedValue:
+    return TimestampedValue(Hit(json.dumps(event).encode(), rule_id), seconds)
+
+
+MANY = CorrelationRule(
+    "many",
+    CorrelationKind.EVENT_COUNT,
+    ("failed",),
+    10_000,
+    ("user",),
+    count=3,
+    title="t",
+    level="high",
+    tags=("x",),
+)
+BOTH = CorrelationRule(
+    "both", CorrelationKind.TEMPORAL_ORDERED, ("failed", "done"), 60_000, ("user",), generate=True,
+    aliases=(("user", "done", "account.name"),),
+)  # fmt: skip
+
+
+def _hosts(rule_id: str = "hosts") -> CorrelationRule:
+    return CorrelationRule(rule_id, CorrelationKind.VALUE_COUNT, ("login",), 60_000, ("user",), count=2, field="host")
+
+
+def test_matches_of_a_group_are_correlated_in_order_of_time() -> None:
+    hits = [
+        hit(9, "failed", user="a"), hit(1, "failed", user="a"), hit(5, "failed", user="a"),
+        hit(2, "failed", user="b"), hit(6, "failed", user="b"), hit(14, "failed", user="b"),
+        hit(20, "done", account={"name": "b"}), hit(21, "other", user="b"), hit(22, "failed"),
+        hit(30, "login", user="c", host="x"), hit(31, "login", user="c", host="x"),
+        hit(32, "login", user="c", host="y"),
+    ]  # fmt: skip
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        stream = Stream().add_elements(hits).advance_watermark_to_infinity()
+        found = pipeline | stream | Correlate([MANY, BOTH, _hosts()])
+        assert_that(
+            found.correlated,
+            equal_to(
+                [
+                    Correlated("many", "t", "high", ("x",), (("user", "a"),), 1_000, 9_000, 3, ("failed",)),
+                    Correlated("both", "", "medium", (), (("user", "b"),), 14_000, 20_000, 2, ("failed", "done")),
+                    Correlated("hosts", "", "medium", (), (("user", "c"),), 31_000, 32_000, 2, ("login",)),
+                ]
+            ),
+        )
+        alone = found.matches | beam.Map(lambda each: each.rule_id)
+        assert_that(alone, equal_to(["done", "other"]), label="alone")
+
+
+def test_a_late_match_does_not_count_and_the_state_ends() -> None:
+    stream = (
+        Stream()
+        .advance_watermark_to(0)
+        .add_elements([hit(1, "failed", user="a"), hit(2, "failed", user="a")])
+        .advance_watermark_to(5)
+        .add_elements([hit(1.5, "failed", user="a")])  # late
+        .advance_watermark_to(6)
+        .add_elements([hit(11, "failed", user="a")])  # completes
+        .advance_watermark_to(100)
+        .add_elements([hit(101, "failed", user="a"), hit(102, "failed", user="a")])
+        .advance_watermark_to(200)
+        .add_elements([hit(201, "failed", user="a")])  # too long after
+        .advance_watermark_to_infinity()
+    )
+    with BeamPipeline(options=PipelineOptions(["--streaming"])) as pipeline:
+        found = pipeline | stream | Correlate([MANY])
+        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.number))
+        assert_that(times, equal_to([(1_000, 11_000, 3)]))
+
+
+def test_a_number_that_is_too_small_comes_out_at_the_end_of_the_span() -> None:
+    rule = CorrelationRule("few", CorrelationKind.EVENT_COUNT, ("beat",), 10_000, ("host",), operator="lt", count=3)
+    hits = [hit(at, "beat", host="a") for at in (0, 3, 6, 20, 29)]
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        stream = Stream().add_elements(hits).advance_watermark_to_infinity()
+        found = pipeline | stream | Correlate([rule])
+        times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.number))
+        assert_that(times, equal_to([(20_000, 29_000, 2)]))
+
+
+def test_a_correlation_comes_back_from_its_coder() -> None:
+    given = Correlated("r", "t", "low", ("a", "b"), (("u", [1, None]), ("v", "ä")), -1, 2**40, 3, ("x",))
+    coder = CorrelatedCoder()
+    assert coder.decode(coder.encode(given)) == given
+    assert coder.is_deterministic()
+    for broken in (b"", b"[]", b'["r"]', b"\xff"):
+        with pytest.raises(WireError, match="no encoded correlation"):
+            coder.decode(broken)
+
+
+def test_a_refresh_needs_a_time() -> None:
+    with pytest.raises(LocalError, match="refresh_s is 0"):
+        Correlate([MANY], refresh_s=0)

@@ -1,0 +1,316 @@
+"""Sigma's rules: what each modifier means, shown on events; what is refused, and where."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sigma", reason="the extra sigma is not installed")
+
+from rmqio.errors import LocalError
+from rmqio.rules.correlation.rule import CorrelationKind
+from rmqio.rules.formats import Mapping, Parsed, RuleText, parse
+from rmqio.rules.ir import Atom, Kind, atoms
+from tests.helpers.rules.meaning import both_hold as holds
+
+_DATA = Path(__file__).parents[3] / "data" / "sigma"
+_ID = "5b1f6c8e-2f1c-4c0e-9a41-6b0c8fd0f0{:02}"
+
+
+def sigma(detection: str, condition: str = "sel", number: int = 1, more: str = "") -> str:
+    """A rule with this detection."""
+    lines = "".join(f"  {line}\n" for line in detection.strip("\n").split("\n"))
+    return (
+        f"title: t\nid: {_ID.format(number)}\n{more}logsource: {{category: process_creation, product: windows}}\n"
+        f"detection:\n{lines}  condition: {condition}\n"
+    )
+
+
+def parsed(text: str, mapping: Any = None) -> Parsed:
+    return parse([RuleText("r.yml", text)], mapping=Mapping.of(mapping))
+
+
+def matches(text: str, event: dict[str, Any], mapping: Any = None) -> bool:
+    found = parsed(text, mapping)
+    assert not found.problems, found.problems
+    return holds(found.rules[0].condition, event)
+
+
+def _item(item: str) -> str:
+    return sigma(f"sel:\n  {item}")
+
+
+_HIDDEN = base64.b64encode(b"xxx http:// yyy").decode()
+_WIDE = base64.b64encode("run ping now".encode("utf-16le")).decode()
+
+
+@pytest.mark.parametrize(
+    ("item", "yes", "no"),
+    [
+        ("a: Cmd.exe", {"a": "cmd.EXE"}, {"a": "cmd.exe "}),
+        ("a|cased: Cmd", {"a": "Cmd"}, {"a": "cmd"}),
+        ("a: [x, y]", {"a": "y"}, {"a": "z"}),
+        ("a: 4625", {"a": 4625}, {"a": 4624}),
+        ("a: 4625", {"a": "4625"}, {}),
+        ("a: true", {"a": True}, {"a": False}),
+        ("a: ''", {"a": ""}, {}),
+        ("a: null", {"a": None}, {"a": "x"}),
+        ("a: null", {}, {"a": ""}),
+        ("a: '*'", {"a": 5}, {"a": None}),
+        ("a: 'x*y?z'", {"a": "X--y-Z"}, {"a": "x--yz"}),
+        (r"a: 'x\*y'", {"a": "x*y"}, {"a": "x-y"}),
+        ("a|contains: mid", {"a": "aMIDb"}, {"a": "mi d"}),
+        ("a|contains|all: [x, y]", {"a": "y-x"}, {"a": "x"}),
+        ("a|contains|cased: Mid", {"a": "aMidb"}, {"a": "amidb"}),
+        ("a|startswith: ab", {"a": "ABc"}, {"a": "cab"}),
+        (r"a|endswith: '\cmd.exe'", {"a": r"C:\CMD.exe"}, {"a": "cmd.exe"}),
+        ("a|re: '^x+y$'", {"a": "xxy"}, {"a": "XXY"}),
+        ("a|re|i: '^x+y$'", {"a": "XXY"}, {"a": "zy"}),
+        ("a|re|m|s: '^b.c$'", {"a": "a\nb\nc"}, {"a": "ab\nc"}),
+        ("a|cidr: 10.0.0.0/8", {"a": "10.1.2.3"}, {"a": "11.1.2.3"}),
+        ("a|cidr: 'fd00::/8'", {"a": "fd12::1"}, {"a": "10.0.0.1"}),
+        ("a|exists: true", {"a": None}, {"b": 1}),
+        ("a|exists: false", {"b": 1}, {"a": 1}),
+        ("a|lt: 5", {"a": 4.5}, {"a": 5}),
+        ("a|lte: 5", {"a": 5}, {"a": 6}),
+        ("a|gt: 5", {"a": 6}, {"a": 5}),
+        ("a|gte: 5", {"a": 5}, {"a": 4}),
+        ("a|neq: 5", {"a": 4}, {"a": 5}),
+        ("a|fieldref: b", {"a": "X", "b": "x"}, {"a": "x"}),
+        ("a|base64: 'foo'", {"a": "Zm9v"}, {"a": "foo"}),
+        ("a|base64offset|contains: 'http://'", {"a": f"-e {_HIDDEN}"}, {"a": "http://"}),
+        ("a|wide|base64offset|contains: 'ping'", {"a": _WIDE}, {"a": "ping"}),
+        ("a|utf16|base64: 'x'", {"a": base64.b64encode(b"\xff\xfex\x00").decode()}, {"a": "x"}),
+        ("a|contains|windash: ' -enc'", {"a": "p /enc"}, {"a": "p enc"}),
+    ],
+)
+def test_a_modifier_means(item: str, yes: dict[str, Any], no: dict[str, Any]) -> None:
+    assert matches(_item(item), yes)
+    assert not matches(_item(item), no)
+
+
+@pytest.mark.parametrize(
+    ("detection", "condition", "yes", "no"),
+    [
+        ("keywords:\n  - needle\n  - 'a*z'", "keywords", {"x": {"y": ["a NEEDLE"]}}, {"needle": "x"}),
+        ("keywords:\n  '|all':\n    - one\n    - two", "keywords", {"x": "one", "y": "two"}, {"x": "one"}),
+        ("keywords:\n  - 4625", "keywords", {"x": 14625}, {"x": 462}),
+        ("sel_a: {a: 1}\nsel_b: {b: 1}", "1 of sel_*", {"b": 1}, {"a": 2}),
+        ("sel_a: {a: 1}\nsel_b: {b: 1}", "all of sel_*", {"a": 1, "b": 1}, {"b": 1}),
+        ("sel_a: {a: 1}\nsel_b: {b: 1}", "all of them", {"a": 1, "b": 1}, {"b": 1}),
+        ("sel: {a: 1}\nfil: {b: 1}", "sel and not fil", {"a": 1}, {"a": 1, "b": 1}),
+        ("s: {a: 1}\nt: {b: 1}\nu: {c: 1}", "not (s or t) and (u or not s)", {}, {"a": 1, "c": 1}),
+        ("sel: {a: 1, b: 2}", "sel", {"a": 1, "b": 2}, {"a": 1}),
+        ("sel:\n  - {a: 1}\n  - {b: 1, c: 1}", "sel", {"b": 1, "c": 1}, {"b": 1}),
+        ("s: {a: 1}\nt: {b: 1}", "[s, t]", {"b": 1}, {}),
+    ],
+)
+def test_a_condition_means(detection: str, condition: str, yes: dict[str, Any], no: dict[str, Any]) -> None:
+    assert matches(sigma(detection, condition), yes)
+    assert not matches(sigma(detection, condition), no)
+
+
+def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
+    text = "# a comment\n" + sigma("sel: {a: 1}", more="level: critical\ntags: [attack.execution]\n")
+    (rule,) = parsed(text).rules
+    assert (rule.title, rule.level, rule.tags) == ("t", "critical", ("attack.execution",))
+    assert rule.source == (("category", "process_creation"), ("product", "windows"))
+    assert (rule.place.file, rule.place.line) == ("r.yml", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (_item("a|contain: x"), 6, "there is no modifier 'contain'; did you mean contains?"),
+        (sigma("sel: {a: 1}", "sel and nope"), 6, "'nope' not defined"),
+        (sigma("sel: {a: 1}", "1 of nope_*"), 6, "doesn't match any detection"),
+        (_item("a|expand: '%user%'"), 1, "the placeholder %user% has no value"),
+        (_item("a|re: '('"), 6, "egular expression"),
+        (_item("a|cidr: 10.0.0.0/99"), 6, "CIDR"),
+        (_item("a|hour: 5"), 1, "the modifier hour (part of a time) is not supported"),
+        (_item("a|fieldref|startswith: b"), 1, "fieldref compares whole values"),
+        (sigma("keywords: ['*']", "keywords"), 1, "matches every event"),
+        ("title: t\nid: x\n", 2, "id"),
+        ("title: [\n", 2, "this is not YAML"),
+        ("- a\n", 1, "a document of Sigma is an object"),
+        ("title: t\ntitle: u\n", 1, "this is not YAML: Duplicate key 'title'"),
+    ],
+)
+def test_a_mistake_has_its_line_and_reason(text: str, line: int, reason: str) -> None:
+    found = parsed(f"{text}")
+    assert not found.rules
+    problem = next(each for each in found.problems if reason in each.reason)
+    assert problem.line == line
+
+
+def test_the_other_rules_of_a_file_are_found_nevertheless() -> None:
+    text = "---\n".join([sigma("sel: {a: 1}"), sigma("sel: {a|no: 1}", number=2), sigma("sel: {b: 1}", number=3)])
+    found = parsed(text)
+    assert [each.id[-1] for each in found.rules] == ["1", "3"]
+    assert [each.line for each in found.problems] == [12]
+    assert found.problems[0].shown.splitlines()[1].endswith("^")
+
+
+def test_documents_can_share_a_global_part() -> None:
+    text = (
+        "action: global\ntitle: t\nlogsource: {product: linux}\nlevel: high\n---\n"
+        f"id: {_ID.format(1)}\ndetection: {{sel: {{a: 1}}, condition: sel}}\n---\n"
+        f"id: {_ID.format(2)}\ndetection: {{sel: {{b: 1}}, condition: sel}}\n"
+    )
+    assert [(each.level, holds(each.condition, {"b": 1})) for each in parsed(text).rules] == [
+        ("high", False),
+        ("high", True),
+    ]
+
+
+def test_a_filter_changes_the_rules_of_its_log_source() -> None:
+    text = (
+        sigma("sel: {a: 1}", more="name: a_rule\n")
+        + "---\ntitle: f\nlogsource: {category: process_creation, product: windows}\n"
+        "filter:\n  rules: [a_rule]\n  mine: {user: me}\n  condition: not mine\n"
+    )
+    assert matches(text, {"a": 1})
+    assert not matches(text, {"a": 1, "user": "me"})
+
+
+def test_a_mapping_has_fields_and_conditions_of_log_sources() -> None:
+    mapping = {
+        "fields": {"a": "event.a", "b": ["x", "y"]},
+        "sources": [{"category": "process_creation", "when": {"EventID": [1, 4688]}, "fields": {"c": "d"}}],
+    }
+    text = _item("a: 1\n  b: 1\n  c|fieldref: a")
+    assert matches(text, {"event": {"a": 1}, "y": 1, "d": 1, "EventID": 4688}, mapping)
+    assert not matches(text, {"event": {"a": 1}, "y": 1, "d": 1, "EventID": 2}, mapping)
+    assert matches(_item("a: 1"), {"event.a": 1}, {"a": "event.a"})
+
+
+_PIPELINE = """\
+name: ours
+priority: 10
+transformations:
+  - {id: names, type: field_name_mapping, mapping: {a: event.a}}
+  - {id: source, type: add_condition, conditions: {EventID: 1}, rule_conditions: [{type: logsource, product: windows}]}
+  - {id: users, type: value_placeholders, include: [user]}
+vars:
+  user: [alice, bob]
+"""
+
+
+def test_a_pipeline_of_pysigma_is_a_mapping(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yml").write_text(_PIPELINE)
+    from sigma.processing.pipeline import ProcessingPipeline
+
+    for mapping in (str(tmp_path / "pipeline.yml"), ProcessingPipeline.from_yaml(_PIPELINE)):
+        text = _item("a|expand: '%user%'")
+        assert matches(text, {"event": {"a": "Bob"}, "EventID": 1}, mapping)
+        assert not matches(text, {"event": {"a": "Eve"}, "EventID": 1}, mapping)
+        assert not matches(text, {"event": {"a": "Bob"}, "EventID": 2}, mapping)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "reason"),
+    [
+        ({"fields": {"a": 5}}, "'a' is mapped to the name of a field"),
+        ({"fields": {}, "source": []}, "no key 'source'; did you mean sources?"),
+        ({"sources": [{"when": {"a": 1}}]}, "has none of category, product, service"),
+        ({"sources": [{"product": "x", "when": {"a": {}}}]}, "has a text, number or boolean"),
+        (5, "not int"),
+        ("/nowhere.yml", "cannot read the mapping"),
+    ],
+)
+def test_a_mapping_that_is_none_is_refused(mapping: Any, reason: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        Mapping.of(mapping)
+    assert reason in str(caught.value)
+
+
+def test_the_rules_of_the_repository_load_and_match() -> None:
+    texts = [RuleText(each.name, each.read_text()) for each in sorted(_DATA.glob("*_*.yml"))]
+    found = parse(texts, mapping=Mapping.of(_DATA / "mapping.yml"))
+    assert not found.problems
+    by_title = {each.title.split()[0]: each for each in found.rules}
+    shell = {
+        "Channel": "Microsoft-Windows-Sysmon/Operational", "EventID": 1,
+        "process": {"executable": r"C:\Windows\powershell.exe", "command_line": "powershell \u2013enc SQBFAFgA"},
+    }  # fmt: skip
+    assert holds(by_title["Shell"].condition, shell)
+    assert not holds(by_title["Shell"].condition, shell | {"EventID": 3})
+    assert not holds(
+        by_title["Shell"].condition, shell | {"ParentImage": r"c:\program files\agent\a.exe", "User": "SYSTEM"}
+    )
+    assert holds(by_title["Reverse"].condition, {"log": ["bash -c 'exec 5<>/DEV/tcp/1.2.3.4/80'"]})
+    assert holds(by_title["Connection"].condition, {"DestinationPort": "22", "SourceIp": "8.8.8.8"})
+    assert not holds(by_title["Connection"].condition, {"DestinationPort": 22, "SourceIp": "10.8.8.8"})
+    assert not holds(by_title["Connection"].condition, {"DestinationPort": 22})
+
+
+_CORRELATION = """\
+title: c
+id: 5b1f6c8e-2f1c-4c0e-9a41-6b0c8fd0f050
+correlation:
+  type: {type}
+  rules: [{rules}]
+  group-by: [user]
+  timespan: 10m
+  aliases:
+    user: {{first: UserName, second: user.name}}
+{condition}"""
+
+
+def _correlated(kind: str, condition: str = "", rules: str = "first, second") -> Parsed:
+    rule = _CORRELATION.format(type=kind, condition=condition, rules=rules)
+    texts = [
+        RuleText("c.yml", rule),
+        RuleText("a.yml", sigma("sel: {a: 1}", number=1, more="name: first\n")),
+        RuleText("b.yml", sigma("sel: {b: 1}", number=2, more="name: second\n")),
+    ]
+    return parse(texts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition"),
+    [
+        ("event_count", "  condition: {gt: 5}"), ("value_count", "  condition: {lte: 3, field: host}"),
+        ("temporal", ""), ("temporal_ordered", ""),
+    ],
+)  # fmt: skip
+def test_a_correlation_names_the_rules_of_other_files(kind: str, condition: str) -> None:
+    found = _correlated(kind, condition)
+    assert not found.problems
+    (rule,) = found.correlations
+    assert rule.kind is CorrelationKind(kind)
+    assert rule.rules == (_ID.format(1), _ID.format(2))
+    assert rule.timespan_ms == 600_000
+    assert rule.field_of("user", _ID.format(2)) == "user.name"
+    if condition:
+        assert (rule.operator, rule.count) in (("gt", 5), ("lte", 3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "rules", "reason"),
+    [
+        (
+            "event_count",
+            "  condition: {gt: 5}",
+            "frist, second",
+            "there is no rule 'frist' in the set; did you mean first?",
+        ),
+        ("value_avg", "  condition: {gt: 5, field: x}", "first, second", "value_avg is not supported"),
+        ("temporal", "  condition: first and not second", "first, second", "by and, or, not is not supported"),
+        ("event_count", "  condition: {gt: 5}", "first", "does not take"),
+        ("event_count", "  condition: {gte: 1.5}", "first, second", "a whole number"),
+    ],
+)
+def test_a_correlation_that_is_not_supported_says_why(kind: str, condition: str, rules: str, reason: str) -> None:
+    (problem,) = _correlated(kind, condition, rules).problems
+    assert reason in problem.reason
+    assert (problem.file, problem.line) == ("c.yml", 1)
+
+
+def test_base64_offsets_are_three_texts() -> None:
+    found = list(atoms(parsed(_item("a|base64offset|contains: 'abc'")).rules[0].condition))
+    assert [each.kind for each in found] == [Kind.CONTAINS] * 3
+    assert found[0] == Atom("a", Kind.CONTAINS, "YWJj", ignore_case=True)

@@ -1,0 +1,224 @@
+"""Hostile rules and events: what they cost is bounded, and a limit is an error that names the rule."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+
+pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
+
+from rmqio.rules.engine import Broken, Engine, compile_rules
+from rmqio.rules.errors import RuleError
+from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
+from rmqio.rules.limits import Limits
+from rmqio.rules.match import regexes
+from rmqio.rules.match.regexes import has_vectorscan
+from rmqio.rules.plan.wildcards import matches, parts_of
+
+needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
+
+
+def rule(atom: Condition, name: str = "r") -> Rule:
+    return Rule(name, atom, place=Place("a.yml", 3))
+
+
+def ids(found: Any) -> list[str]:
+    return [hit.rule.id for hit in found]
+
+
+@pytest.mark.parametrize(
+    ("limits", "atoms", "reason"),
+    [
+        ({"max_rules": 1}, ["a", "b"], "this is one rule more than max_rules, 1"),
+        ({"max_atoms": 1}, ["a", "b"], r"more than 1 conditions with this rule \(max_atoms\)"),
+        ({"max_pattern_bytes": 3}, ["ab", "abcd"], "equals of 'f' has 4 bytes; max_pattern_bytes is 3"),
+    ],
+)
+def test_limits_name_the_rule(limits: dict[str, int], atoms: list[str], reason: str) -> None:
+    rules = [rule(Atom("f", Kind.EQUALS, text), f"r-{text}") for text in atoms]
+    with pytest.raises(RuleError, match=f"a.yml:3: rule r-{atoms[-1]}: {reason}"):
+        compile_rules(rules, limits=Limits(**limits))
+
+
+@pytest.mark.parametrize(
+    ("atom", "reason"),
+    [
+        (Atom("f", Kind.WILDCARD, "?*" * 40), "a wildcard of 'f' has 80"),
+        (Atom(".".join("a" * 20), Kind.EXISTS), "has 20 names; max_field_names is 16"),
+        (Atom("f", Kind.REGEX, "(", flags="x"), "has the flag 'x'; there are i, m and s"),
+        (Atom("f", Kind.EQUALS, None), "equals of 'f' needs a value; for null, use is_null"),
+        (Atom("f", Kind.LESS, True), "less of 'f' is True; it must be a number or a text"),
+        (Atom("f", Kind.CIDR, "10.0.0.0/33"), "cidr of 'f': '10.0.0.0/33' does not appear"),
+        (Atom(None, Kind.EXISTS), "exists needs a field"),
+        (Atom("", Kind.EQUALS, 1), "'' is no name of a field"),
+        (Atom("f", Kind.FIELD, ""), "a condition on 'f' must name another field"),
+        (Atom(None, Kind.SQL, ""), "an expression of SQL must be a text"),
+    ],
+)
+def test_conditions_that_make_no_sense_are_refused(atom: Atom, reason: str) -> None:
+    with pytest.raises(RuleError, match=reason) as caught:
+        compile_rules([rule(And((Atom("g", Kind.EQUALS, 1), atom)))])
+    (problem,) = caught.value.problems
+    assert problem[:3] == ("a.yml", 3, "r")
+
+
+def test_all_problems_come_at_once() -> None:
+    bad = Atom("f", Kind.CIDR, "x")
+    with pytest.raises(RuleError) as caught:
+        compile_rules([rule(bad, "1"), rule(Atom("f", Kind.EQUALS, 1), "2"), rule(bad, "3"), rule(bad, "2")])
+    assert [(each.rule_id, each.reason.partition(" ")[0]) for each in caught.value.problems] == [
+        ("1", "cidr"), ("3", "cidr"), ("2", "another"),
+    ]  # fmt: skip
+
+
+@needs_vectorscan
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"x(?=y)z", r"(?<!a)b", "(", "a{1,40000}"])
+def test_what_would_need_backtracking_is_refused(pattern: str) -> None:
+    with pytest.raises(RuleError, match=r"a\.yml:3: rule r: the regular expression .* cannot run without backtracking"):
+        compile_rules([rule(Atom("f", Kind.REGEX, pattern))])
+
+
+@needs_vectorscan
+def test_a_regex_that_is_too_large_is_refused() -> None:
+    atom = Atom("f", Kind.REGEX, "(ab|cd){1,1500}x")
+    assert ids(compile_rules([rule(atom)]).match({"f": "abcdx"})) == ["r"]
+    with pytest.raises(RuleError, match=r"rule r: the regular expression .*max_regex_bytes is 1,000"):
+        compile_rules([rule(atom)], limits=Limits(max_regex_bytes=1_000))
+
+
+def test_expressions_that_make_re_explode_are_linear() -> None:
+    """`re` takes minutes for the first one."""
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    patterns = ["(a+)+$", "(a|aa)+$", "(.*a){12}$", "(x+x+)+y"]
+    engines: tuple[Engine, ...] = ("vectorscan", "plain")
+    for engine in engines:
+        if engine == "vectorscan" and not has_vectorscan():
+            continue
+        matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), text) for text in patterns], engine=engine)
+        assert ids(matcher.match({"f": "a" * 50_000 + "!"})) == []
+        assert ids(matcher.match({"f": "a" * 5_000})) == patterns[:3]
+        assert ids(matcher.match({"f": "x" * 50_000})) == []
+
+
+def test_a_wildcard_does_bounded_work() -> None:
+    looked_at = 0
+
+    class Counting(str):
+        __slots__ = ()
+
+        def startswith(self, *given: Any) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return super().startswith(*given)
+
+    text = Counting("ab" * 500)
+    assert not matches(parts_of("*a*b" * 8 + "*c"), text)
+    assert looked_at <= 32 * 2 * len(text)
+
+
+@needs_vectorscan
+def test_thousands_of_patterns_on_a_long_line_are_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = [f"a{n}.*b{n}.*c{n}" for n in range(300)] + [f"[a-z]{{3}}[0-9]{{{n + 1}}}x" for n in range(5)]
+    matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), text) for text in patterns])
+    (patterns_of_field,) = matcher._patterns
+    scans: list[int] = []
+    scan = patterns_of_field._scan
+
+    def counted(*given: Any) -> Any:
+        scans.append(1)
+        return scan(*given)
+
+    monkeypatch.setattr(patterns_of_field, "_scan", counted)
+    line = "a1 b1 " * 1_500 + "a7 b7 c7 xyz12x"
+    assert ids(matcher.match({"f": line})) == [patterns[7], patterns[301]]
+    assert len(scans) == 2  # one for the match, one to say which value it was
+
+
+def test_conditions_may_be_deep() -> None:
+    """Deeper than Python recurses, in each step: reduced, numbered, hashed, stored, checked, explained."""
+    condition: Condition = Atom("a", Kind.EQUALS, 1)
+    for number in range(5_000):
+        inner = Atom("b", Kind.EQUALS, number % 7)
+        condition = Not(Or((And((condition, Not(inner))), And((inner, Atom("c", Kind.EXISTS))))))
+    matcher = compile_rules([rule(condition)])
+    from rmqio.rules.engine import Matcher
+
+    again = Matcher.load(matcher.dump())
+    assert again.version == matcher.version
+    for event in ({"a": 1}, {"a": 1, "b": 3}, {"b": 3, "c": 1}, {}):
+        assert ids(matcher.match(event)) == ids(again.match(event))
+
+
+def test_bodies_that_are_deep_or_no_json_are_errors() -> None:
+    matcher = compile_rules([rule(Atom("a", Kind.EQUALS, 1))])
+    bodies = [b'{"a":' + b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"", b"null", b"1", b'"x"', b'{"a":1}']
+    found = matcher.match_many(bodies)
+    assert [type(each) for each in found] == [Broken] * 7 + [list]
+    assert isinstance(found[0], Broken)
+    assert found[0].reason == "the body is nested too deep"
+    assert ids(found[7]) == ["r"]
+
+
+def test_fields_beside_those_of_the_rules_may_be_anything_but_bad_utf_8() -> None:
+    matcher = compile_rules([rule(Atom("a", Kind.EQUALS, 1))])
+    assert matcher.is_columnar
+    good, bad = matcher.match_many([b'{"a":1,"b":"\xc3\xa9"}', b'{"a":1,"b":"\xff"}'])
+    assert ids(good) == ["r"]
+    assert isinstance(bad, Broken)
+    assert "UTF-8" in bad.reason
+
+
+def test_a_million_distinct_values_take_no_more_memory_than_allowed() -> None:
+    """And the memory of values switches itself off, since it finds nothing."""
+    matcher = compile_rules([rule(Atom("a", Kind.CONTAINS, "zz"))], limits=Limits(cache_bytes=1 << 20))
+    bodies = [json.dumps({"a": f"value-{n:07}"}).encode() for n in range(512)]
+    cache = matcher._tables.lookups["a"].cache
+    largest = 0
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for batch in range(60):
+            matcher.find([body.replace(b"value", b"v%d" % batch) for body in bodies])
+            cache = matcher._tables.lookups["a"].cache
+            largest = max(largest, len(cache))
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert largest <= 9_000
+    assert grown < 4 << 20
+    assert not cache.is_on
+    assert len(cache) <= 1
+
+
+def test_long_values_are_cut_and_not_remembered() -> None:
+    matcher = compile_rules([rule(Atom("a", Kind.CONTAINS, "end"))], limits=Limits(max_value_bytes=2_000))
+    assert ids(matcher.match({"a": "x" * 1_997 + "end"})) == ["r"]
+    assert ids(matcher.match({"a": "x" * 1_998 + "end"})) == []
+    assert ids(matcher.match({"a": "é" * 998 + "end"})) == ["r"]
+    assert ids(matcher.match({"a": "é" * 999 + "end"})) == []
+    assert matcher._tables.budget.used == 0
+
+
+def test_a_hit_names_a_bounded_number_of_conditions() -> None:
+    atoms = tuple(Atom("a", Kind.CONTAINS, text) for text in ("a", "b", "c", "d"))
+    (hit,) = compile_rules([rule(And(atoms))], limits=Limits(max_hit_atoms=2)).match({"a": "abcd" * 1_000})
+    assert len(hit.atoms) == 2
+    assert len(hit.atoms[0][2]) == 256
+
+
+@needs_vectorscan
+@pytest.mark.slow
+def test_a_hundred_thousand_literals_are_found() -> None:
+    rules = [rule(Atom("a", Kind.EQUALS, f"name-{n}", True), f"e{n}") for n in range(99_990)]
+    words = [f"{n * 7919 % 1_000_003:x}-{n:x}" for n in range(5_000)]
+    rules += [rule(Or(tuple(Atom("b", Kind.CONTAINS, word) for word in words[n::10])), f"c{n}") for n in range(10)]
+    matcher = compile_rules(rules)
+    assert ids(matcher.match({"a": "NAME-77777", "b": f"x{words[13]}x"})) == ["e77777", "c3"]
+    assert len(matcher.dump()) < 40 << 20
+
+
+def test_the_classifier_is_bounded() -> None:
+    assert regexes.plan_of.cache_info().maxsize == 65_536

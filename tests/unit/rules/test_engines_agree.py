@@ -1,0 +1,142 @@
+"""Random rules on random events: every engine finds what the plain meaning of the rules says."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
+
+from rmqio.rules.engine import Engine, Matcher, compile_rules
+from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule
+from rmqio.rules.limits import Limits
+from rmqio.rules.match.reference import matching
+from rmqio.rules.match.regexes import has_vectorscan
+
+ENGINES: list[Any] = [
+    pytest.param("vectorscan", marks=pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")),
+    "plain",
+]
+FIELDS = ("a", "b", "c", "a.b", "c.d", "c.d.e", "x.y")
+WORDS = ("", "a", "ab", "AB", "abc", "Straße", "STRASSE", "é", "É", "5", "5.0", "05", "true", "10.1.2.3", "fe80::1",
+         "a\nb", "\u017f", "\u212a", "k", "-3", "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
+NUMBERS = (0, 1, 5, -3, 5.0, 5.5, 1000, 2**63, 1e300)
+PATTERNS = ("a", "ab$", "^a", "a.b", "[0-9]+", "a|b", "^$", "b{1,2}a", "(ab)+", r"\d\.\d", "x*", r"a\b", "^.{2}$")
+WILDCARDS = ("*", "a*", "*b", "*a*", "?", "a?c", "*a*b*", "a\\*b", "??", "*é?", "?*", "", "a**b", "x\\\\y", "*?b")
+NETWORKS = ("10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "fe80::/10", "192.168.0.0/16")
+
+
+def random_atom(drawn: random.Random, with_regexes: bool) -> Atom:
+    field: str | None = drawn.choice(FIELDS)
+    ignore_case = drawn.random() < 0.4
+    kinds = [kind for kind in Kind if kind is not Kind.SQL and (with_regexes or kind is not Kind.REGEX)]
+    kind = drawn.choice(kinds)
+    if kind in (Kind.EXISTS, Kind.IS_NULL):
+        return Atom(field, kind)
+    if kind is Kind.FIELD:
+        return Atom(field, kind, drawn.choice(FIELDS), ignore_case)
+    if drawn.random() < 0.1:
+        field = None
+    if kind is Kind.REGEX:
+        return Atom(field, kind, drawn.choice(PATTERNS), flags="".join(drawn.sample("is", drawn.randrange(3))))
+    if kind is Kind.WILDCARD:
+        return Atom(field, kind, drawn.choice(WILDCARDS), ignore_case)
+    if kind is Kind.CIDR:
+        return Atom(field, kind, drawn.choice(NETWORKS))
+    if kind in (Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST):
+        return Atom(field, kind, drawn.choice(NUMBERS if drawn.random() < 0.7 else WORDS))
+    choices: tuple[Any, ...] = WORDS if drawn.random() < 0.7 else (*NUMBERS, True, False)
+    return Atom(field, kind, drawn.choice(choices), ignore_case)
+
+
+def random_condition(drawn: random.Random, depth: int, with_regexes: bool) -> Condition:
+    if depth == 0 or drawn.random() < 0.3:
+        return random_atom(drawn, with_regexes)
+    if drawn.random() < 0.2:
+        return Not(random_condition(drawn, depth - 1, with_regexes))
+    members = tuple(random_condition(drawn, depth - 1, with_regexes) for _ in range(drawn.randrange(5)))
+    return (And if drawn.random() < 0.5 else Or)(members)
+
+
+def random_value(drawn: random.Random, depth: int) -> Any:
+    if depth and drawn.random() < 0.3:
+        if drawn.random() < 0.5:
+            return [random_value(drawn, depth - 1) for _ in range(drawn.randrange(3))]
+        return random_event(drawn, depth - 1)
+    return drawn.choice((*WORDS, *WORDS, *NUMBERS, True, False, None))
+
+
+def random_event(drawn: random.Random, depth: int = 3) -> dict[str, Any]:
+    names = ("a", "b", "c", "d", "e", "x", "y", "a.b", "d.e", "c.d")
+    return {name: random_value(drawn, depth) for name in drawn.sample(names, drawn.randrange(6))}
+
+
+def random_rules(drawn: random.Random, *, with_regexes: bool, depth: int = 3) -> list[Rule]:
+    return [Rule(f"r{n}", random_condition(drawn, depth, with_regexes)) for n in range(drawn.randrange(1, 12))]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(40))
+def test_hits_are_those_of_the_reference(engine: Engine, seed: int) -> None:
+    drawn = random.Random(seed)
+    with_regexes = has_re2()
+    rules = random_rules(drawn, with_regexes=with_regexes)
+    limits = Limits(max_value_bytes=drawn.choice((4, 65_536)), cache_bytes=drawn.choice((0, 500, 1 << 20)))
+    matcher = compile_rules(rules, engine=engine, limits=limits)
+    events = [random_event(drawn) for _ in range(60)]
+    wanted = [[rule.id for rule in matching(rules, event, limits=limits)] for event in events]
+    assert [[hit.rule.id for hit in matcher.match(event)] for event in events] == wanted
+    bodies = [json.dumps(event).encode() for event in events]
+    assert ids(matcher, bodies) == wanted
+    assert ids(matcher, bodies) == wanted  # from the memories of values
+    assert ids(Matcher.load(matcher.dump()), bodies) == wanted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_find_what_rows_find(engine: Engine, seed: int) -> None:
+    """Rules on fields without a dot, each with a trigger."""
+    drawn = random.Random(seed)
+    rules = []
+    for number in range(8):
+        atoms = [random_atom(drawn, with_regexes=False) for _ in range(3)]
+        named = [Atom(atom.field and atom.field[0], atom.kind, _undotted(atom), atom.ignore_case) for atom in atoms]
+        condition: Condition = And(tuple(atom if drawn.random() < 0.7 else Not(atom) for atom in named if atom.field))
+        trigger = Or(tuple(Atom(drawn.choice("abc"), Kind.EQUALS, word) for word in drawn.sample(WORDS, 12)))
+        rules.append(Rule(f"r{number}", And((trigger, condition if number else And(())))))
+    matcher = compile_rules(rules, engine=engine)
+    assert matcher.is_columnar
+    events = [{name: random_value(drawn, 1) for name in drawn.sample("abcxy", 4)} for _ in range(300)]
+    wanted = [[rule.id for rule in matching(rules, event)] for event in events]
+    assert any(wanted)
+    assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
+
+
+def _undotted(atom: Atom) -> Any:
+    return atom.value[0] if atom.kind is Kind.FIELD and isinstance(atom.value, str) else atom.value
+
+
+def test_triggers_chosen_by_counts_find_the_same() -> None:
+    drawn = random.Random(1)
+    rules = random_rules(drawn, with_regexes=False)
+    matcher = compile_rules(rules)
+    bodies = [json.dumps(random_event(drawn)).encode() for _ in range(64)]
+    wanted = ids(matcher, bodies)
+    for _ in range(40):  # the counts end after 512 events, of which 16 are of a batch
+        assert ids(matcher, bodies) == wanted
+
+
+def ids(matcher: Matcher, bodies: list[bytes]) -> list[list[str]]:
+    found = matcher.match_many(bodies)
+    return [[hit.rule.id for hit in each] for each in found if isinstance(each, list)]
+
+
+def has_re2() -> bool:
+    try:
+        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
+    except ImportError:
+        return False
+    return True
