@@ -1,0 +1,1 @@
+"""Where the rows of a table come from: files, databases, Arrow and topics."""
