@@ -144,7 +144,9 @@ class Table:
         from rmqio.enrich.sources.topic import Topic
 
         if "shared_dir" in kept or "valid_from" in kept or "valid_to" in kept:
-            raise LocalError("a table of a topic takes neither shared_dir nor valid_from and valid_to: its newest row counts")
+            raise LocalError(
+                "a table of a topic takes neither shared_dir nor valid_from and valid_to: its newest row counts"
+            )
         made = Topic.of(topic, name_server, types or {}, deserializer, on_bad_row, security, client_factory)
         return cls(made, **_known(kept))
 

@@ -164,7 +164,9 @@ class EnrichFn(beam.DoFn):
     def _wrong(self, key: Any, rows: Rows) -> SerdeError:
         kinds = [type(each).__name__ for each in (key if len(self._look_up.fields) > 1 else (key,))]
         wanted = ", ".join(map("{} is {}".format, self._look_up.wanted.spec.keys, rows.key_types))
-        return SerdeError(f"the key has the type {', '.join(kinds)} ({', '.join(self._look_up.fields)}), and in the table {wanted}")
+        return SerdeError(
+            f"the key has the type {', '.join(kinds)} ({', '.join(self._look_up.fields)}), and in the table {wanted}"
+        )
 
     @staticmethod
     def _located(batch: Batch[Any], position: int, error: Exception) -> Exception:
@@ -196,5 +198,3 @@ def _time_of(element: Any, field: str | None, timestamp: Any) -> int:
     if isinstance(micros, int):
         return micros
     raise SerdeError(f"the field {field} is {value!r}; the time of a look-up is a datetime or milliseconds since 1970")
-
-

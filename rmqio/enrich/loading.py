@@ -109,7 +109,9 @@ def _shown(batches: Iterable[pa.RecordBatch], source: Any) -> Iterator[pa.Record
 
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     total = source.rows() if is_terminal else None
-    with tqdm(total=total, desc=f"loading {source.shown}"[:60], unit=" rows", unit_scale=True, disable=not is_terminal) as bar:
+    with tqdm(
+        total=total, desc=f"loading {source.shown}"[:60], unit=" rows", unit_scale=True, disable=not is_terminal
+    ) as bar:
         for batch in batches:
             yield batch
             bar.update(batch.num_rows)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rmqio.errors import SerdeError
 from rmqio.enrich.table.names import nearest
+from rmqio.errors import SerdeError
 
 
 class Clash(SerdeError):

@@ -121,8 +121,14 @@ def broken_rule(imported: Import) -> str | None:
         return "nothing but the command line, Beam YAML and rules imports sql: it stands on the others"
     if imported.is_of("rmqio.rules") and not is_in(module, "rmqio.rules", "rmqio.pipelines"):
         return "nothing but the command line and pipelines imports rules: they stand on the others"
-    if imported.is_of("rmqio.enrich") and not is_in(module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines"):
-        return "nothing but pipelines and the dimensions of sql imports enrich: it stands on the others"
+    if imported.is_of("rmqio.enrich") and not is_in(
+        module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
+    ):
+        return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
+    with_beam = ("rmqio.enrich.transform", "rmqio.enrich.enrich_fn", "rmqio.enrich.merging", "rmqio.enrich.sources.files")
+    if is_in(module, "rmqio.enrich") and not is_in(module, *with_beam):
+        if imported.top == "apache_beam" or imported.is_of("rmqio.transforms"):
+            return "of enrich, only its transform and files of Beam's filesystems know Beam: plain PySpark uses the rest"
     if is_in(module, "rmqio.rules", "rmqio.enrich") and imported.is_of("rmqio.wire", "rmqio.sending"):
         return "rules and dimension tables see topics through the transforms and a client's factory"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):

@@ -64,7 +64,10 @@ def _remote(path: str) -> list[_Found]:
     except Exception as error:  # a filesystem of Beam can raise anything
         raise LocalError(f"{path} cannot be listed: {error}") from error
     kept = [each for each in listed if each.path.rsplit("/", 1)[-1][:1] not in (".", "_")]
-    return sorted((_Found(each.path, each.size_in_bytes, each.last_updated_in_seconds) for each in kept), key=lambda each: each.path)
+    return sorted(
+        (_Found(each.path, each.size_in_bytes, each.last_updated_in_seconds) for each in kept),
+        key=lambda each: each.path,
+    )
 
 
 @contextlib.contextmanager
@@ -134,7 +137,9 @@ class ParquetFiles:
                         if name not in names:
                             raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
                     wanted = None if columns is None else list(columns)
-                    schema = file.schema_arrow if wanted is None else pa.schema([file.schema_arrow.field(n) for n in wanted])
+                    schema = (
+                        file.schema_arrow if wanted is None else pa.schema([file.schema_arrow.field(n) for n in wanted])
+                    )
                     yield pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
                     # No threads of Arrow: a worker of Spark is a fork, and all workers of a machine can build at once.
                     yield from file.iter_batches(_ROWS, columns=wanted, use_threads=False)
@@ -190,7 +195,9 @@ class CsvFiles:
                         opened,
                         csv.ReadOptions(column_names=self.names, use_threads=False, block_size=1 << 22),
                         csv.ParseOptions(
-                            delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=bool(self.quote)
+                            delimiter=self.delimiter,
+                            quote_char=self.quote or False,
+                            newlines_in_values=bool(self.quote),
                         ),
                         csv.ConvertOptions(
                             column_types=kinds,

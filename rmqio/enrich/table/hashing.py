@@ -65,7 +65,9 @@ def _mix(hashes: Hashes, column: pa.Array) -> None:
     layout, size = layout_of(column.type)
     if layout in (Layout.TEXTS, Layout.BYTES):
         _, offsets, data = column.buffers()
-        starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1] if len(column) else []
+        starts = (
+            np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1] if len(column) else []
+        )
         sizes = np.diff(starts)
         _mix_bytes(hashes, np.asarray(starts[:-1], np.int64), sizes, b"" if data is None else data)
     elif layout is Layout.FIXED:

@@ -90,7 +90,9 @@ class MappedTable:
         for batch in self._batches:
             keys = [batch.column(name).to_pylist() for name in self.manifest.keys]
             columns = [batch.column(name).to_pylist() for name in self.columns]
-            yield from zip(zip(*keys, strict=True) if len(keys) > 1 else keys[0], zip(*columns, strict=True), strict=True)
+            yield from zip(
+                zip(*keys, strict=True) if len(keys) > 1 else keys[0], zip(*columns, strict=True), strict=True
+            )
 
     def batches(self) -> list[pa.RecordBatch]:
         """Returns all rows as Arrow's batches, on the mapped memory."""

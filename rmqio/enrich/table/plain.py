@@ -14,7 +14,6 @@ from rmqio.enrich.table.kinds import Layout
 Column = tuple[int, int, Any, list[tuple[int, int, int]]]
 
 
-
 class PlainTable:
     """Takes what `_look.Table` takes: the addresses of buffers that the owner keeps."""
 
@@ -78,9 +77,7 @@ class PlainTable:
 
     def _is_key(self, row: int, parts: list[Any]) -> bool:
         part, local = self._place(row)
-        return all(
-            _raw(column, part, local) == wanted for column, wanted in zip(self._keys, parts, strict=True)
-        )
+        return all(_raw(column, part, local) == wanted for column, wanted in zip(self._keys, parts, strict=True))
 
     def _is_valid(self, row: int, time: int) -> bool:
         part, local = self._place(row)

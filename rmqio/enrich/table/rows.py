@@ -97,7 +97,9 @@ class Rows:
     def _joined(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         assert self._schema is not None
         table = pa.Table.from_batches(batches, self._schema).combine_chunks()
-        columns = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in table.columns]
+        columns = [
+            pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in table.columns
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
