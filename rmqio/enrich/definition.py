@@ -1,4 +1,4 @@
-"""Descriptions of tables: where their rows come from. They are picklable, and read nothing before a worker loads them."""
+"""Descriptions of tables: where their rows come from. They are picklable, and read nothing on their own."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Table:
         """Returns the table of files of Parquet.
 
         Args:
-          path: a file, a folder, a pattern such as "users/*.parquet", or a list of these; local, or of a filesystem that
-            Beam knows.
+          path: a file, a folder, a pattern such as "users/*.parquet", or a list of these; local, or of a filesystem
+            that Beam knows.
           kept: `valid_from`, `valid_to`, `cache_dir`, `shared_dir`: as the attributes.
         """
         from rmqio.enrich.sources.files import ParquetFiles
@@ -144,9 +144,7 @@ class Table:
         from rmqio.enrich.sources.topic import Topic
 
         if "shared_dir" in kept or "valid_from" in kept or "valid_to" in kept:
-            raise LocalError(
-                "a table of a topic takes neither shared_dir nor valid_from and valid_to: its newest row counts"
-            )
+            raise LocalError("a table of a topic has the newest row of each key: leave shared_dir and validity out")
         made = Topic.of(topic, name_server, types or {}, deserializer, on_bad_row, security, client_factory)
         return cls(made, **_known(kept))
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from rmqio import telemetry
 from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, RmqioError
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -129,10 +130,11 @@ class _Shared:
 
     def _first(self) -> None:
         shown = self.wanted.table.source.shown
-        opened = getattr(self.wanted.table.source, "live", None)
         try:
-            if opened is not None:
-                live: Live = opened(self.wanted)
+            if isinstance(self.wanted.table.source, Topic):
+                from rmqio.enrich.live.table import LiveTable
+
+                live = LiveTable(self.wanted)
                 live.start()
                 self._live = live
                 target = self._watch

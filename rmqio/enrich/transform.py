@@ -26,19 +26,19 @@ class Enrich(beam.PTransform):
 
     Args:
       table: the table, such as `Table.from_parquet("users/*.parquet")`.
-      key: the field of the element that is the table's key, or a list of fields. A dict says for each field of the element
-        what the table's column is called.
+      key: the field of the element that is the table's key, or a list of fields. A dict says for each field what the
+        table's column is called.
       columns: the columns to add; None: all but the key.
       how: "left": an element without a row stays; "inner": it is left out, and counted.
       on_missing: with "left": "null": the columns are None; "error": the element goes to the errors.
-      duplicates: of rows with one key: "error": the table is refused; "first" or "last": that one counts, in the order of
-        the source; "all": one result for each row.
+      duplicates: of rows with one key: "error": the table is refused; "first" or "last": that one counts, in the order
+        of the source; "all": one result for each row.
       prefix: before the name of each column.
       refresh_s: the time after which the table is loaded again; None: never. A topic goes on being read.
       on_refresh_error: if a load fails that is not the first one: "keep_previous" or "fail".
       max_age_s: look-ups fail if the rows are older; None: never.
-      at: for tables with valid_from or valid_to: the field with the time that counts, a datetime or milliseconds since
-        1970; None: the timestamp of the element, which batches do not have.
+      at: for tables with valid_from or valid_to: the field with the time that counts, a datetime or milliseconds
+        since 1970; None: the timestamp of the element, which batches do not have.
       batches: elements are batches, such as those of `ReadFromRocketMQ(batches=True)`.
       output_type: a NamedTuple, or another class that takes the fields by name.
       dead_letter_topic, name_server, security, client_factory: as in `MapRecords`.
@@ -47,8 +47,8 @@ class Enrich(beam.PTransform):
 
     Returns: dicts of dicts and of JSON, `beam.Row`s of others, unless there is an `output_type`.
 
-    Raises: `LocalError` when it is built, and at the start of a worker if the table cannot be loaded; `SerdeError` while
-    it runs for an element that cannot be looked up, if nobody takes the errors.
+    Raises: `LocalError` when it is built, and at the start of a worker if the table cannot be loaded; `SerdeError`
+    while it runs for an element that cannot be looked up, if nobody takes the errors.
     """
 
     def __init__(

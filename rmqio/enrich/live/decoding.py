@@ -113,24 +113,24 @@ class Decoding:
         if len(parts) != len(self.keys):
             raise BadRow(f"it deletes a row, and its key {text!r} does not have {len(self.keys)} parts")
         try:
-            found = [_array([each], self.kinds[name])[0].as_py() for each, name in zip(parts, self.keys, strict=True)]
+            found = [
+                _array([each], self.kinds[name], is_text=True)[0].as_py()
+                for each, name in zip(parts, self.keys, strict=True)
+            ]
         except (pa.ArrowException, ValueError) as error:
             raise BadRow(f"it deletes a row, and its key {text!r} is of another type: {error}") from error
         return found[0] if len(found) == 1 else tuple(found)
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an array; texts of JSON become dates, times, decimals and the numbers of a message's key."""
+def _array(values: list[Any], kind: pa.DataType, *, is_text: bool = False) -> pa.Array:
+    """The values as an array. JSON has no dates, times and decimals: text stands for them. `is_text`: for all types."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, ValueError, TypeError):
-        if not pa.types.is_string(kind) and all(each is None or isinstance(each, str) for each in values):
-            if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
-                # JSON has numbers: only the key of a message, which is one text, may stand for one
-                if len(values) != 1:
-                    raise
-            return pa.array(values, pa.string()).cast(kind)
-        raise
+        is_simple = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+        if (is_simple and not is_text) or not all(each is None or isinstance(each, str) for each in values):
+            raise
+        return pa.array(values, pa.string()).cast(kind)
 
 
 def unescaped(key: Any) -> Any:

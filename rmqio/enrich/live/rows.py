@@ -57,8 +57,7 @@ def merged(base: MappedTable, changes: list[Change], schema: pa.Schema) -> Itera
         columns = [kept.column(each.name) for each in schema]
         decoded = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in columns]
         yield pa.RecordBatch.from_arrays(decoded, names=schema.names)
-    columns = base.columns
-    rows = [_fields(each, names, columns) for each in changes if each.row is not None]
+    rows = [_fields(each, names, base.columns) for each in changes if each.row is not None]
     yield pa.RecordBatch.from_arrays(
         [pa.array([row[f.name] for row in rows], f.type) for f in schema], names=schema.names
     )

@@ -82,7 +82,7 @@ class LiveTable:
         assert self._rows is not None
         return self._rows, self._fresh_at
 
-    # ---- files ----------------------------------------------------------------------------------------------------------
+    # ---- files ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Opens the files, or makes those of a table without rows."""
@@ -137,7 +137,7 @@ class LiveTable:
             self._covered = dict(covered)
             self._rows = LiveRows(base, kept)
 
-    # ---- the thread -----------------------------------------------------------------------------------------------------
+    # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -219,8 +219,8 @@ class LiveTable:
                     self._ends[queue] = client.max_offset(queue)
                     if self._positions[queue] > self._ends[queue]:  # the topic was created anew
                         raise LocalError(
-                            f"{queue} ends at {self._ends[queue]}, and the table's files go to {self._positions[queue]}: "
-                            f"it is another topic now; remove {self._store.folder}"
+                            f"{queue} ends at {self._ends[queue]}, but the table's files have its rows up to "
+                            f"{self._positions[queue]}: it is another topic now; remove {self._store.folder}"
                         )
                 readers[queue] = client.open_reader(queue, self._positions[queue], message_filter=MessageFilter("*"))
             except RmqioError as error:

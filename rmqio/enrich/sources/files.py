@@ -223,7 +223,7 @@ class CsvFiles:
                 opened = pa.input_stream(opened, compression="detect")
             data = opened.read(1 << 16)
         text = data.decode("utf-8-sig", "replace")
-        quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        quoting: Any = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
         reader = csv.reader(io.StringIO(text), delimiter=self.delimiter, quotechar=self.quote or None, quoting=quoting)
         return next(reader, [])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import re
 import threading
@@ -149,7 +150,7 @@ class _Reading:
         cuts = [low + (high - low + 1) * place // count for place in range(1, count)]
         if not cuts:
             return ["1 = 1"]
-        between = [f"{column} >= {a} AND {column} < {b}" for a, b in zip(cuts, cuts[1:], strict=False)]
+        between = [f"{column} >= {a} AND {column} < {b}" for a, b in itertools.pairwise(cuts)]
         return [f"{column} < {cuts[0]} OR {column} IS NULL", *between, f"{column} >= {cuts[-1]}"]
 
     def _rows(self, select: str) -> Iterator[list[Any]]:
@@ -209,8 +210,8 @@ class _Reading:
                 made.append(pa.array([_plain(each) for each in values], field.type))
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
                 raise LocalError(
-                    f"{self._source.shown}: the column {self._names[place]} begins with values of the type {field.type}, and "
-                    f"has others: {error}; cast it in the query"
+                    f"{self._source.shown}: the column {self._names[place]} has values of the type {field.type} first, "
+                    f"and has others: {error}; cast it in the query"
                 ) from error
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rmqio.enrich.loading import Wanted
     from rmqio.interfaces import ClientFactory
     from rmqio.security import Security
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """See `Source`. It is never read as a whole: `live` gives what keeps it up to date."""
+    """See `Source`. It is never read as a whole: `LiveTable` keeps it up to date."""
 
     topic: str
     types: tuple[tuple[str, str], ...]
@@ -51,12 +51,11 @@ class Topic:
             from rmqio.client.factory import RemotingClientFactory
             from rmqio.options import ClientOptions
 
-            servers = name_server if name_server is not None else os.environ.get("NAMESRV_ADDR")
-            if servers is None:
-                raise LocalError("name_server is missing, and NAMESRV_ADDR is not set")
-            given = {} if security is None else {"security": security}
-            servers = servers if isinstance(servers, str) else tuple(servers)
-            factory = RemotingClientFactory(ClientOptions(name_server=servers, **given))
+            servers = name_server if name_server is None or isinstance(name_server, str) else tuple(name_server)
+            options = ClientOptions(servers)  # type: ignore[arg-type]  # None: NAMESRV_ADDR
+            if security is not None:
+                options = dataclasses.replace(options, security=security)
+            factory = RemotingClientFactory(options)
         place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
         return cls(topic, tuple(sorted(types.items())), deserializer, on_bad_row, factory, place)
 
@@ -79,9 +78,3 @@ class Topic:
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         raise LocalError(f"{self.shown} goes on: it is no source that can be read to an end")
-
-    def live(self, wanted: Wanted) -> Any:
-        """Returns the table that keeps itself up to date."""
-        from rmqio.enrich.live.table import LiveTable
-
-        return LiveTable(wanted)

@@ -63,6 +63,7 @@ def _address(buffer: pa.Buffer | None) -> int:
 
 def _mix(hashes: Hashes, column: pa.Array) -> None:
     layout, size = layout_of(column.type)
+    starts: Any
     if layout in (Layout.TEXTS, Layout.BYTES):
         _, offsets, data = column.buffers()
         starts = (

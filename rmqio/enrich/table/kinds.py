@@ -62,7 +62,7 @@ def _is(kind: pa.DataType, test: str) -> bool:
 
 
 def stored(column: pa.Array) -> pa.Array:
-    """Returns a column with its stored type. Times of nanoseconds are cut to microseconds: Python's own have no more."""
+    """Returns a column with its stored type. Nanoseconds are cut to microseconds: Python's own times have no more."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):

@@ -43,8 +43,8 @@ def require_apart(hashes: Any, starts: Any, ends: Any, shown: Any) -> None:
     if np.any(both):
         place = int(np.flatnonzero(both)[0])
         raise LocalError(
-            f"the key {shown(place)} has two rows that are valid at {text_of(int(starts[place + 1]))}: periods of a key "
-            "must not overlap"
+            f"the key {shown(place)} has two rows that are valid at {text_of(int(starts[place + 1]))}: periods of a "
+            "key must not overlap"
         )
 
 
