@@ -14,6 +14,7 @@ from rmqio.enrich.table.kinds import Layout, layout_of
 NAME: Final = "rmqio-mix-1"
 """The name of the hash in a manifest."""
 _LENGTH: Final = np.uint64(0x9E3779B97F4A7C15)
+_EIGHT: Final = np.uint64(8 * 0x9E3779B97F4A7C15 % (1 << 64))
 _WORD: Final = np.uint64(0xD6E8FEB86659FD93)
 _LAST_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _LAST_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
@@ -81,7 +82,7 @@ def _mix(hashes: Hashes, column: pa.Array) -> None:
             numbers = column.cast(pa.uint8())
         words = numbers.to_numpy(zero_copy_only=False)
         words = words.astype(np.int64).view(np.uint64) if layout is Layout.INTS else words.astype(np.uint64)
-        hashes ^= np.uint64(8) * _LENGTH
+        hashes ^= _EIGHT
         _mix_words(hashes, slice(None), words)
 
 
