@@ -54,7 +54,7 @@ def enrich(
     for name in columns:
         if name in frame.columns:
             raise LocalError(f"the frame has a column {name} already: rename it")
-    if table.valid_from is not None or table.valid_to is not None:
+    if table.valid_from is not None:
         raise LocalError("tables with valid_from and valid_to are for Enrich in Beam: a frame has no time of a row")
     spec = Spec(tuple(fields.values()), tuple(columns), duplicates)
     schema = StructType(list(frame.schema.fields))

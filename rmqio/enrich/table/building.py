@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rmqio.enrich.table import hashing, manifest
 from rmqio.enrich.table.manifest import Manifest
-from rmqio.enrich.table.periods import FROM, TO, require_apart
+from rmqio.enrich.table.periods import FROM, TO, require_apart, until_next
 from rmqio.enrich.table.rows import Rows, Spec
 from rmqio.enrich.table.spool import HASH, Spool
 from rmqio.errors import LocalError
@@ -183,6 +183,8 @@ class _Writer:
             if not self._spec.has_times:
                 return self._deduplicated(batch, hashes, same)
         if self._spec.has_times:
+            if self._spec.valid_to is None:
+                batch = until_next(batch, hashes)
             starts, ends = np.asarray(batch.column(FROM)), np.asarray(batch.column(TO))
             require_apart(hashes, starts, ends, lambda place: self._rows.key_text(batch, place))
         return _Sorted(batch, hashes)

@@ -31,6 +31,15 @@ def periods(batch: pa.RecordBatch, name: str | None, open_end: int) -> pa.Array:
     return pc.fill_null(column, open_end)
 
 
+def until_next(batch: pa.RecordBatch, hashes: Any) -> pa.RecordBatch:
+    """Returns the rows, which are in the order of their hash and start, each valid until the next one of its key begins."""
+    starts = np.asarray(batch.column(FROM))
+    ends = np.full(len(starts), LAST, np.int64)
+    same = hashes[1:] == hashes[:-1]
+    ends[:-1][same] = starts[1:][same]
+    return batch.set_column(batch.schema.get_field_index(TO), TO, pa.array(ends))
+
+
 def require_apart(hashes: Any, starts: Any, ends: Any, shown: Any) -> None:
     """Raises `LocalError` if two rows of one key are valid at one time, or a row ends before it begins.
 
@@ -38,7 +47,7 @@ def require_apart(hashes: Any, starts: Any, ends: Any, shown: Any) -> None:
     """
     if np.any(ends <= starts):
         place = int(np.flatnonzero(ends <= starts)[0])
-        raise LocalError(f"the key {shown(place)} has a row whose validity ends before it begins")
+        raise LocalError(f"the key {shown(place)} has a row that ends before it begins, or two that begin at once")
     both = (hashes[1:] == hashes[:-1]) & (starts[1:] < ends[:-1])
     if np.any(both):
         place = int(np.flatnonzero(both)[0])

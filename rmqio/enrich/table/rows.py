@@ -28,7 +28,8 @@ class Spec:
       keys: the columns of the key.
       columns: the columns that a look-up returns; None: all others.
       duplicates: of rows with one key: "error", "first", "last" or "all".
-      valid_from, valid_to: the columns with the time from which and before which a row is valid; None: always.
+      valid_from, valid_to: the columns with the time from which and before which a row is valid; no `valid_to`: until
+        the next row of its key; neither: always.
     """
 
     keys: tuple[str, ...]
@@ -47,13 +48,15 @@ class Spec:
             raise LocalError("columns is empty: name those that the look-up adds")
         if self.duplicates not in DUPLICATES:
             raise LocalError(f"duplicates is {self.duplicates!r}; it must be one of {', '.join(DUPLICATES)}")
+        if self.valid_to is not None and self.valid_from is None:
+            raise LocalError("valid_to needs valid_from: name the column with the time from which a row is valid")
         if self.has_times and self.duplicates != "error":
             raise LocalError("a table with valid_from and valid_to has one row at a time: leave duplicates out")
 
     @property
     def has_times(self) -> bool:
         """Whether a look-up takes a time."""
-        return self.valid_from is not None or self.valid_to is not None
+        return self.valid_from is not None
 
     @property
     def read(self) -> list[str] | None:

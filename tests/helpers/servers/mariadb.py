@@ -76,7 +76,7 @@ def mariadb() -> Iterator[str]:
         if user is not None:
             shutil.chown(data, user)
         scripts = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
-        text = "CREATE DATABASE mysql; USE mysql;\n" + "\n".join((messages / each).read_text() for each in scripts)
+        text = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join((messages / each).read_text() for each in scripts)
         with open(folder / "log", "wb") as log:
             begun = [*common, "--bootstrap", "--skip-grant-tables"]
             made = subprocess.run(
