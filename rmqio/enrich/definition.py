@@ -26,8 +26,8 @@ class Table:
 
     Attributes:
       source: where the rows come from.
-      valid_from, valid_to: columns with the time from which and before which a row is valid; without `valid_to`, until the
-        next row of its key. A look-up takes the row that is valid at the time of its element.
+      valid_from, valid_to: columns with the time from which and before which a row is valid; without `valid_to`, until
+        the next row of its key. A look-up takes the row that is valid at the time of its element.
       cache_dir: a folder on a local disk, in which all workers of a machine share the files; None: in the user's cache.
       shared_dir: a folder that all machines see; the first one builds the table, and the others copy it.
     """

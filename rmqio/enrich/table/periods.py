@@ -23,7 +23,7 @@ def periods(batch: pa.RecordBatch, name: str | None, open_end: int) -> pa.Array:
         return pa.array(np.full(batch.num_rows, open_end, np.int64))
     column = batch.column(name)
     kind = column.type
-    if pa.types.is_date(kind):
+    if pa.types.is_date(kind) or pa.types.is_null(kind):
         column = column.cast(pa.timestamp("us"))
     elif not pa.types.is_timestamp(kind):
         raise LocalError(f"the column {name} is {kind}; the times of validity are timestamps or dates")
@@ -32,7 +32,7 @@ def periods(batch: pa.RecordBatch, name: str | None, open_end: int) -> pa.Array:
 
 
 def until_next(batch: pa.RecordBatch, hashes: Any) -> pa.RecordBatch:
-    """Returns the rows, which are in the order of their hash and start, each valid until the next one of its key begins."""
+    """Returns rows in the order of their hash and start, each valid until the next one of its key begins."""
     starts = np.asarray(batch.column(FROM))
     ends = np.full(len(starts), LAST, np.int64)
     same = hashes[1:] == hashes[:-1]

@@ -181,7 +181,7 @@ BAD: list[tuple[dict[str, Any], Spec, str]] = [
     ({"id": [1.5], "v": [1]}, Spec(("id",)), "id is double, which cannot be a key"),
     ({"id": [1]}, Spec(("id",)), "no columns beside its key"),
     ({"id": [1, 1], "v": [1, 2], "f": [dt.datetime(2024, 1, 1), dt.datetime(2024, 2, 1)], "t": [None, None]},
-     Spec(("id",), ("v",), valid_from="f"), "id = 1 has two rows that are valid at 2024-02-01"),
+     Spec(("id",), ("v",), valid_from="f", valid_to="t"), "id = 1 has two rows that are valid at 2024-02-01"),
 ]  # fmt: skip
 
 
