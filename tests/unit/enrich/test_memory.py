@@ -34,7 +34,8 @@ def check(element):
     return n
 
 with beam.Pipeline(runner="DirectRunner") as pipeline:
-    checked = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: keys()) | Enrich(table, "id", ["name"]) | beam.Map(check)
+    elements = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: keys())
+    checked = elements | Enrich(table, "id", ["name"]) | beam.Map(check)
     _ = checked | beam.combiners.Count.Globally() | beam.Map(lambda count: print("count", count))
 print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """
