@@ -194,8 +194,10 @@ def main() -> None:
         shutil.rmtree(folder / "cache", ignore_errors=True)
         command = [sys.executable, "-m", "bench.enrich", "--part", "build", "--folder", str(folder)]
         built = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        print(f"build: {given.rows:,} rows in {built['seconds']:.1f} s ({built['cpu']:.1f} s of CPU), peak "
-              f"{built['peak_mb']:,.0f} MB, {built['mb']:,.0f} MB on disk, {built['mb'] * 1e6 / given.rows:.0f} B a row")  # fmt: skip
+        print(f"build: {given.rows:,} rows in {built['seconds']:.1f} s ({built['cpu']:.1f} s of CPU)")
+        print(
+            f"peak {built['peak_mb']:,.0f} MB, {built['mb']:,.0f} MB on disk, {built['mb'] * 1e6 / given.rows:.0f} B a row"
+        )
         rng = random.Random(7)
         numbers = [rng.randrange(given.rows) for _ in range(given.keys)]
         keys = [key_of(n) for n in numbers]
