@@ -125,10 +125,14 @@ def peers(folder: Path, rows: int) -> Iterator[tuple[str, int, Callable[[list[st
             store.write(batch)
         store.flush()
         yield (
-            "RocksDB", count, lambda keys: [*map(_unpacked, store.get([key.encode() for key in keys]))],
+            "RocksDB", count, lambda keys: [_unpacked(each) for each in _all(store, keys)],
             _disk(folder / "rocks") / count,
         )  # fmt: skip
         store.close()
+
+
+def _all(store: Any, keys: list[str]) -> Any:
+    return store.get([key.encode() for key in keys])
 
 
 def _packed(n: int) -> bytes:
@@ -195,9 +199,8 @@ def main() -> None:
         command = [sys.executable, "-m", "bench.enrich", "--part", "build", "--folder", str(folder)]
         built = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         print(f"build: {given.rows:,} rows in {built['seconds']:.1f} s ({built['cpu']:.1f} s of CPU)")
-        print(
-            f"peak {built['peak_mb']:,.0f} MB, {built['mb']:,.0f} MB on disk, {built['mb'] * 1e6 / given.rows:.0f} B a row"
-        )
+        size = built["mb"]
+        print(f"peak {built['peak_mb']:,.0f} MB, {size:,.0f} MB on disk, {size * 1e6 / given.rows:.0f} B a row")
         rng = random.Random(7)
         numbers = [rng.randrange(given.rows) for _ in range(given.keys)]
         keys = [key_of(n) for n in numbers]
@@ -210,11 +213,11 @@ def main() -> None:
             report(f"rmqio, batches of {size:,}", given.rows, rates(table.get, keys, size, given.repeats))
         longest, count = waits(folder, keys)
         print(f"built again while {count:,} batches of 512 were looked up: the longest took {longest:.1f} ms")
-        for name, rows, get, size in peers(folder, given.rows):
+        for name, rows, get, row_bytes in peers(folder, given.rows):
             some = [rng.randrange(rows) for _ in range(given.keys)]
             asked = [key_of(n) for n in some]
             assert get(asked) == [row_of(n) for n in some], name
-            report(f"{name}, {size:.0f} B a row", rows, rates(get, asked, 512, given.repeats))
+            report(f"{name}, {row_bytes:.0f} B a row", rows, rates(get, asked, 512, given.repeats))
     finally:
         if given.folder is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -27,7 +27,7 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """What is looked up, and what becomes of it: see `Enrich`."""
+    """The options of a look-up: see `Enrich`."""
 
     wanted: Wanted
     schedule: Schedule

@@ -59,7 +59,7 @@ class Live(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a table is loaded again, and what happens if that fails.
+    """The times at which a table is loaded again, and the answer to a load that fails.
 
     Attributes:
       refresh_s: the time between loads; None: never.

@@ -36,7 +36,7 @@ _SPARE: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Which version is current.
+    """The current version.
 
     Attributes:
       version: its name.

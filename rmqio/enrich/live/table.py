@@ -26,7 +26,7 @@ from rmqio.model import MessageFilter, MessageQueue
 
 _WAIT_MS: Final = 200
 _ROUTE_S: Final = 15.0
-"""How often new queues are looked for."""
+"""The time between looks for new queues."""
 _STOP_S: Final = 5.0
 _PAUSE_S: Final = 2.0
 """The time between an error of a broker and the next try."""
@@ -47,7 +47,7 @@ class LiveTable:
         self._seed = wanted.seed
         self._store: Store = wanted.store()
         self._lock = threading.Lock()
-        """Of changes and positions: a compaction takes both as of one moment."""
+        """It guards changes and positions: a compaction takes both as of one moment."""
         self._positions: dict[MessageQueue, int] = {}
         self._covered: dict[str, int] = {}
         """Up to which offset of each queue the files go."""

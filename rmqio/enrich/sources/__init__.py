@@ -1,1 +1,1 @@
-"""Where the rows of a table come from: files, databases, Arrow and topics."""
+"""The sources of a table's rows: files, databases, Arrow and topics."""

@@ -16,7 +16,7 @@ class Source(Protocol):
 
     @property
     def shown(self) -> str:
-        """What it is called in messages, without credentials."""
+        """Its name in messages, without credentials."""
         ...
 
     def identity(self) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ _EXACT: Final = decimal.Context(prec=100)
 
 
 class Layout(IntEnum):
-    """How the values of a column lie in memory. `_look.h` has the same numbers."""
+    """The ways in which the values of a column lie in memory. `_look.h` has the same numbers."""
 
     BITS = 0
     INTS = 1

@@ -29,7 +29,7 @@ class BadTable(LocalError):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a folder says of itself.
+    """The contents of a folder.
 
     Attributes:
       keys, columns: the names of the key's columns, and of those that a look-up returns, in order.

@@ -22,7 +22,7 @@ _MANY_ROWS: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is wanted of the rows.
+    """The key, the columns and the rows that are wanted.
 
     Attributes:
       keys: the columns of the key.

@@ -35,7 +35,7 @@ class Spool:
 
     @property
     def part_bits(self) -> int:
-        """How many bits of the hash say the part."""
+        """The number of bits of the hash that say the part."""
         return PART_BITS if self._files else 0
 
     def add(self, batch: pa.RecordBatch) -> None:

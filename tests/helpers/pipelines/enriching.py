@@ -21,7 +21,7 @@ def message(row: dict[str, Any]) -> Message:
 def main() -> None:
     """Takes the topics of messages, rows and results, the name server, a folder, and flags of the runner."""
     source, rows, sink, name_server, folder = sys.argv[1:6]
-    at = {"name_server": name_server}
+    at: Any = {"name_server": name_server}
     users = Table.from_parquet(f"{folder}/users.parquet", cache_dir=f"{folder}/cache")
     towns = Table.from_topic(rows, types={"id": "int64"}, cache_dir=f"{folder}/cache", **at)
     with beam.Pipeline(options=options(sys.argv[6:])) as pipeline:

@@ -15,7 +15,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from rmqio.local.ports import free_port
+from rmqio.local.processes.ports import free_port
 
 _PACKAGES = ("mariadb-server-core", "mariadb-server", "libaio1", "liburing2")
 
@@ -99,7 +99,7 @@ def mariadb() -> Iterator[str]:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
-    import pymysql
+    import pymysql  # type: ignore[import-untyped]
 
     deadline = time.monotonic() + 60
     while True:

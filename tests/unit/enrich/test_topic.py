@@ -114,8 +114,7 @@ def test_changes_become_files_while_it_is_read_and_a_restart_goes_on_there(users
     assert len(again.now()[0].base) > 0
     other = users.table(compact_at=1)
     users.put(59, "the newest")
-    for each in (again, other):
-        eventually(lambda each=each: each.now()[0].get_one(59) == (None, "the newest"))
+    eventually(lambda: again.now()[0].get_one(59) == other.now()[0].get_one(59) == (None, "the newest"))
 
 
 @pytest.mark.parametrize(
