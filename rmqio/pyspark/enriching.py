@@ -36,7 +36,7 @@ def enrich(
 
     Raises `LocalError` if a name is wrong; in a task, if the table cannot be loaded, or a key has another type.
     """
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from rmqio.enrich.loading import Wanted
     from rmqio.enrich.refresh import Schedule
@@ -59,7 +59,7 @@ def enrich(
     spec = Spec(tuple(fields.values()), tuple(columns), duplicates)
     schema = StructType(list(frame.schema.fields))
     for name, kind in columns.items():
-        schema = schema.add(name, kind)
+        schema = schema.add(name, DataType.fromDDL(kind))
     run = _Enriching(Wanted(table, spec), Schedule(refresh_s), tuple(fields), how, duplicates == "all")
     return frame.mapInArrow(run, schema)
 
