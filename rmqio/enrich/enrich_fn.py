@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ from rmqio.batches import Batch
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.merging import KeyOf, Merge, fields_of
 from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
+from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
 from rmqio.transforms.metrics import Count, observe_process
@@ -22,6 +24,9 @@ from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located
 from rmqio.transforms.reading.watermark import beam_timestamp
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_KEPT_S: Final = 5.0
+"""A bundle keeps a version for so long."""
+_KEPT_OF_TOPIC_S: Final = 0.2
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
@@ -41,7 +46,7 @@ class LookUp:
 
 
 class EnrichFn(beam.DoFn):
-    """Looks up. A bundle has one version of the table from its start to its end.
+    """Looks up. A bundle keeps one version of the table, unless it lasts: a stream on the Direct runner is one bundle.
 
     `step`: what distinguishes the results from those of other functions of the same records.
     """
@@ -54,6 +59,7 @@ class EnrichFn(beam.DoFn):
         self._failures = Count("lookup_failures")
         self._lease: Lease | None = None
         self._rows: Rows | None = None
+        self._kept_until = 0.0
 
     def setup(self) -> None:
         observe_process()
@@ -63,6 +69,8 @@ class EnrichFn(beam.DoFn):
     def start_bundle(self) -> None:
         assert self._lease is not None
         rows = self._lease.rows()
+        kept_s = _KEPT_OF_TOPIC_S if isinstance(self._look_up.wanted.table.source, Topic) else _KEPT_S
+        self._kept_until = time.monotonic() + kept_s
         if rows is not self._rows:
             self._begin(rows)
 
@@ -72,6 +80,8 @@ class EnrichFn(beam.DoFn):
     def process(
         self, element: Any, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
+        if time.monotonic() > self._kept_until:
+            self.start_bundle()
         if self._batches:
             if isinstance(element, (str, bytes)) or not isinstance(element, list):
                 raise LocalError(f"Enrich(batches=True) takes batches, and this is {type(element).__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,6 +165,24 @@ def test_a_bad_member_goes_alone_to_the_errors(users: Table) -> None:
             found = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: [batch]) | enrich | beam.Map(list)
             assert_that(found, equal_to([[{"id": "a", "tier": "gold"}, {"id": "b", "tier": "tin"}]]))
         assert_that(handler.output(), equal_to([("SerdeError", 2)]), label="errors")
+
+
+def test_a_bundle_without_an_end_gets_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.enrich.enrich_fn._KEPT_S", 0.05)
+    path = tmp_path / "rows.csv"
+    path.write_text("id,v\na,1\n")
+    fn = enrich_fn(Enrich(Table.from_csv(str(path), cache_dir=str(tmp_path / "cache")), "id", refresh_s=0.1))
+    fn.setup()
+    fn.start_bundle()
+    values = []
+    path.with_suffix(".new").write_text("id,v\na,two\n")
+    deadline = time.monotonic() + 30
+    while "two" not in values and time.monotonic() < deadline:
+        values += [each["v"] for each in fn.process({"id": "a"}, timestamp=None)]
+        if values == ["1"]:
+            path.with_suffix(".new").rename(path)
+    close_all()
+    assert (values[0], values[-1]) == ("1", "two")
 
 
 CSV = 'id,name,day,price\n007,"Ann, the ""first""",2024-01-31,1.50\n008,,,\n'
