@@ -108,12 +108,22 @@ class EnrichFn(beam.DoFn):
         self._rows = rows
         self._key_of = KeyOf(look_up.fields)
         self._merge = Merge([f"{look_up.prefix}{each}" for each in rows.columns], look_up.output_type)
+        self._is_usual = (
+            len(look_up.fields) == 1
+            and not look_up.many
+            and (look_up.how, look_up.on_missing) == ("left", "null")
+            and look_up.output_type is None
+            and not look_up.wanted.spec.has_times
+        )
         self._nulls = (None,) * len(rows.columns)
 
     def _results(self, batch: Batch[Any], timestamp: Any) -> tuple[list[Any], list[int], dict[int, Exception]]:
         """The results in order, the positions that they come from, and the errors by position."""
         look_up, rows = self._look_up, self._rows
         assert rows is not None
+        if self._is_usual and (usual := self._usual(batch, rows)) is not None:
+            self._lookups.add(len(batch), ())
+            return usual, [*range(len(batch))], {}
         elements: list[Any] = []
         keys: list[Any] = []
         times: list[int] | None = [] if look_up.wanted.spec.has_times else None
@@ -166,6 +176,28 @@ class EnrichFn(beam.DoFn):
         if failed:
             self._failures.add(len(failed), ())
         return results, positions, failed
+
+    def _usual(self, batch: Batch[Any], rows: Rows) -> list[Any] | None:
+        """The results of dicts that are all right, in a loop without exceptions. None: something is not so."""
+        if {*map(type, batch)} != {dict}:
+            return None
+        (field,) = self._look_up.fields
+        found = rows.get([element.get(field) for element in batch])
+        names, results, nulls, missing = self._merge.names, [], self._nulls, 0
+        for element, row in zip(batch, found, strict=True):
+            if row is None:
+                missing += 1
+                row = nulls
+            elif row is NotImplemented:
+                return None
+            made = element.copy()
+            made.update(zip(names, row, strict=False))
+            if len(made) != len(element) + len(names):
+                return None  # a clash of names
+            results.append(made)
+        if missing:
+            self._missing.add(missing, ())
+        return results
 
     def _text(self, key: Any) -> str:
         parts = key if len(self._look_up.fields) > 1 else (key,)
