@@ -25,6 +25,12 @@ _BULK = Extension(
     depends=["rmqio/serde/avro/bulk/_bulk.h"],
     optional=True,
 )
+_LOOK = Extension(
+    "rmqio.enrich.table._look",
+    [f"rmqio/enrich/table/_look{name}.c" for name in ("", "_table")],
+    depends=["rmqio/enrich/table/_look.h"],
+    optional=True,
+)
 _FORMAT = "pyspark_rocketmq/__init__.py"
 
 
@@ -75,7 +81,7 @@ def _description() -> str:
 # The wheel of a release for all platforms has none.
 _WITHOUT = os.environ.get("RMQIO_NO_EXTENSION") == "1"
 setup(
-    ext_modules=[] if _WITHOUT else [_FAST, _BULK],
+    ext_modules=[] if _WITHOUT else [_FAST, _BULK, _LOOK],
     cmdclass={"editable_wheel": EditableWheel},
     long_description=_description(),
     long_description_content_type="text/markdown",

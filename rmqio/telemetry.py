@@ -67,6 +67,11 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("unknown_outcomes", _C, "requests", (), "ended without an answer: a retry may store messages twice"),
         Metric("send_failures", _C, "messages", (), "sent to the output `failed`"),
         Metric("dead_letters", _C, "messages", TOPIC, "acknowledged in a dead-letter topic; also in `messages_sent`"),
+        Metric("lookups", _C, "elements", (), "looked up by `Enrich`"),
+        Metric("lookups_missing", _C, "elements", (), "looked up by `Enrich`, and their key has no row"),
+        Metric("lookup_failures", _C, "elements", (), "sent to the errors of `Enrich`, or failed the pipeline"),
+        Metric("table_refreshes", _C, "loads", (), "of a table of `Enrich`, by an exporter only: after the first one"),
+        Metric("table_refresh_failures", _C, "loads", (), "that failed; an exporter only. The last version stays"),
     )
 }
 

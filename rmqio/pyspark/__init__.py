@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rmqio.pyspark.enriching import enrich
     from rmqio.pyspark.source import RocketMQDataSource
 
-__all__ = ["RocketMQDataSource", "register"]
+__all__ = ["RocketMQDataSource", "enrich", "register"]
 
 
 def register(session: SparkSession) -> None:
@@ -24,6 +25,10 @@ def register(session: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "enrich":
+        from rmqio.pyspark.enriching import enrich
+
+        return enrich
     if name != "RocketMQDataSource":
         raise AttributeError(f"module 'rmqio.pyspark' has no attribute {name!r}")
     from rmqio.pyspark.source import RocketMQDataSource

@@ -85,6 +85,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBrok
     (tmp_path / "order.json").write_text('{"type": "object", "required": ["id"]}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pipeline.py"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # files of tables
     monkeypatch.setattr(rmqio, "ReadFromRocketMQ", _with_an_end)
     with FakeBroker() as broker:
         monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)

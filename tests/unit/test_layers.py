@@ -39,6 +39,7 @@ OUTSIDE_WORLD = {
     "multiprocessing",
 }
 SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
+ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -121,8 +122,13 @@ def broken_rule(imported: Import) -> str | None:
         return "nothing but the command line, Beam YAML and rules imports sql: it stands on the others"
     if imported.is_of("rmqio.rules") and not is_in(module, "rmqio.rules", "rmqio.pipelines"):
         return "nothing but the command line and pipelines imports rules: they stand on the others"
-    if imported.is_of("rmqio.enrich") and not is_in(module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines"):
-        return "nothing but pipelines and the dimensions of sql imports enrich: it stands on the others"
+    if imported.is_of("rmqio.enrich") and not is_in(
+        module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
+    ):
+        return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
+    knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
+    if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
+        return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
     if is_in(module, "rmqio.rules", "rmqio.enrich") and imported.is_of("rmqio.wire", "rmqio.sending"):
         return "rules and dimension tables see topics through the transforms and a client's factory"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
@@ -230,6 +236,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),
     ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
     ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),
+    ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
+    ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),

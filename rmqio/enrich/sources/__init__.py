@@ -1,0 +1,1 @@
+"""The sources of a table's rows: files, databases, Arrow and topics."""

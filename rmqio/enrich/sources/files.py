@@ -1,0 +1,232 @@
+"""Rows of files: Parquet and CSV, local or of a filesystem that Beam knows."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqio.enrich.sources.base import arrow_type
+from rmqio.enrich.table.names import nearest
+from rmqio.errors import LocalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: str
+    size: int
+    changed: float
+
+
+def found_files(paths: Sequence[str]) -> list[_Found]:
+    """Returns the files of paths, folders and patterns, each in the order of their names. Raises `LocalError`.
+
+    Of folders, files that begin with a dot or an underscore are left out.
+    """
+    found: list[_Found] = []
+    for path in paths:
+        try:
+            of_path = _remote(path) if "://" in path else _local(path)
+        except OSError as error:
+            raise LocalError(f"{path} cannot be listed: {error}") from error
+        if not of_path:
+            raise LocalError(f"there is no file {path}")
+        found += of_path
+    return found
+
+
+def _local(path: str) -> list[_Found]:
+    if os.path.isdir(path):
+        names = [name for name in os.listdir(path) if name[:1] not in (".", "_")]
+        paths = [os.path.join(path, name) for name in names]
+    else:
+        paths = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+    states = [(each, os.stat(each)) for each in sorted(paths) if os.path.isfile(each)]
+    return [_Found(each, state.st_size, state.st_mtime) for each, state in states]
+
+
+def _remote(path: str) -> list[_Found]:
+    from apache_beam.io.filesystems import FileSystems
+
+    try:
+        pattern = f"{path}*" if path.endswith("/") else path
+        listed = FileSystems.match([pattern])[0].metadata_list
+        if not listed:
+            listed = FileSystems.match([f"{path}/*"])[0].metadata_list
+    except Exception as error:  # a filesystem of Beam can raise anything
+        raise LocalError(f"{path} cannot be listed: {error}") from error
+    kept = [each for each in listed if each.path.rsplit("/", 1)[-1][:1] not in (".", "_")]
+    return sorted(
+        (_Found(each.path, each.size_in_bytes, each.last_updated_in_seconds) for each in kept),
+        key=lambda each: each.path,
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """Opens a file of a filesystem of Beam; of a local one, gives its path."""
+    if "://" not in path:
+        yield path
+        return
+    from apache_beam.io.filesystems import CompressionTypes, FileSystems
+
+    try:
+        file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except Exception as error:  # see _remote
+        raise LocalError(f"{path} cannot be read: {error}") from error
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _version(paths: Sequence[str]) -> str:
+    return repr([(each.path, each.size, each.changed) for each in found_files(paths)])
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """See `Source`."""
+
+    paths: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(self.paths)
+
+    def identity(self) -> tuple[object, ...]:
+        return "parquet", tuple(map(_absolute, self.paths))
+
+    def version(self) -> str | None:
+        return _version(self.paths)
+
+    def rows(self) -> int | None:
+        import pyarrow.parquet as pq
+
+        count = 0
+        for each in found_files(self.paths):
+            if "://" in each.path:
+                return None
+            try:
+                count += pq.read_metadata(each.path).num_rows
+            except (OSError, ValueError):  # reading it says why
+                return None
+        return count
+
+    def size(self) -> int:
+        return 2 * sum(each.size for each in found_files(self.paths))
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for each in found_files(self.paths):
+            with _opened(each.path) as opened:
+                try:
+                    file = pq.ParquetFile(opened, memory_map=False, pre_buffer=False)
+                    names = file.schema_arrow.names
+                    for name in columns or ():
+                        if name not in names:
+                            raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
+                    wanted = None if columns is None else list(columns)
+                    schema = (
+                        file.schema_arrow if wanted is None else pa.schema([file.schema_arrow.field(n) for n in wanted])
+                    )
+                    yield pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+                    # No threads of Arrow: a worker of Spark is a fork, and all workers of a machine can build at once.
+                    yield from file.iter_batches(_ROWS, columns=wanted, use_threads=False)
+                except (pa.ArrowException, OSError) as error:
+                    raise LocalError(f"{each.path} cannot be read as Parquet: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """See `Source`."""
+
+    paths: tuple[str, ...]
+    types: tuple[tuple[str, str], ...]
+    delimiter: str
+    quote: str
+    names: tuple[str, ...] | None
+    null: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or len(self.quote) > 1:
+            raise LocalError("delimiter and quote are one character each")
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(self.paths)
+
+    def identity(self) -> tuple[object, ...]:
+        return "csv", tuple(map(_absolute, self.paths)), self.types, self.delimiter, self.quote, self.names, self.null
+
+    def version(self) -> str | None:
+        return _version(self.paths)
+
+    def rows(self) -> int | None:
+        return None
+
+    def size(self) -> int:
+        return 2 * sum(each.size for each in found_files(self.paths))
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        for each in found_files(self.paths):
+            with _opened(each.path) as opened:
+                try:
+                    names = list(self.names) if self.names is not None else self._header(each.path)
+                    given = {name: arrow_type(kind, name) for name, kind in self.types}
+                    for name in (*given, *(columns or ())):
+                        if name not in names:
+                            raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
+                    kinds = {name: given.get(name, pa.string()) for name in names}
+                    reader = csv.open_csv(
+                        opened,
+                        csv.ReadOptions(column_names=self.names, use_threads=False, block_size=1 << 22),
+                        csv.ParseOptions(
+                            delimiter=self.delimiter,
+                            quote_char=self.quote or False,
+                            newlines_in_values=bool(self.quote),
+                        ),
+                        csv.ConvertOptions(
+                            column_types=kinds,
+                            include_columns=names if columns is None else list(columns),
+                            null_values=list(self.null),
+                            strings_can_be_null=True,
+                            quoted_strings_can_be_null=False,
+                        ),
+                    )
+                    with reader:
+                        yield from reader
+                except (pa.ArrowException, OSError) as error:
+                    raise LocalError(f"{each.path} cannot be read as CSV: {error}") from error
+
+    def _header(self, path: str) -> list[str]:
+        import csv
+        import io
+
+        import pyarrow as pa
+
+        with _opened(path) as opened:
+            if isinstance(opened, str):
+                opened = pa.input_stream(opened, compression="detect")
+            data = opened.read(1 << 16)
+        text = data.decode("utf-8-sig", "replace")
+        quoting: Any = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        reader = csv.reader(io.StringIO(text), delimiter=self.delimiter, quotechar=self.quote or None, quoting=quoting)
+        return next(reader, [])
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)

@@ -1,0 +1,80 @@
+"""A compacted topic, described. `rmqio.enrich.live` reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqio.enrich.sources.base import arrow_type
+from rmqio.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from rmqio.interfaces import ClientFactory
+    from rmqio.security import Security
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """See `Source`. It is never read as a whole: `LiveTable` keeps it up to date."""
+
+    topic: str
+    types: tuple[tuple[str, str], ...]
+    deserializer: Any
+    on_bad_row: str
+    factory: ClientFactory
+    place: str
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        name_server: str | Sequence[str] | None,
+        types: Mapping[str, str],
+        deserializer: Any,
+        on_bad_row: str,
+        security: Security | None,
+        factory: ClientFactory | None,
+    ) -> Topic:
+        """See `Table.from_topic`."""
+        if on_bad_row not in ("error", "skip"):
+            raise LocalError(f"on_bad_row is {on_bad_row!r}; it must be error or skip")
+        for name, kind in types.items():
+            arrow_type(kind, name)
+        if factory is None:
+            from rmqio.client.factory import RemotingClientFactory
+            from rmqio.options import ClientOptions
+
+            servers = name_server if name_server is None or isinstance(name_server, str) else tuple(name_server)
+            options = ClientOptions(servers)  # type: ignore[arg-type]  # None: NAMESRV_ADDR
+            if security is not None:
+                options = dataclasses.replace(options, security=security)
+            factory = RemotingClientFactory(options)
+        place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
+        return cls(topic, tuple(sorted(types.items())), deserializer, on_bad_row, factory, place)
+
+    @property
+    def shown(self) -> str:
+        return f"topic {self.topic}"
+
+    def identity(self) -> tuple[object, ...]:
+        decoder = None if self.deserializer is None else f"{type(self.deserializer).__qualname__}"
+        return "topic", self.topic, self.place, self.types, decoder
+
+    def version(self) -> str | None:
+        return None
+
+    def rows(self) -> int | None:
+        return None
+
+    def size(self) -> int:
+        return 0
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        raise LocalError(f"{self.shown} goes on: it is no source that can be read to an end")

@@ -1,0 +1,211 @@
+"""The folder of a table on this machine: its versions, which of them is current, and who builds the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqio.enrich.table import manifest
+from rmqio.enrich.table.building import build
+from rmqio.enrich.table.manifest import BadTable
+from rmqio.enrich.table.mapped import MappedTable
+from rmqio.enrich.table.rows import Spec
+from rmqio.errors import LocalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CURRENT: Final = "current.json"
+_LOCK: Final = "lock"
+_TRIES: Final = 5
+_GRACE_S: Final = 60.0
+"""A version that was replaced can still be about to be opened for so long."""
+_SPARE: Final = 64 << 20
+"""Bytes of the disk that a build leaves free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The current version.
+
+    Attributes:
+      version: its name.
+      source_version: that of the source; None: unknown.
+      checked_at: when its rows were those of the source (Unix s).
+      positions: of a topic, the offset of each queue up to which the rows are in it.
+    """
+
+    version: str
+    source_version: str | None
+    checked_at: float
+    positions: dict[str, int] = field(default_factory=dict)
+
+
+class Store:
+    """The versions of one table in a folder, which all processes of the machine share.
+
+    Args:
+      folder: on a local disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalError(f"the folder {folder} for tables cannot be made: {error}; set cache_dir") from error
+
+    def pointer(self) -> Pointer | None:
+        """Returns which version is current. None: none is, or its file is not whole."""
+        try:
+            found = Pointer(**json.loads((self.folder / _CURRENT).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        ok = isinstance(found.version, str) and isinstance(found.checked_at, (int, float))
+        return found if ok and found.version.isalnum() else None
+
+    def current(self) -> tuple[Pointer, MappedTable] | None:
+        """Returns the current version, opened. None: there is none that is whole."""
+        for _ in range(_TRIES):
+            pointer = self.pointer()
+            if pointer is None:
+                return None
+            try:
+                return pointer, self.opened(pointer)
+            except BadTable:
+                if self.pointer() == pointer:  # not replaced meanwhile
+                    return None
+        return None
+
+    def opened(self, pointer: Pointer) -> MappedTable:
+        """Returns a version. Raises `BadTable`."""
+        table = MappedTable(self.folder / pointer.version)
+        if table.manifest.version != pointer.version:
+            raise BadTable(f"{table.folder} is another table's")
+        return table
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the table's lock: one process of the machine builds."""
+        with open(self.folder / _LOCK, "a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def build(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        spec: Spec,
+        *,
+        seed: int,
+        source_version: str | None,
+        size: int,
+        positions: Callable[[], dict[str, int]] = dict,
+    ) -> Pointer:
+        """Builds a version and makes it the current one. The lock is held.
+
+        Args:
+          size: the bytes that it will have at most, as far as that is known.
+          positions: called after the rows were read.
+        """
+        begun = time.time()
+        self._clean()
+        self._require_space(size)
+        temporary = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
+        try:
+            try:
+                made = build(batches, spec, temporary, seed=seed)
+            except OSError as error:
+                raise LocalError(f"the table cannot be written to {self.folder}: {error}") from error
+            self._put(temporary, made.version)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        pointer = Pointer(made.version, source_version, begun, positions())
+        self.point(pointer)
+        return pointer
+
+    def point(self, pointer: Pointer) -> None:
+        """Makes a version the current one, atomically."""
+        temporary = self.folder / f"{_CURRENT}.{uuid.uuid4().hex}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(asdict(pointer), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.folder / _CURRENT)
+        self._collect(pointer.version)
+
+    def take(self, other: Store, pointer: Pointer) -> None:
+        """Copies a version of another folder, and makes it the current one. The lock is held. Raises `BadTable`."""
+        source = other.folder / pointer.version
+        made = manifest.read(source)
+        self._require_space(made.size)
+        temporary = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
+        try:
+            for name in (*manifest.FILES, manifest.MANIFEST):
+                shutil.copyfile(source / name, temporary / name)
+            manifest.verify(temporary, manifest.read(temporary))
+            self._put(temporary, pointer.version)
+        except OSError as error:
+            raise BadTable(f"{source} cannot be copied: {error}") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        self.point(pointer)
+
+    def _put(self, temporary: Path, version: str) -> None:
+        """Gives a whole folder its name. One that is there already has the same content, unless it is not whole."""
+        target = self.folder / version
+        try:
+            manifest.verify(target, manifest.read(target))
+            return
+        except BadTable:
+            shutil.rmtree(target, ignore_errors=True)
+        os.rename(temporary, target)
+        manifest.note_verified(target)
+
+    def _clean(self) -> None:
+        """Removes what builds have left that did not end. The lock is held, so that none is running."""
+        for each in self.folder.glob("new-*"):
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _collect(self, current: str) -> None:
+        """Removes versions that were replaced. Who has mapped one keeps it until it lets it go."""
+        for each in self.folder.iterdir():
+            if not each.is_dir() or each.name == current or each.name.startswith("new-"):
+                continue
+            with contextlib.suppress(OSError):
+                if time.time() - each.stat().st_mtime > _GRACE_S:
+                    shutil.rmtree(each, ignore_errors=True)
+
+    def _require_space(self, size: int) -> None:
+        pointer = self.pointer()
+        if pointer is not None:
+            with contextlib.suppress(BadTable):
+                size = max(size, manifest.read(self.folder / pointer.version).size)
+        needed, free = 2 * size + _SPARE, shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise LocalError(
+                f"the disk of {self.folder} has {free >> 20:,} MB left, and a new version of the table takes up to "
+                f"{needed >> 20:,} MB while it is built: free some space, or set cache_dir"
+            )
+
+
+def default_folder() -> Path:
+    """Returns the folder for tables without `cache_dir`."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rmqio")) / "enrich"
+
+
+def describe(pointer: Pointer, table: MappedTable) -> dict[str, Any]:
+    """Returns what there is to log about a version."""
+    made = table.manifest
+    return {"version": pointer.version[:12], "rows": made.rows, "bytes": made.size, "null_keys": made.null_keys}

@@ -1,0 +1,624 @@
+/* The type Table: rows by key, from mapped memory to Python's values.
+
+   A look-up goes through memory that is not in the cache: the bucket, the fingerprint, the key, each column. So a batch
+   of keys takes one step at a time for a block of keys, and asks for the memory of the next step. */
+
+#include "_look.h"
+#include <structmember.h>
+
+#define MAX_KEYS 8
+#define BLOCK 64
+
+enum { MISSING = -1, WRONG = -2 };
+
+typedef struct {
+    int layout;
+    int size;
+    PyObject *extra; /* of codes: the list of values; else a callable that makes a value; NULL: none */
+    Piece *pieces;   /* one for each part */
+} Column;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner; /* keeps the memory mapped */
+    uint64_t seed;
+    int bucket_bits;
+    int part_bits;
+    const uint32_t *starts;
+    const uint32_t *prints;
+    int64_t *firsts; /* the first row of each part; one more at the end */
+    int key_count;
+    Column keys[MAX_KEYS];
+    int column_count;
+    Column *columns;
+    int is_flat; /* no value can refer to others */
+    int has_times;
+    Column times[2];
+} Table;
+
+/* One key that is looked for. Its texts belong to the caller's objects. */
+typedef struct {
+    uint64_t hash;
+    int state; /* 0, MISSING or WRONG */
+    struct {
+        const char *at;
+        Py_ssize_t size;
+        int64_t number;
+    } parts[MAX_KEYS];
+    int64_t first; /* rows from the first one that can be meant */
+    int64_t last;
+} Wanted;
+
+/* ---- keys ----------------------------------------------------------------------------------------------------------*/
+
+static int take_part(Wanted *wanted, int place, const Column *column, PyObject *value)
+{
+    if (value == Py_None)
+        return MISSING;
+    switch (column->layout) {
+    case TEXTS:
+        if (!PyUnicode_Check(value))
+            return WRONG;
+        wanted->parts[place].at = PyUnicode_AsUTF8AndSize(value, &wanted->parts[place].size);
+        if (wanted->parts[place].at == NULL) { /* a lone surrogate: no text of a table has one */
+            PyErr_Clear();
+            return MISSING;
+        }
+        break;
+    case BYTES:
+    case FIXED:
+        if (!PyBytes_Check(value))
+            return WRONG;
+        wanted->parts[place].at = PyBytes_AS_STRING(value);
+        wanted->parts[place].size = PyBytes_GET_SIZE(value);
+        if (column->layout == FIXED && wanted->parts[place].size != column->size)
+            return MISSING;
+        break;
+    case BITS:
+        if (!PyBool_Check(value))
+            return WRONG;
+        wanted->parts[place].number = value == Py_True;
+        break;
+    default: {
+        int overflow = 0;
+        if (PyBool_Check(value) || !PyLong_Check(value))
+            return WRONG;
+        wanted->parts[place].number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow)
+            return MISSING;
+    }
+    }
+    return 0;
+}
+
+static void take_key(const Table *table, Wanted *wanted, PyObject *key)
+{
+    uint64_t hash = table->seed;
+    wanted->state = 0;
+    if (table->key_count > 1 && !(PyTuple_Check(key) && PyTuple_GET_SIZE(key) == table->key_count)) {
+        wanted->state = key == Py_None ? MISSING : WRONG;
+        return;
+    }
+    for (int i = 0; i < table->key_count; i++) {
+        const Column *column = &table->keys[i];
+        int state = take_part(wanted, i, column, table->key_count > 1 ? PyTuple_GET_ITEM(key, i) : key);
+        if (state == WRONG || (state == MISSING && wanted->state == 0))
+            wanted->state = state;
+        if (wanted->state != 0)
+            continue;
+        if (column->layout == TEXTS || column->layout == BYTES || column->layout == FIXED)
+            hash = mix_bytes(hash, (const uint8_t *)wanted->parts[i].at, (size_t)wanted->parts[i].size);
+        else
+            hash = mix_int(hash, wanted->parts[i].number);
+    }
+    wanted->hash = mix_last(hash);
+}
+
+static inline int part_of(const Table *table, uint64_t hash)
+{
+    return table->part_bits ? (int)(hash >> (64 - table->part_bits)) : 0;
+}
+
+static inline uint64_t bucket_of(const Table *table, uint64_t hash)
+{
+    return table->bucket_bits ? hash >> (64 - table->bucket_bits) : 0;
+}
+
+static inline uint32_t print_of(const Table *table, uint64_t hash)
+{
+    return (uint32_t)(hash << table->bucket_bits >> 32);
+}
+
+static int is_key(const Table *table, const Wanted *wanted, int part, int64_t row)
+{
+    for (int i = 0; i < table->key_count; i++) {
+        const Column *column = &table->keys[i];
+        const Piece *piece = &column->pieces[part];
+        switch (column->layout) {
+        case TEXTS:
+        case BYTES: {
+            int32_t start = ((const int32_t *)piece->values)[row];
+            Py_ssize_t size = ((const int32_t *)piece->values)[row + 1] - start;
+            if (size != wanted->parts[i].size || memcmp(piece->data + start, wanted->parts[i].at, (size_t)size))
+                return 0;
+            break;
+        }
+        case FIXED:
+            if (memcmp(piece->values + row * column->size, wanted->parts[i].at, (size_t)column->size))
+                return 0;
+            break;
+        case BITS:
+            if ((piece->values[row >> 3] >> (row & 7) & 1) != wanted->parts[i].number)
+                return 0;
+            break;
+        case UNSIGNED: /* a negative key has the hash of a large number */
+            if (wanted->parts[i].number < 0
+                || unsigned_at(piece->values, column->size, row) != (uint64_t)wanted->parts[i].number)
+                return 0;
+            break;
+        default:
+            if (int_at(piece->values, column->size, row) != wanted->parts[i].number)
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Narrows the rows of the bucket to those with the fingerprint, which are in order there. */
+static inline void narrow(const Table *table, Wanted *wanted)
+{
+    uint32_t print = print_of(table, wanted->hash);
+    int64_t low = wanted->first, high = wanted->last;
+    if (high - low > 16) {
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            if (table->prints[middle] < print)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+    } else {
+        while (low < high && table->prints[low] < print)
+            low++;
+    }
+    wanted->first = low;
+    if (low == wanted->last || table->prints[low] != print)
+        wanted->state = MISSING;
+}
+
+/* Finds the rows of the key. They stand together. */
+static void verify(const Table *table, Wanted *wanted)
+{
+    int part = part_of(table, wanted->hash);
+    int64_t base = table->firsts[part], row = wanted->first;
+    uint32_t print = print_of(table, wanted->hash);
+    while (row < wanted->last && table->prints[row] == print && !is_key(table, wanted, part, row - base))
+        row++;
+    int64_t end = row;
+    while (end < wanted->last && table->prints[end] == print && is_key(table, wanted, part, end - base))
+        end++;
+    wanted->first = row;
+    wanted->last = end;
+    if (row == end)
+        wanted->state = MISSING;
+}
+
+/* Takes the one row that is valid at a time. */
+static void at_time(const Table *table, Wanted *wanted, int64_t time)
+{
+    int part = part_of(table, wanted->hash);
+    const int64_t *from = (const int64_t *)table->times[0].pieces[part].values - table->firsts[part];
+    const int64_t *to = (const int64_t *)table->times[1].pieces[part].values - table->firsts[part];
+    int64_t low = wanted->first, high = wanted->last;
+    while (low < high) { /* the first row that begins later */
+        int64_t middle = low + (high - low) / 2;
+        if (from[middle] <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == wanted->first || to[low - 1] <= time) {
+        wanted->state = MISSING;
+        return;
+    }
+    wanted->first = low - 1;
+    wanted->last = low;
+}
+
+static inline void fetch(const Column *column, int part, int64_t row)
+{
+    const Piece *piece = &column->pieces[part];
+    switch (column->layout) {
+    case TEXTS:
+    case BYTES:
+        __builtin_prefetch((const int32_t *)piece->values + row);
+        break;
+    case BITS:
+        __builtin_prefetch(piece->values + (row >> 3));
+        break;
+    case OTHERS:
+        break;
+    default:
+        __builtin_prefetch(piece->values + row * column->size);
+    }
+}
+
+static inline void fetch_data(const Column *column, int part, int64_t row)
+{
+    if (column->layout == TEXTS || column->layout == BYTES) {
+        const Piece *piece = &column->pieces[part];
+        __builtin_prefetch(piece->data + ((const int32_t *)piece->values)[row]);
+    }
+}
+
+/* Looks up a block of keys. `times`: the time of each; NULL: none. */
+static void find(const Table *table, Wanted *wanted, int count, const int64_t *times)
+{
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0)
+            __builtin_prefetch(table->starts + bucket_of(table, wanted[i].hash));
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            uint64_t bucket = bucket_of(table, wanted[i].hash);
+            wanted[i].first = table->starts[bucket];
+            wanted[i].last = table->starts[bucket + 1];
+            __builtin_prefetch(table->prints + wanted[i].first);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            narrow(table, &wanted[i]);
+            if (wanted[i].state != 0)
+                continue;
+            int part = part_of(table, wanted[i].hash);
+            int64_t row = wanted[i].first - table->firsts[part];
+            for (int k = 0; k < table->key_count; k++)
+                fetch(&table->keys[k], part, row);
+            for (int k = 0; k < table->column_count; k++)
+                fetch(&table->columns[k], part, row);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            int part = part_of(table, wanted[i].hash);
+            int64_t row = wanted[i].first - table->firsts[part];
+            for (int k = 0; k < table->key_count; k++)
+                fetch_data(&table->keys[k], part, row);
+            for (int k = 0; k < table->column_count; k++)
+                fetch_data(&table->columns[k], part, row);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            verify(table, &wanted[i]);
+            if (wanted[i].state == 0 && times != NULL)
+                at_time(table, &wanted[i], times[i]);
+        }
+}
+
+/* ---- values --------------------------------------------------------------------------------------------------------*/
+
+static PyObject *converted(const Column *column, PyObject *value)
+{
+    if (column->extra == NULL || value == NULL)
+        return value;
+    PyObject *found = PyObject_CallOneArg(column->extra, value);
+    Py_DECREF(value);
+    return found;
+}
+
+static PyObject *value_at(const Column *column, int part, int64_t row)
+{
+    const Piece *piece = &column->pieces[part];
+    if (column->layout == OTHERS) /* the callable knows the nulls, too */
+        return PyObject_CallFunction(column->extra, "iL", part, (long long)row);
+    if (is_null(piece, row))
+        Py_RETURN_NONE;
+    switch (column->layout) {
+    case BITS:
+        return PyBool_FromLong(piece->values[row >> 3] >> (row & 7) & 1);
+    case INTS:
+        return converted(column, PyLong_FromLongLong(int_at(piece->values, column->size, row)));
+    case UNSIGNED:
+        return PyLong_FromUnsignedLongLong(unsigned_at(piece->values, column->size, row));
+    case FLOATS:
+        return PyFloat_FromDouble(
+            column->size == 4 ? ((const float *)piece->values)[row] : ((const double *)piece->values)[row]);
+    case TEXTS: {
+        int32_t start = ((const int32_t *)piece->values)[row];
+        return PyUnicode_DecodeUTF8(
+            (const char *)piece->data + start, ((const int32_t *)piece->values)[row + 1] - start, NULL);
+    }
+    case BYTES: {
+        int32_t start = ((const int32_t *)piece->values)[row];
+        return PyBytes_FromStringAndSize(
+            (const char *)piece->data + start, ((const int32_t *)piece->values)[row + 1] - start);
+    }
+    case FIXED:
+        return converted(column, PyBytes_FromStringAndSize((const char *)piece->values + row * column->size, column->size));
+    default: { /* CODES */
+        int64_t code = int_at(piece->values, column->size, row);
+        if (code < 0 || code >= PyList_GET_SIZE(column->extra)) {
+            PyErr_SetString(PyExc_ValueError, "a code of the table has no value");
+            return NULL;
+        }
+        return Py_NewRef(PyList_GET_ITEM(column->extra, code));
+    }
+    }
+}
+
+static PyObject *row_at(const Table *table, int part, int64_t row)
+{
+    PyObject *found = PyTuple_New(table->column_count);
+    for (int k = 0; found != NULL && k < table->column_count; k++) {
+        PyObject *value = value_at(&table->columns[k], part, row);
+        if (value == NULL)
+            Py_CLEAR(found);
+        else
+            PyTuple_SET_ITEM(found, k, value);
+    }
+    if (found != NULL && table->is_flat)
+        PyObject_GC_UnTrack(found); /* nothing in it refers to others: the garbage collector need not see it */
+    return found;
+}
+
+/* A row; with `many`, the list of all of them. None: there is none. NotImplemented: the key has another type. */
+static PyObject *found_rows(const Table *table, const Wanted *wanted, int many)
+{
+    if (wanted->state == WRONG)
+        return Py_NewRef(Py_NotImplemented);
+    if (wanted->state == MISSING)
+        Py_RETURN_NONE;
+    int part = part_of(table, wanted->hash);
+    int64_t base = table->firsts[part];
+    if (!many)
+        return row_at(table, part, wanted->first - base);
+    PyObject *rows = PyList_New(wanted->last - wanted->first);
+    for (int64_t row = wanted->first; rows != NULL && row < wanted->last; row++) {
+        PyObject *one = row_at(table, part, row - base);
+        if (one == NULL)
+            Py_CLEAR(rows);
+        else
+            PyList_SET_ITEM(rows, row - wanted->first, one);
+    }
+    return rows;
+}
+
+/* ---- methods -------------------------------------------------------------------------------------------------------*/
+
+static int times_of(const Table *table, PyObject *given, Py_ssize_t count, int64_t **found)
+{
+    *found = NULL;
+    if (given == Py_None) {
+        if (table->has_times) {
+            PyErr_SetString(PyExc_ValueError, "the table has rows by time: a look-up needs one");
+            return -1;
+        }
+        return 0;
+    }
+    if (!table->has_times || !PyList_Check(given) || PyList_GET_SIZE(given) != count) {
+        PyErr_SetString(PyExc_ValueError, "times is a list as long as the keys, of a table with rows by time");
+        return -1;
+    }
+    int64_t *times = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *times);
+    if (times == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        times[i] = PyLong_AsLongLong(PyList_GET_ITEM(given, i));
+        if (times[i] == -1 && PyErr_Occurred()) {
+            PyMem_Free(times);
+            return -1;
+        }
+    }
+    *found = times;
+    return 0;
+}
+
+/* get(keys, times, many): what `found_rows` gives, for each key of a list. */
+static PyObject *table_get(Table *table, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "get takes a list of keys, times or None, and whether all rows are wanted");
+        return NULL;
+    }
+    PyObject *keys = args[0];
+    int many = PyObject_IsTrue(args[2]);
+    Py_ssize_t count = PyList_GET_SIZE(keys);
+    int64_t *times;
+    if (many < 0 || times_of(table, args[1], count, &times) < 0)
+        return NULL;
+    PyObject *found = PyList_New(count);
+    Wanted wanted[BLOCK];
+    for (Py_ssize_t start = 0; found != NULL && start < count; start += BLOCK) {
+        int size = count - start < BLOCK ? (int)(count - start) : BLOCK;
+        /* The list could lose its keys to another thread while a converter runs: each block holds its own. */
+        PyObject *held[BLOCK];
+        if (PyList_GET_SIZE(keys) < start + size) {
+            PyErr_SetString(PyExc_RuntimeError, "the keys changed during the look-up");
+            Py_CLEAR(found);
+            break;
+        }
+        for (int i = 0; i < size; i++) {
+            held[i] = Py_NewRef(PyList_GET_ITEM(keys, start + i));
+            take_key(table, &wanted[i], held[i]);
+        }
+        find(table, wanted, size, times == NULL ? NULL : times + start);
+        for (int i = 0; i < size && found != NULL; i++) {
+            PyObject *one = found_rows(table, &wanted[i], many);
+            if (one == NULL)
+                Py_CLEAR(found);
+            else
+                PyList_SET_ITEM(found, start + i, one);
+        }
+        for (int i = 0; i < size; i++)
+            Py_DECREF(held[i]);
+    }
+    PyMem_Free(times);
+    return found;
+}
+
+/* get_one(key, time): what `found_rows` gives for one key, all of its rows if there is no time. */
+static PyObject *table_get_one(Table *table, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "get_one takes a key, a time or None, and whether all rows are wanted");
+        return NULL;
+    }
+    int64_t time = 0;
+    int many = PyObject_IsTrue(args[2]);
+    if (many < 0)
+        return NULL;
+    if ((args[1] != Py_None) != table->has_times) {
+        PyErr_SetString(PyExc_ValueError, "a table with rows by time needs a time, and another one takes none");
+        return NULL;
+    }
+    if (table->has_times && (time = PyLong_AsLongLong(args[1])) == -1 && PyErr_Occurred())
+        return NULL;
+    Wanted wanted;
+    take_key(table, &wanted, args[0]);
+    find(table, &wanted, 1, table->has_times ? &time : NULL);
+    return found_rows(table, &wanted, many);
+}
+
+static void free_column(Column *column)
+{
+    Py_CLEAR(column->extra);
+    PyMem_Free(column->pieces);
+    column->pieces = NULL;
+}
+
+static int table_traverse(Table *table, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(table));
+    Py_VISIT(table->owner);
+    for (int i = 0; i < table->column_count; i++)
+        Py_VISIT(table->columns[i].extra);
+    return 0;
+}
+
+static int table_clear(Table *table)
+{
+    for (int i = 0; i < MAX_KEYS; i++)
+        free_column(&table->keys[i]);
+    for (int i = 0; i < table->column_count; i++)
+        free_column(&table->columns[i]);
+    table->column_count = 0;
+    free_column(&table->times[0]);
+    free_column(&table->times[1]);
+    Py_CLEAR(table->owner);
+    return 0;
+}
+
+static void table_free(Table *table)
+{
+    PyTypeObject *type = Py_TYPE(table);
+    PyObject_GC_UnTrack(table);
+    table_clear(table);
+    PyMem_Free(table->columns);
+    PyMem_Free(table->firsts);
+    type->tp_free(table);
+    Py_DECREF(type);
+}
+
+/* Takes (layout, size, extra, [(validity, values, data) of each part]). */
+static int make_column(Column *column, PyObject *given, int parts)
+{
+    PyObject *extra, *pieces;
+    if (!PyArg_ParseTuple(given, "iiOO!", &column->layout, &column->size, &extra, &PyList_Type, &pieces))
+        return -1;
+    if (PyList_GET_SIZE(pieces) != parts || (column->layout == CODES && !PyList_Check(extra))
+        || (column->layout == OTHERS && !PyCallable_Check(extra))) {
+        PyErr_SetString(PyExc_ValueError, "a column does not fit the table");
+        return -1;
+    }
+    column->extra = extra == Py_None ? NULL : Py_NewRef(extra);
+    column->pieces = PyMem_Calloc((size_t)parts, sizeof *column->pieces);
+    if (column->pieces == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < parts; i++) {
+        unsigned long long validity, values, data;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(pieces, i), "KKK", &validity, &values, &data))
+            return -1;
+        column->pieces[i] = (Piece){(const uint8_t *)(uintptr_t)validity, (const uint8_t *)(uintptr_t)values,
+                                    (const uint8_t *)(uintptr_t)data};
+    }
+    return 0;
+}
+
+/* Table(owner, seed, bucket_bits, part_bits, starts, prints, firsts, keys, columns, times) */
+static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *owner, *firsts, *keys, *columns, *times;
+    unsigned long long seed, starts, prints;
+    int bucket_bits, part_bits;
+    if (!PyArg_ParseTuple(args, "OKiiKKO!O!O!O!", &owner, &seed, &bucket_bits, &part_bits, &starts, &prints,
+                          &PyList_Type, &firsts, &PyList_Type, &keys, &PyList_Type, &columns, &PyList_Type, &times))
+        return NULL;
+    if (bucket_bits < part_bits || bucket_bits > 32 || part_bits < 0 || part_bits > 16
+        || PyList_GET_SIZE(firsts) != (1 << part_bits) + 1 || PyList_GET_SIZE(keys) < 1
+        || PyList_GET_SIZE(keys) > MAX_KEYS || (PyList_GET_SIZE(times) != 0 && PyList_GET_SIZE(times) != 2)) {
+        PyErr_SetString(PyExc_ValueError, "the parts of the table do not fit together");
+        return NULL;
+    }
+    Table *table = (Table *)type->tp_alloc(type, 0);
+    if (table == NULL)
+        return NULL;
+    int parts = 1 << part_bits;
+    table->owner = Py_NewRef(owner);
+    table->seed = seed;
+    table->bucket_bits = bucket_bits;
+    table->part_bits = part_bits;
+    table->starts = (const uint32_t *)(uintptr_t)starts;
+    table->prints = (const uint32_t *)(uintptr_t)prints;
+    table->key_count = (int)PyList_GET_SIZE(keys);
+    table->firsts = PyMem_Calloc((size_t)parts + 1, sizeof *table->firsts);
+    table->columns = PyMem_Calloc((size_t)PyList_GET_SIZE(columns) + 1, sizeof *table->columns);
+    if (table->firsts == NULL || table->columns == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (int i = 0; i <= parts; i++)
+        table->firsts[i] = PyLong_AsLongLong(PyList_GET_ITEM(firsts, i));
+    if (PyErr_Occurred())
+        goto failed;
+    for (int i = 0; i < table->key_count; i++)
+        if (make_column(&table->keys[i], PyList_GET_ITEM(keys, i), parts) < 0)
+            goto failed;
+    table->column_count = (int)PyList_GET_SIZE(columns);
+    for (int i = 0; i < table->column_count; i++)
+        if (make_column(&table->columns[i], PyList_GET_ITEM(columns, i), parts) < 0)
+            goto failed;
+    table->is_flat = table->column_count > 0; /* the empty tuple is shared */
+    for (int i = 0; i < table->column_count; i++)
+        table->is_flat &= table->columns[i].layout != OTHERS;
+    table->has_times = PyList_GET_SIZE(times) == 2;
+    for (int i = 0; table->has_times && i < 2; i++)
+        if (make_column(&table->times[i], PyList_GET_ITEM(times, i), parts) < 0)
+            goto failed;
+    return (PyObject *)table;
+failed:
+    Py_DECREF(table);
+    return NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"get", (PyCFunction)(void (*)(void))table_get, METH_FASTCALL, "Looks up a list of keys."},
+    {"get_one", (PyCFunction)(void (*)(void))table_get_one, METH_FASTCALL, "Looks up one key."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot type_slots[] = {
+    {Py_tp_new, table_new},         {Py_tp_dealloc, table_free}, {Py_tp_traverse, table_traverse},
+    {Py_tp_clear, table_clear},     {Py_tp_methods, methods},    {0, NULL},
+};
+static PyType_Spec type_spec = {
+    .name = "rmqio.enrich.table._look.Table",
+    .basicsize = sizeof(Table),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = type_slots,
+};
+
+PyObject *table_type(PyObject *module)
+{
+    return PyType_FromModuleAndSpec(module, &type_spec, NULL);
+}

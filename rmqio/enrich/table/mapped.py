@@ -1,0 +1,169 @@
+"""A table in mapped memory, and looking up in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rmqio.enrich.table import manifest, native
+from rmqio.enrich.table.kinds import WRONG, Layout, converter_of, encoder_of, layout_of, name_of
+from rmqio.enrich.table.manifest import BadTable, Manifest
+from rmqio.enrich.table.names import nearest
+from rmqio.enrich.table.periods import FROM, TO
+from rmqio.enrich.table.plain import PlainTable
+from rmqio.errors import LocalError
+
+Row = tuple[Any, ...]
+
+
+class MappedTable:
+    """Rows by key. Threads and processes share its memory, and it stays whole when its folder is removed.
+
+    A look-up returns for each key a row, which is a tuple of `columns`; None: there is none, or a part of the key is
+    None; `NotImplemented`: a part of the key has another type than the table's. With `many`, it returns lists of rows.
+
+    Raises `BadTable` if the folder is not whole.
+    """
+
+    def __init__(self, folder: Path, *, verify: bool = True, plain: bool = False) -> None:
+        self.folder = folder
+        self.manifest: Final[Manifest] = manifest.read(folder)
+        if verify:
+            manifest.verify(folder, self.manifest)
+        try:
+            self._batches, self._buffers = _mapped(folder, self.manifest)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise BadTable(f"{folder} cannot be mapped: {error}") from error
+        self.schema: Final = self._batches[0].schema
+        self.columns: Final = self.manifest.columns
+        kinds = [self.schema.field(name).type for name in self.manifest.keys]
+        self.key_types: Final = tuple(map(name_of, kinds))
+        encoders = [encoder_of(each) for each in kinds]
+        self._encoders = encoders if any(each is not None for each in encoders) else None
+        made = PlainTable if plain or native.new_table is None else native.new_table
+        self._look: Any = made(*self._arguments())
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def __repr__(self) -> str:
+        return f"MappedTable({str(self.folder)!r}, {self.manifest.rows:,} rows, key {', '.join(self.manifest.keys)})"
+
+    def get(self, keys: list[Any], times: list[int] | None = None, *, many: bool = False) -> list[Any]:
+        """Looks up keys: values, or tuples of them if the key has several columns.
+
+        `times`: microseconds since 1970 for each, if the table has rows by time.
+        """
+        if self._encoders is not None:
+            keys = [self._encoded(each) for each in keys]
+        return self._look.get(keys, times, many)  # type: ignore[no-any-return]
+
+    def get_one(self, key: Any, time: int | None = None, *, many: bool = False) -> Any:
+        """Looks up one key."""
+        if self._encoders is not None:
+            key = self._encoded(key)
+        return self._look.get_one(key, time, many)
+
+    def select(self, columns: Sequence[str]) -> MappedTable:
+        """Returns the table with some of its columns, on the same memory."""
+        for name in columns:
+            if name not in self.columns:
+                raise LocalError(f"the table has no column {name}{nearest(name, self.columns)}")
+        found = object.__new__(MappedTable)
+        found.__dict__.update(self.__dict__)
+        found.columns = tuple(columns)  # type: ignore[misc]
+        made = PlainTable if type(self._look) is PlainTable else native.new_table
+        assert made is not None
+        found._look = made(*found._arguments())
+        return found
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Returns the type of a column, as it was before it was stored with numbers."""
+        kind = self.schema.field(name).type
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    def rows(self) -> Iterator[tuple[Any, Row]]:
+        """Yields all keys and rows, in the order of the table."""
+        for batch in self._batches:
+            keys = [batch.column(name).to_pylist() for name in self.manifest.keys]
+            columns = [batch.column(name).to_pylist() for name in self.columns]
+            yield from zip(
+                zip(*keys, strict=True) if len(keys) > 1 else keys[0], zip(*columns, strict=True), strict=True
+            )
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Returns all rows as Arrow's batches, on the mapped memory."""
+        return self._batches
+
+    def _encoded(self, key: Any) -> Any:
+        assert self._encoders is not None
+        if len(self._encoders) == 1:
+            (encoder,) = self._encoders
+            assert encoder is not None
+            return encoder(key)
+        if not isinstance(key, tuple) or len(key) != len(self._encoders):
+            return None if key is None else WRONG
+        return tuple(
+            value if encoder is None else encoder(value) for value, encoder in zip(key, self._encoders, strict=True)
+        )
+
+    def _arguments(self) -> tuple[Any, ...]:
+        made = self.manifest
+        firsts = [0]
+        for count in made.part_rows:
+            firsts.append(firsts[-1] + count)
+        times = [self._column(each) for each in (FROM, TO)] if made.has_times else []
+        starts, prints = (each.address for each in self._buffers)
+        return (
+            (self._batches, self._buffers), made.seed, made.bucket_bits, made.part_bits, starts, prints, firsts,
+            [self._column(name) for name in made.keys], [self._column(name) for name in self.columns], times,
+        )  # fmt: skip
+
+    def _column(self, name: str) -> tuple[int, int, Any, list[tuple[int, int, int]]]:
+        kind = self.schema.field(name).type
+        layout, size = layout_of(kind)
+        extra: Any = converter_of(kind)
+        if layout is Layout.CODES:
+            extra = self._batches[0].column(name).dictionary.to_pylist()
+        elif layout is Layout.OTHERS:
+            extra = _Others([batch.column(name) for batch in self._batches])
+        pieces = []
+        for batch in self._batches:
+            column = batch.column(name)
+            buffers = [0, 0, 0] if layout is Layout.OTHERS else [*map(_address, column.buffers()[:3]), 0]
+            if not column.null_count:
+                buffers[0] = 0
+            pieces.append((buffers[0], buffers[1], buffers[2]))
+        return int(layout), size, extra, pieces
+
+
+class _Others:
+    """Values of types that only Arrow knows, such as lists and structs."""
+
+    def __init__(self, columns: list[pa.Array]) -> None:
+        self._columns = columns
+
+    def __call__(self, part: int, row: int) -> Any:
+        return self._columns[part][row].as_py()
+
+
+def _address(buffer: pa.Buffer | None) -> int:
+    return 0 if buffer is None else int(buffer.address)
+
+
+def _mapped(folder: Path, made: Manifest) -> tuple[list[pa.RecordBatch], list[pa.Buffer]]:
+    buffers = []
+    for name in (manifest.STARTS, manifest.PRINTS):
+        with pa.memory_map(str(folder / name)) as file:
+            buffers.append(file.read_buffer())
+    if buffers[0].size != 4 * ((1 << made.bucket_bits) + 1) or buffers[1].size != 4 * made.rows:
+        raise BadTable(f"{folder}: its index does not fit its rows")
+    file = pa.memory_map(str(folder / manifest.ROWS))
+    reader = pa.ipc.open_file(file)
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    if [batch.num_rows for batch in batches] != list(made.part_rows) or len(batches) != 1 << made.part_bits:
+        raise BadTable(f"{folder}: its rows are not those of its manifest")
+    return batches, buffers

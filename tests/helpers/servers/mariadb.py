@@ -1,0 +1,113 @@
+"""A MariaDB server of its own, for tests. Where the machine has none, Debian's packages are unpacked into the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from rmqio.local.processes.ports import free_port
+
+_PACKAGES = ("mariadb-server-core", "mariadb-server", "libaio1", "liburing2")
+
+
+def _folder() -> Path:
+    """The folder below which the server is, as below /."""
+    if Path("/usr/sbin/mariadbd").exists():
+        return Path("/")
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        pytest.skip("this machine has no MariaDB, and no packages of Debian to unpack it from")
+    cache = Path(platformdirs.user_cache_dir("rmqio")) / "mariadb"
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (cache / "whole").exists():
+            command = ["apt-get", "download", *_PACKAGES]
+            got = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=300)
+            if got.returncode:
+                pytest.skip(f"MariaDB cannot be fetched from Debian: {got.stderr.strip().splitlines()[-1:]}")
+            for each in cache.glob("*.deb"):
+                subprocess.run(["dpkg", "-x", each.name, "root"], cwd=cache, check=True)
+                each.unlink()
+            (cache / "whole").touch()
+    return cache / "root"
+
+
+@contextlib.contextmanager
+def mariadb() -> Iterator[str]:
+    """Yields the URL of an empty database `shop`; the user is `root`, without a password."""
+    pytest.importorskip("pymysql", reason="tables of databases need the extra 'sql-databases'")
+    root = _folder()
+    folder = Path(tempfile.mkdtemp(prefix="mariadb-"))
+    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    if user is not None:
+        shutil.chown(folder, user)
+        folder.chmod(0o755)
+    libraries = ":".join(str(each) for each in (root / "usr/lib").glob("*-linux-gnu"))
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
+    # A user other than root may not be able to read the cache of root: the server's files are copied beside the data.
+    program, messages = folder / "mariadbd", folder / "share"
+    shutil.copy(root / "usr/sbin/mariadbd", program)
+    shutil.copytree(root / "usr/share/mysql", messages)
+    copied = folder / "lib"
+    copied.mkdir()
+    for each in (root / "usr/lib").glob("*-linux-gnu/lib*.so*"):
+        if root != Path("/") and not each.is_dir():
+            shutil.copy(each, copied / each.name)
+    environment["LD_LIBRARY_PATH"] = str(copied)
+    data, port = folder / "data", free_port()
+    common = [
+        str(program), "--no-defaults", f"--datadir={data}", f"--lc-messages-dir={messages}", f"--tmpdir={folder}",
+        f"--character-sets-dir={messages}/charsets", "--innodb-buffer-pool-size=64M",
+        "--innodb-flush-log-at-trx-commit=0",
+        f"--plugin-dir={folder}",
+    ]  # fmt: skip
+    try:
+        data.mkdir()
+        if user is not None:
+            shutil.chown(data, user)
+        scripts = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
+        text = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join((messages / each).read_text() for each in scripts)
+        with open(folder / "log", "wb") as log:
+            begun = [*common, "--bootstrap", "--skip-grant-tables"]
+            made = subprocess.run(
+                begun, input=text.encode(), user=user, env=environment, cwd=folder, stdout=log, stderr=log, check=False
+            )
+            assert made.returncode == 0, (folder / "log").read_text()[-2000:]
+            options = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket", "--skip-grant-tables",
+                       "--skip-networking=0"]  # fmt: skip
+            process = subprocess.Popen(
+                [*common, *options], user=user, env=environment, cwd=folder, stdout=log, stderr=log
+            )
+        try:
+            _wait(port, process, folder)
+            yield f"mysql://root@127.0.0.1:{port}/shop?charset=utf8mb4"
+        finally:
+            process.terminate()
+            process.wait(60)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+    import pymysql  # type: ignore[import-untyped]
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with pymysql.connect(host="127.0.0.1", port=port, user="root") as connection:
+                connection.cursor().execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+            return
+        except pymysql.OperationalError:
+            assert process.poll() is None, f"MariaDB ended: {(folder / 'log').read_text()[-2000:]}"
+            assert time.monotonic() < deadline, "MariaDB does not answer"
+            time.sleep(0.05)

@@ -1,0 +1,59 @@
+"""A million rows are built and looked up by a pipeline of the Direct runner whose process may take 1 GB."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS = 1_000_000
+PROGRAM = f"""
+import resource, sys
+limit = 1 << 30
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # private memory: pages of mapped files are the page cache's
+import apache_beam as beam
+from rmqio.enrich import Enrich, Table
+
+table = Table.from_parquet(sys.argv[1] + "/users.parquet", cache_dir=sys.argv[1] + "/cache")
+
+def keys():
+    return ({{"of": n, "id": f"user-{{n:010d}}"}} for n in range(0, {ROWS + 97_000}, 97))
+
+def check(element):
+    n = element["of"]
+    assert element["name"] == (f"the name of user {{n}}" if n < {ROWS} else None), element
+    return n
+
+with beam.Pipeline(runner="DirectRunner") as pipeline:
+    elements = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: keys())
+    checked = elements | Enrich(table, "id", ["name"]) | beam.Map(check)
+    _ = checked | beam.combiners.Count.Globally() | beam.Map(lambda count: print("count", count))
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_rows_fit_into_a_gigabyte(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("name", pa.string()), ("n", pa.int64())])
+    with pq.ParquetWriter(tmp_path / "users.parquet", schema) as writer:
+        for start in range(0, ROWS, 100_000):
+            numbers = np.arange(start, start + 100_000)
+            ids = [f"user-{n:010d}" for n in numbers]
+            names = [f"the name of user {n}" for n in numbers]
+            writer.write_table(pa.table({"id": ids, "name": names, "n": numbers}))
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"count {len(range(0, ROWS + 97_000, 97))}" in done.stdout
+    (peak,) = re.findall(r"peak (\d+)", done.stdout)
+    assert int(peak) < 1024, "with the mapped pages that it has touched"
+    print(done.stdout)

@@ -1,0 +1,194 @@
+"""Tables of a process: loaded once, loaded again, and given up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqio.enrich import Table, loading, refresh
+from rmqio.enrich.loading import Wanted
+from rmqio.enrich.refresh import Schedule, acquire, close_all
+from rmqio.enrich.table.rows import Spec
+from rmqio.errors import LocalError
+
+SPEC = Spec(("id",))
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Any:
+    yield
+    close_all()
+
+
+def write(folder: Path, value: int, *, count: int = 100) -> None:
+    """Puts a table with one value in all rows where the old one is."""
+    pq.write_table(pa.table({"id": list(range(count)), "v": [value] * count}), folder / "new.tmp")
+    os.replace(folder / "new.tmp", folder / "rows.parquet")
+
+
+def wanted(folder: Path, **kept: Any) -> Wanted:
+    return Wanted(Table.from_parquet(str(folder / "rows.parquet"), cache_dir=str(folder / "cache"), **kept), SPEC)
+
+
+def eventually(holds: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.01)
+
+
+def test_readers_see_whole_versions_while_it_is_loaded_again(tmp_path: Path) -> None:
+    write(tmp_path, 0)
+    lease = acquire(wanted(tmp_path), Schedule(0.05))
+    first = lease.rows()
+    stopped = threading.Event()
+    mixed: list[set[int]] = []
+    seen: set[int] = set()
+
+    def read() -> None:
+        while not stopped.is_set():
+            values = {row[0] for row in lease.rows().get(list(range(100)))}
+            seen.update(values)
+            if len(values) != 1:
+                mixed.append(values)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for value in range(1, 6):
+        write(tmp_path, value, count=100 + value)  # another size: the clock of files can be coarse
+        eventually(lambda value=value: lease.rows().get_one(0) == (value,))
+    stopped.set()
+    for each in threads:
+        each.join()
+    assert not mixed
+    assert seen >= {0, 5}
+    assert first.get_one(7) == (0,), "who has begun with a version keeps it"
+
+
+def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, 1)
+    kept = acquire(wanted(tmp_path), Schedule(0.05))
+    failing = acquire(wanted(tmp_path), Schedule(0.05, on_error="fail"))
+    aging = acquire(wanted(tmp_path), Schedule(0.05, 2.0))
+    assert [each.rows().get_one(1) for each in (kept, failing, aging)] == [(1,)] * 3
+    (tmp_path / "rows.parquet").unlink()
+
+    def fails(lease: Any, message: str) -> bool:
+        try:
+            lease.rows()
+        except LocalError as error:
+            return message in str(error)
+        return False
+
+    eventually(lambda: fails(failing, "cannot be loaded again: there is no file"))
+    eventually(lambda: fails(aging, "s old, and max_age_s is 2"))
+    assert kept.rows().get_one(1) == (1,)
+    assert caplog.text.count("its last version stays") == 3, "once for each table, not for each try"
+    write(tmp_path, 2, count=7)
+    eventually(lambda: not fails(failing, "") and failing.rows().get_one(1) == (2,))
+
+
+def test_a_first_load_that_fails_fails_the_start(tmp_path: Path) -> None:
+    lease = acquire(wanted(tmp_path), Schedule())
+    with pytest.raises(LocalError, match=r"cannot be loaded: there is no file .*rows\.parquet"):
+        lease.rows()
+    write(tmp_path, 3)
+    assert lease.rows().get_one(0) == (3,)
+
+
+def test_the_first_process_of_a_machine_builds(tmp_path: Path) -> None:
+    write(tmp_path, 4, count=20_000)
+    code = f"""
+import logging, pathlib, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from rmqio.enrich import Table
+from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.table.rows import Spec
+table = Table.from_parquet({str(tmp_path / "rows.parquet")!r}, cache_dir={str(tmp_path / "cache")!r})
+print(load(Wanted(table, Spec(("id",))), newer_than=0)[1].get_one(5))
+"""
+    made = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    texts = [each.communicate(timeout=120)[0] for each in made]
+    assert all("(4,)" in each for each in texts)
+    assert sum("20000 rows" in each for each in texts) == 1
+
+
+def test_harm_to_the_files_is_repaired_by_building_again(tmp_path: Path) -> None:
+    write(tmp_path, 5)
+    pointer, table = loading.load(wanted(tmp_path), newer_than=0)
+    with open(table.folder / "starts.bin", "r+b") as file:
+        file.seek(40)
+        file.write(b"\xff\xff\xff\x00")
+    again, table = loading.load(wanted(tmp_path), newer_than=0)
+    assert again.version == pointer.version
+    assert table.get_one(99) == (5,)
+    (table.folder.parent / "current.json").write_text("{")
+    assert loading.load(wanted(tmp_path), newer_than=0)[1].get_one(99) == (5,)
+
+
+def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, 6)
+    caplog.set_level("INFO")
+    folders = []
+    for machine in ("one", "two"):
+        table = Table.from_parquet(
+            str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / machine), shared_dir=str(tmp_path / "all")
+        )
+        found = loading.load(Wanted(table, SPEC), newer_than=0)[1]
+        assert found.get_one(3) == (6,)
+        folders.append(found.folder)
+    assert folders[0] != folders[1]
+    assert caplog.text.count("100 rows") == 1
+    shared = next((tmp_path / "all").glob("*/*/rows.arrow"))
+    shared.write_bytes(b"torn")
+    table = Table.from_parquet(
+        str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "three"), shared_dir=str(tmp_path / "all")
+    )
+    assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(3) == (6,)
+    assert "is built again" in caplog.text
+
+
+def test_a_full_disk_is_found_before_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 1)
+    usage = type("Usage", (), {"free": 1 << 20})
+    monkeypatch.setattr("rmqio.enrich.store.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(LocalError, match=r"has 1 MB left, and a new version .* set cache_dir"):
+        loading.load(wanted(tmp_path), newer_than=0)
+
+
+def test_an_old_version_is_removed_and_its_map_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.enrich.store._GRACE_S", -1.0)
+    write(tmp_path, 1)
+    _, old = loading.load(wanted(tmp_path), newer_than=0)
+    write(tmp_path, 2, count=9)
+    _, new = loading.load(wanted(tmp_path), newer_than=time.time())
+    assert not old.folder.exists()
+    assert (old.get_one(99), new.get_one(1)) == ((1,), (2,))
+
+
+def test_after_a_fork_the_child_has_tables_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, 8)
+    lease = acquire(wanted(tmp_path), Schedule(0.05))
+    assert lease.rows().get_one(1) == (8,)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert not refresh._tables
+            code = 0 if acquire(wanted(tmp_path), Schedule(0.05)).rows().get_one(1) == (8,) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,148 @@
+"""A topic as a table: upserts and deletions are seen, and files take what memory has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.client.selection import queue_for_key
+from rmqio.enrich import Table
+from rmqio.enrich.live.table import LiveTable
+from rmqio.enrich.loading import Wanted
+from rmqio.enrich.table.rows import Spec
+from rmqio.errors import LocalError, RmqioError
+from rmqio.model import TOMBSTONE, Message
+from rmqio.options import ClientOptions
+from rmqio.testing import FakeBroker
+
+TYPES = {"id": "int64", "name": "string", "day": "date32"}
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as found:
+        found.cluster.create_topic("users")
+        yield found
+
+
+class Users:
+    """Sends rows and deletions, and makes tables of them."""
+
+    def __init__(self, broker: FakeBroker, folder: Path) -> None:
+        self.factory = RemotingClientFactory(ClientOptions(broker.name_server))
+        self.producer = self.factory.producer("p")
+        self.folder = folder
+        self.live: list[LiveTable] = []
+
+    def put(self, key: int, name: str | None, **more: Any) -> None:
+        body = json.dumps({"id": key, "name": name, **more}).encode()
+        self.producer.send(Message(body, topic="users", keys=str(key), sharding_key=str(key)))
+
+    def delete(self, key: str) -> None:
+        message = Message(b"", topic="users", keys=(key,), properties={TOMBSTONE: "1"})
+        self.producer.send_batch([message], queue_for_key(self.producer.queues("users"), key))
+
+    def table(self, *, compact_at: int = 100_000, **more: Any) -> LiveTable:
+        table = Table.from_topic("users", client_factory=self.factory, types=TYPES, cache_dir=str(self.folder), **more)
+        made = LiveTable(Wanted(table, Spec(("id",))), compact_at=compact_at)
+        self.live.append(made)
+        made.start()
+        return made
+
+
+@pytest.fixture
+def users(broker: FakeBroker, tmp_path: Path) -> Iterator[Users]:
+    found = Users(broker, tmp_path)
+    yield found
+    for each in found.live:
+        each.stop()
+    found.producer.close()
+
+
+def eventually(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.01)
+
+
+def test_upserts_and_deletions_are_seen(users: Users) -> None:
+    users.put(1, "Ann", day="2024-05-01")
+    users.put(2, "Bob")
+    table = users.table()
+    ann, bob = (dt.date(2024, 5, 1), "Ann"), (None, "Bob")
+    assert table.now()[0].get([1, 2, 3, None, "1", True]) == [ann, bob, None, None, NotImplemented, NotImplemented]
+    begun = time.monotonic()
+    users.put(1, "Anne")
+    eventually(lambda: table.now()[0].get_one(1) == (None, "Anne"))
+    users.delete("2")
+    eventually(lambda: table.now()[0].get_one(2) is None)
+    assert table.now()[0].get([2, 1], many=True) == [None, [(None, "Anne")]]
+    assert time.monotonic() - begun < 10  # a second on a machine that is not busy
+    assert time.time() - table.now()[1] < 10
+
+
+def test_changes_become_files_while_it_is_read_and_a_restart_goes_on_there(users: Users) -> None:
+    random = Random(5)
+    wanted: dict[int, Any] = {}
+    table = users.table(compact_at=20)
+    for step in range(300):
+        key = random.randrange(60)
+        if random.random() < 0.3:
+            users.delete(str(key))
+            wanted.pop(key, None)
+        else:
+            users.put(key, f"name {step}")
+            wanted[key] = (None, f"name {step}")
+    expected = [wanted.get(key) for key in range(60)]
+    eventually(lambda: table.now()[0].get(list(range(60))) == expected)
+    eventually(lambda: len(table.now()[0].base) > 0)
+    table.stop()
+    again = users.table(compact_at=20)
+    assert again.now()[0].get(list(range(60))) == expected
+    assert len(again.now()[0].delta) < len(expected)
+    assert len(again.now()[0].base) > 0
+    other = users.table(compact_at=1)
+    users.put(59, "the newest")
+    eventually(lambda: again.now()[0].get_one(59) == other.now()[0].get_one(59) == (None, "the newest"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"id": "x", "name": "n"}, "its field id is str, and no int64"),
+        ({"id": "5", "name": "n"}, "its field id is str, and no int64"),
+        ({"name": "n"}, "its id, a part of the key, is null"),
+        ([], "it is list, and no object"),
+        ({"id": 5, "day": "soon"}, "its field day is str, and no date32"),
+    ],
+)
+def test_a_message_that_is_no_row_is_an_error_or_is_left_out(users: Users, body: Any, message: str) -> None:
+    users.put(1, "Ann")
+    users.producer.send(Message(json.dumps(body).encode(), topic="users"))
+    with pytest.raises(RmqioError, match=f"offset .*{message}"):
+        users.table()
+    skipping = users.table(on_bad_row="skip")
+    assert skipping.now()[0].get_one(1) == (None, "Ann")
+
+
+def test_files_of_a_topic_that_was_created_anew_are_refused(users: Users, broker: FakeBroker) -> None:
+    for number in range(40):
+        users.put(number, "old")
+    table = users.table(compact_at=1)
+    eventually(lambda: len(table.now()[0].base) == 40)
+    table.stop()
+    broker.cluster.delete_topic("users")
+    broker.cluster.create_topic("users")
+    with pytest.raises(LocalError, match="another topic now; remove"):
+        users.table()

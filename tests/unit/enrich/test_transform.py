@@ -1,0 +1,204 @@
+"""`Enrich` adds columns to elements of all kinds, one by one and in batches; what cannot be looked up is an error."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.error_handling import ErrorHandler
+
+pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+import pyarrow as pa
+
+from rmqio import Batch, MessageQueue
+from rmqio.enrich import Enrich, Table
+from rmqio.enrich.refresh import close_all
+from rmqio.errors import LocalError
+
+USERS = pa.table({"id": ["a", "b", "b"], "tier": ["gold", "tin", "zinc"], "visits": [1, 2, 3]})
+
+
+class Order(NamedTuple):
+    id: str
+    amount: int
+
+
+class Enriched(NamedTuple):
+    id: str
+    amount: int
+    tier: str | None
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Any:
+    yield Table.from_arrow(USERS, cache_dir=str(tmp_path))
+    close_all()
+
+
+def run(elements: list[Any], enrich: Enrich) -> list[Any]:
+    found: list[Any] = []
+    fn = enrich_fn(enrich)
+    fn.setup()
+    fn.start_bundle()
+    for element in elements:
+        found += fn.process(element, timestamp=beam.utils.timestamp.Timestamp(0))
+    fn.teardown()
+    return found
+
+
+def enrich_fn(enrich: Enrich) -> Any:
+    from rmqio.enrich.enrich_fn import EnrichFn
+
+    look_up = pickle.loads(pickle.dumps(enrich._look_up))
+    return EnrichFn(look_up, "step", batches=enrich._batches, errors_to_output=False)
+
+
+CASES: list[tuple[Any, dict[str, Any], list[Any]]] = [
+    ({"id": "a"}, {}, [{"id": "a", "tier": "gold", "visits": 1}]),
+    ({"id": "x"}, {}, [{"id": "x", "tier": None, "visits": None}]),
+    ({"id": None}, {}, [{"id": None, "tier": None, "visits": None}]),
+    ({}, {}, [{"tier": None, "visits": None}]),
+    ({"id": "x"}, {"how": "inner"}, []),
+    ({"id": "b"}, {"columns": ["visits"], "prefix": "user_"}, [{"id": "b", "user_visits": 2}]),
+    ({"id": "b"}, {"duplicates": "last", "columns": "tier"}, [{"id": "b", "tier": "zinc"}]),
+    (
+        {"id": "b"},
+        {"duplicates": "all", "columns": "tier"},
+        [{"id": "b", "tier": "tin"}, {"id": "b", "tier": "zinc"}],
+    ),
+    ({"user": "a"}, {"key": {"user": "id"}, "columns": ["tier"]}, [{"user": "a", "tier": "gold"}]),
+    ({"id": "a", "visits": 1}, {"key": ["id", "visits"]}, [{"id": "a", "visits": 1, "tier": "gold"}]),
+    (b'{"id": "a"}', {"columns": ["tier"]}, [{"id": "a", "tier": "gold"}]),
+    (beam.Row(id="a"), {"columns": ["tier"]}, [beam.Row(id="a", tier="gold")]),
+    (Order("a", 5), {"columns": ["tier"]}, [beam.Row(id="a", amount=5, tier="gold")]),
+    (Order("a", 5), {"columns": ["tier"], "output_type": Enriched}, [Enriched("a", 5, "gold")]),
+]
+
+
+@pytest.mark.parametrize(("element", "options", "expected"), CASES)
+@pytest.mark.parametrize("batches", [False, True])
+def test_elements_get_columns(
+    element: Any, options: dict[str, Any], expected: list[Any], batches: bool, users: Table
+) -> None:
+    given = {"key": "id", "duplicates": "first", **options}
+    enrich = Enrich(users, given.pop("key"), batches=batches, **given)
+    queue = MessageQueue("orders", "broker-a", 0)
+    if not batches:
+        assert run([element], enrich) == expected
+        return
+    found = run([Batch([element, element], queue, [7, 8])], enrich)
+    assert [list(each) for each in found] == ([expected * 2] if expected else [])
+    if expected:
+        assert list(found[0].offsets) == [7] * len(expected) + [8] * len(expected)
+
+
+BAD: list[tuple[Any, dict[str, Any], str]] = [
+    ({"id": 5}, {}, r"the key has the type int \(id\), and in the table id is text"),
+    ({"id": "a", "tier": 1}, {}, "has a field tier already: give Enrich a prefix"),
+    (Order("a", 1), {"key": "idd"}, "Order has no field idd, the key; did you mean id"),
+    (b"{", {}, "the body is no JSON"),
+    (b"[]", {}, "the body is JSON, but no object"),
+    ({"id": "x"}, {"on_missing": "error"}, "the table has no row with the key id = 'x'"),
+    (Order("a", 1), {"output_type": Order}, "unexpected keyword"),
+]
+
+
+@pytest.mark.parametrize(("element", "options", "message"), BAD)
+def test_what_cannot_be_looked_up_is_an_error(
+    element: Any, options: dict[str, Any], message: str, users: Table
+) -> None:
+    given = {"key": "id", "duplicates": "first", **options}
+    key = {given["key"]: "id"}
+    del given["key"]
+    with pytest.raises(Exception, match=message):
+        run([element], Enrich(users, key, **given))
+    queue = MessageQueue("orders", "broker-a", 0)
+    with pytest.raises(Exception, match=f"queue orders/broker-a/0, offset [78]: .*{message}"):
+        run([Batch([{"id": "a"}, element], queue, [7, 8])], Enrich(users, key, batches=True, **given))
+
+
+def test_a_row_counts_at_the_time_of_its_element(tmp_path: Path) -> None:
+    days = [dt.datetime(2024, month, 1, tzinfo=dt.UTC) for month in (1, 2)]
+    prices = pa.table({"id": ["a", "a"], "price": [1, 2], "since": pa.array(days, pa.timestamp("us", "UTC"))})
+    table = Table.from_arrow(prices, valid_from="since", cache_dir=str(tmp_path))
+    ms = [int(each.timestamp() * 1000) for each in days]
+    elements = [{"id": "a", "ts": each} for each in (ms[0], ms[0] - 1, days[1], "x")]
+    enrich = Enrich(table, "id", ["price"], at="ts")
+    assert [each["price"] for each in run(elements[:3], enrich)] == [1, None, 2]
+    with pytest.raises(Exception, match="the field ts is 'x'"):
+        run(elements[3:], enrich)
+    with beam.Pipeline() as pipeline:
+        stamped = [beam.window.TimestampedValue({"id": "a"}, each / 1000 + 5) for each in ms]
+        found = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: stamped) | Enrich(table, "id", ["price"])
+        assert_that(found, equal_to([{"id": "a", "price": 1}, {"id": "a", "price": 2}]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"how": "outer"}, 'must be "left" or "inner"'),
+        ({"on_missing": "drop"}, 'how="inner"'),
+        ({"duplicates": "any"}, "must be one of error, first, last, all"),
+        ({"refresh_s": 0}, "refresh_s is 0"),
+        ({"max_age_s": 5, "refresh_s": None}, "max_age_s needs refresh_s"),
+        ({"on_refresh_error": "ignore"}, "keep_previous or fail"),
+        ({"columns": []}, "columns is empty"),
+        ({"at": "ts"}, "at needs a table with valid_from"),
+    ],
+)
+def test_wrong_options_fail_when_it_is_built(options: dict[str, Any], message: str, users: Table) -> None:
+    with pytest.raises(LocalError, match=message):
+        Enrich(users, "id", **options)
+
+
+def test_a_bad_member_goes_alone_to_the_errors(users: Table) -> None:
+    batch = Batch([{"id": "a"}, {"id": 5}, {"id": "b"}], MessageQueue("t", "b", 0), [1, 2, 3])
+    with beam.Pipeline() as pipeline:
+        with ErrorHandler(beam.Map(lambda failure: (failure.error, failure.queue_offset))) as handler:
+            enrich = Enrich(users, "id", ["tier"], duplicates="first", batches=True).with_error_handler(handler)
+            found = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: [batch]) | enrich | beam.Map(list)
+            assert_that(found, equal_to([[{"id": "a", "tier": "gold"}, {"id": "b", "tier": "tin"}]]))
+        assert_that(handler.output(), equal_to([("SerdeError", 2)]), label="errors")
+
+
+def test_a_bundle_without_an_end_gets_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.enrich.enrich_fn._KEPT_S", 0.05)
+    path = tmp_path / "rows.csv"
+    path.write_text("id,v\na,1\n")
+    fn = enrich_fn(Enrich(Table.from_csv(str(path), cache_dir=str(tmp_path / "cache")), "id", refresh_s=0.1))
+    fn.setup()
+    fn.start_bundle()
+    values = []
+    path.with_suffix(".new").write_text("id,v\na,two\n")
+    deadline = time.monotonic() + 30
+    while "two" not in values and time.monotonic() < deadline:
+        values += [each["v"] for each in fn.process({"id": "a"}, timestamp=None)]
+        if values == ["1"]:
+            path.with_suffix(".new").rename(path)
+    close_all()
+    assert (values[0], values[-1]) == ("1", "two")
+
+
+CSV = 'id,name,day,price\n007,"Ann, the ""first""",2024-01-31,1.50\n008,,,\n'
+
+
+def test_csv_is_typed_and_never_guessed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    types = {"day": "date32", "price": "decimal128(10, 2)"}
+    table = Table.from_csv(str(tmp_path / "*.csv"), types=types, cache_dir=str(tmp_path / "cache"))
+    from decimal import Decimal
+
+    first, second = run([{"id": "007"}, {"id": "008"}], Enrich(table, "id"))
+    assert first == {"id": "007", "name": 'Ann, the "first"', "day": dt.date(2024, 1, 31), "price": Decimal("1.50")}
+    assert second == {"id": "008", "name": None, "day": None, "price": None}
+    wrong = {"prise": "int8"}, {"day": "dat"}, {"name": "int8"}
+    for types, message in zip(wrong, ("no column prise; did you mean price", "'dat'", "be read as CSV"), strict=True):
+        table = Table.from_csv(str(tmp_path / "a.csv"), types=types, cache_dir=str(tmp_path / "cache"))
+        with pytest.raises(LocalError, match=message):
+            run([], Enrich(table, "id"))
