@@ -10,7 +10,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo dist fuzz test test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean
+.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean environments
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,13 +26,19 @@ $(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
-test: $(STAMP)  ## lint, types and all tests, on a real broker too; then the fast ones on the oldest Beam and other Pythons
-	@$(MAKE) --no-print-directory lint
-	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
-	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
-		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-	@$(MAKE) --no-print-directory test-oldest
-	@$(MAKE) --no-print-directory test-pythons
+# Processes for the tests on brokers and runners. These wait for much of their time: two leave 40 % of two cores idle.
+WORKERS ?= 3
+
+# The tests elsewhere never wait. At the lowest priority they get what the others leave.
+test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them the fast ones on the oldest Beam and other Pythons
+	@$(MAKE) --no-print-directory -j2 lint environments
+	@$(PY) -m tests.helpers.beside build/test-elsewhere.log "$(MAKE) --no-print-directory test-oldest test-pythons" \
+		"$(MAKE) --no-print-directory test-fast && $(MAKE) --no-print-directory test-broker"
+
+# One after the other: each writes the package's metadata into this folder. No test runs meanwhile: the oldest Beam's Python
+# replaces the extension modules that the tests import.
+environments: $(STAMP)
+	@for each in $(OLDEST) $(OTHERS:%=.venv-python-%); do $(MAKE) --no-print-directory $$each/.installed || exit; done
 
 $(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
@@ -112,6 +118,10 @@ test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on S
 
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
+
+test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=3 is the number of processes, of 3 GB each
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

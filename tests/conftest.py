@@ -28,6 +28,12 @@ settings.load_profile("rmqio")
 
 # A JVM that keeps Spark's classes outlives its program, and would be one more JVM beside the tests.
 os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
+# Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves, and so does
+# verifying it.
+os.environ.setdefault(
+    "RMQIO_LOCAL_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 _NOTES: pytest.StashKey[Notes] = pytest.StashKey()
 
@@ -75,20 +81,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 _LONGEST: Final = (
+    "runners/test_sql.py",
     "runners/test_delivery.py",
+    "runners/test_sql_queries.py",
+    "runners/flink/test_runner.py",
+    "runners/test_sql_dimensions.py",
+    "runners/test_effectively_once.py",
+    "integration/test_local_broker.py",
     "runners/test_broker_away.py",
     "integration/test_old_broker.py",
-    "runners/flink/test_runner.py",
-    "runners/test_sql.py",
     "runners/spark/test_session.py",
+    "runners/test_sql_functions.py",
     "runners/test_exact_sink.py",
+    "runners/test_sql_plan.py",
+    "runners/test_sql_updates.py",
     "runners/spark/batch/test_beam_suite.py",
     "runners/spark/batch/test_rocketmq.py",
     "runners/flink/test_jobserver.py",
     "runners/spark/streaming/test_rocketmq.py",
+    "runners/test_sql_jobs.py",
+    "runners/test_capabilities.py",
+    "runners/test_everywhere.py",
+    "runners/test_pipelines_everywhere.py",
+    "runners/test_live_windows.py",
 )
-"""Files that take more than 90 s, the longest first. `make test` gives whole files to two processes: if a long one came
-last, one of the two would wait for it."""
+"""Files that take more than 90 s, the longest first. `make test` gives whole files to its processes: if a long one came
+last, all others would wait for it."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -143,20 +143,20 @@ def micro_batch() -> Picture:
         (
             "ours",
             "plan",
-            "`streaming/source.py, transforms/reading/queue_planner.py`",
+            "`streaming/planning/source.py, transforms/reading/queue_planner.py`",
             "ranges of each queue, and the clock",
         ),
         ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
         (
             "ours",
             "level 0: read",
-            "`streaming/operator.py, transforms/reading/planned_ranges.py`",
+            "`streaming/worker/operator.py, transforms/reading/planned_ranges.py`",
             "each task reads some of the ranges; its rows go to buckets",
         ),
         (
             "ours",
             "levels 1, 2, ...: group, state, timers",
-            "`streaming/stateful.py, streaming/bucket.py`",
+            "`streaming/worker/stateful.py, streaming/worker/bucket.py`",
             "first the data, then the watermark; state in RocksDB",
         ),
         ("ours", "reports to the driver", "`streaming/query.py`", "cuts are kept before Spark commits"),

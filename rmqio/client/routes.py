@@ -10,7 +10,15 @@ from rmqio.client.connections.session import Call
 from rmqio.client.environment import Environment
 from rmqio.client.offsets.breaker import Breaker
 from rmqio.client.retry import call_with_retries
-from rmqio.errors import BrokerSilent, BrokerSystemError, RmqioError, TopicNotExist, TransportError, broker_error
+from rmqio.errors import (
+    BrokerSilent,
+    BrokerSystemError,
+    RequestCodeNotSupported,
+    RmqioError,
+    TopicNotExist,
+    TransportError,
+    broker_error,
+)
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -203,7 +211,7 @@ class Routes:
                 unknown = unknown or answer
                 continue
             self.prefer(server)
-            return answer
+            return with_advice(server, answer)
         if unknown is not None:
             return unknown
         raise TransportError(f"{what}: no name server answers: {'; '.join(failures)}") from last
@@ -264,3 +272,11 @@ class Routes:
         """Query this name server first."""
         if self._servers[0] != server:
             self._servers = [server, *(other for other in self._servers if other != server)]
+
+
+def with_advice(server: str, answer: Command) -> Command:
+    """Return a name server's answer. If it is no name server, as a wrong port of ours can show, its remark says so."""
+    if answer.code != RequestCodeNotSupported.number:
+        return answer
+    advice = f"{server} seems to be a broker: give the address of a name server, whose port is usually 9876"
+    return replace(answer, remark=f"{(answer.remark or '').strip()}; {advice}")

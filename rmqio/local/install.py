@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 LOCK_VARIABLE: Final = "RMQIO_LOCAL_LOCK"
 """The lock of another RocketMQ version, for tests. Versions before 5.0 bind all interfaces, whatever is configured."""
+JAVA_OPTIONS_VARIABLE: Final = "RMQIO_LOCAL_JAVA_OPTIONS"
+"""Options of both JVMs, after the default ones, as a shell would split them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,14 @@ def _tls_options(settings: Settings) -> list[str]:
     return [f"-Dtls.server.mode={mode}", f"-Dtls.config.file={config}"]
 
 
+def _more_options() -> list[str]:
+    given = os.environ.get(JAVA_OPTIONS_VARIABLE, "")
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise LocalError(f"{JAVA_OPTIONS_VARIABLE}={given!r}: {error}") from error
+
+
 def _command(programs: Programs, options: Sequence[str], folder: Path, main_class: str, config: Config) -> list[str]:
     classes, tmp, conf = folder / "classes", folder / "tmp", folder / "conf.properties"
     # Remains of an earlier run: libraries that Java unpacked before a SIGKILL, an HA service.
@@ -152,6 +163,7 @@ def _command(programs: Programs, options: Sequence[str], folder: Path, main_clas
     return [
         str(programs.java.executable),
         *options,
+        *_more_options(),
         f"-Djava.io.tmpdir={tmp}",
         f"-Duser.home={folder}",  # where RocketMQ and its libraries write files whose place no property changes
         f"-Drocketmq.home.dir={folder}",

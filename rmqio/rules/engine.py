@@ -26,7 +26,8 @@ from rmqio.rules.plan.triggers import expected
 __all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
 
 Engine = Literal["auto", "vectorscan", "plain"]
-_SAMPLE = 2_048
+_SAMPLE = 512
+_OF_A_BATCH = 16
 
 
 class Hit(NamedTuple):
@@ -68,9 +69,7 @@ class Matcher:
         self._store = store  # what was before is needed no longer
         costs = {number: expected(atom, plan.uses[number]) for number, atom in enumerate(plan.atoms)}
         self._tables = Tables(plan, self._indexes, costs, limits)
-        self._columns = Columns.of(
-            self._tables, [*by_field], {str(a.value) for a in plan.atoms if a.kind is Kind.FIELD}
-        )
+        self._columns = Columns.of(self._tables, by_field)
         self._counts: dict[int, int] | None = {}
         self._sampled = 0
 
@@ -162,7 +161,7 @@ class Matcher:
         counts = self._counts
         if counts is None:
             return
-        for body in bodies[:64]:
+        for body in bodies[:_OF_A_BATCH]:
             try:
                 event = event_of(body)
             except Exception:  # noqa: BLE001  # it is reported where it is matched

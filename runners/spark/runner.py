@@ -47,8 +47,8 @@ from rmqio.runners.spark.sessions.packaging import packages_for
 from rmqio.runners.spark.sessions.session import partitions, session_for, spark_settings, unfit_workers
 from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
 from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
-from rmqio.runners.spark.streaming.planned_source import PlannedSource
-from rmqio.runners.spark.streaming.test_stream import TEST_STREAM, plan_test_streams
+from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource
+from rmqio.runners.spark.streaming.planning.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
 from rmqio.runners.submission import check, check_positions, look_up_topics
 

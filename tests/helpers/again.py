@@ -43,14 +43,25 @@ LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {
     "python": _OF_THE_REPOSITORY + _SCRIPTED,
     "beam": _OF_THE_REPOSITORY + _WITHOUT_BEAM,
 }
-FEWER: Final[frozenset[Other]] = frozenset({"python"})
-"""Here each test function runs with its first and its last parameters only: the others are more data for one code."""
+ALL_CASES: Final[dict[Other, tuple[str, ...]]] = {
+    "python": (),
+    "beam": (
+        "tests/unit/pipelines/",
+        "tests/unit/runners/",
+        "tests/unit/sql/transform/",
+        "tests/unit/transforms/",
+        "tests/unit/yaml/",
+    ),
+}
+"""Tests that run with all their parameters. Each other test function runs with its first and its last parameters only:
+the others are more data for one code. What builds and runs pipelines is where one Beam differs from another by case."""
 
 
 def run_again(node_ids: Sequence[str], other: Other) -> set[str]:
     """Returns the ids of the tests to run, of all ids in their order."""
     kept = [each for each in node_ids if not each.startswith(LEFT_OUT[other]) or (each.startswith(_COMPRESSION))]
-    return _first_and_last(kept) if other in FEWER else set(kept)
+    whole = {each for each in kept if each.startswith(ALL_CASES[other])}
+    return whole | _first_and_last(each for each in kept if each not in whole)
 
 
 def _first_and_last(node_ids: Iterable[str]) -> set[str]:

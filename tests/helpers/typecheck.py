@@ -22,7 +22,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         for source, target in {**{name: name for name in PACKAGES}, **MAPPED}.items():
-            shutil.copytree(ROOT / source, base / target, ignore=shutil.ignore_patterns("__pycache__", "out"))
+            shutil.copytree(ROOT / source, base / target, ignore=shutil.ignore_patterns("__pycache__", "out", "*.so"))
         command = [
             sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"),
             "--cache-dir", str(ROOT / ".mypy_cache"), *(f"--package={name}" for name in PACKAGES),

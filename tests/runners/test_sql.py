@@ -35,6 +35,11 @@ FLAGS = {
 RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode, flags in FLAGS.items()]
 MIDNIGHT = dt.datetime(2024, 2, 1)
 ENDLESS = [each for each in RUNNERS if "streaming" in str(each.id)]
+BOUNDED = [
+    pytest.param(*each.values, id=each.id, marks=[*each.marks, *([pytest.mark.exhaustive] if each in ENDLESS else [])])
+    for each in RUNNERS
+]
+"""For statements that other tests run on streams, beside more difficult ones: there only in `make test-exhaustive`."""
 
 IOT = """
 -- Readings of sensors, with what is known of the sensor: RocketMQ-SQL's own example.
@@ -160,7 +165,7 @@ def command(script: str, topics: Topics, runner: str, folder: Path) -> list[str]
     return [*flags, f"--checkpoint_dir={folder / 'checkpoint'}"] if runner == "SparkRunner --streaming" else flags
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", BOUNDED)
 def test_two_topics_are_joined(
     runner: str, topics: Topics, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +179,7 @@ def test_two_topics_are_joined(
     assert rows_of(lab, topics.alarms) == wanted
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", BOUNDED)
 def test_a_topic_is_selected_from_with_its_metadata_and_bad_rows_go_to_dead_letters(
     runner: str, topics: Topics, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,6 +302,7 @@ def test_a_stream_joins_what_comes_later(runner: str, topics: Topics, lab: Lab, 
         assert job.interrupt() == 130
 
 
+@pytest.mark.exhaustive  # test_sql_updates updates groups by key, among more, and goes on from a checkpoint
 @pytest.mark.parametrize("runner", ENDLESS)
 def test_a_group_of_a_stream_is_updated_by_its_key(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
     """The last message of each key is its newest row, in a stream and when it goes on."""

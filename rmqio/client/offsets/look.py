@@ -28,7 +28,7 @@ from rmqio.client.offsets.queries import (
 from rmqio.client.offsets.steps import Crew, Pause, Steps, Task
 from rmqio.client.reading.waiting import Waiter
 from rmqio.client.retry import backoff_ms
-from rmqio.client.routes import Routes
+from rmqio.client.routes import Routes, with_advice
 from rmqio.errors import (
     BrokerSilent,
     BrokerSystemError,
@@ -396,7 +396,7 @@ class Look:
                     unknown = unknown or answer
                 else:
                     self._routes.prefer(server)
-                    return answer
+                    return with_advice(server, answer)
             if unknown is not None:
                 return unknown
             pause_until = self._environment.clock() + self._pause_s(tries)

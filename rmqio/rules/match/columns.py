@@ -15,7 +15,7 @@ from rmqio.rules.match.decode import event_of
 from rmqio.rules.match.tables import Tables
 
 _MOST_FIELDS: Final = 24
-_PLAIN: Final = frozenset({str, int, msgspec.UnsetType})
+_PLAIN: Final = frozenset({str, int, type(None), msgspec.UnsetType})
 
 
 class Columns:
@@ -26,13 +26,10 @@ class Columns:
         self._decoder = decoder
         self._names = names
         self._columns = [(attrgetter(f"f{at}"), tables.lookups[name]) for at, name in enumerate(names)]
-        for _, lookup in self._columns:
-            dict.__setitem__(lookup.cache, msgspec.UNSET, None)
 
     @classmethod
-    def of(cls, tables: Tables, fields: Iterable[str | None], others: Iterable[str]) -> Self | None:
+    def of(cls, tables: Tables, fields: Iterable[str | None]) -> Self | None:
         """Returns the columns; None: row by row is better, or all that is right."""
-        del others
         triggering = tables.triggering
         if tables.always or len(triggering) > _MOST_FIELDS or None in triggering:
             return None
@@ -52,7 +49,7 @@ class Columns:
 
     def with_tables(self, tables: Tables) -> Self | None:
         """The columns for other triggers."""
-        return type(self).of(tables, tables.lookups, ())
+        return type(self).of(tables, tables.lookups)
 
     def candidates(self, bodies: Sequence[bytes]) -> tuple[list[tuple[int, dict[str, Any]]], dict[int, Exception]]:
         """Returns the events that can match a rule, and the errors of bodies that are no events, by position."""
@@ -69,8 +66,6 @@ class Columns:
         for get, lookup in self._columns:
             column = list(map(get, rows))
             cache = lookup.cache
-            if msgspec.UNSET not in cache:  # it was cleared
-                dict.__setitem__(cache, msgspec.UNSET, None)
             kinds = {*map(type, column)}
             found: list[Any]
             if kinds <= _PLAIN:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.plan.values import flat
 
@@ -57,6 +59,9 @@ class Cache(dict[Any, "Found | None"]):
         self._left = 0
 
     def __missing__(self, value: Any) -> Found | None:
+        if value is msgspec.UNSET:  # a row without the field
+            self[value] = None
+            return None
         found = self._compute(value)
         self.misses += 1
         if not self.is_on:

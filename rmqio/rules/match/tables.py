@@ -15,6 +15,7 @@ from rmqio.rules.plan.triggers import trigger_of
 from rmqio.rules.plan.values import everything, values_at
 
 _MISSING: Final = object()
+_NOTED_EVERY: Final = 64
 
 
 class Tables:
@@ -48,6 +49,7 @@ class Tables:
         self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}
         self._dotted = [(name, each) for name, each in self.lookups.items() if name is not None and "." in name]
         self._anywhere = self.lookups.get(None)
+        self._not_noted = 0
 
     def is_late(self, number: int) -> bool:
         """Whether an atom is asked for when a rule comes to it."""
@@ -101,8 +103,11 @@ class Tables:
         return hits, rules
 
     def note_seen(self, events: Sequence[Mapping[str, Any] | None]) -> None:
-        """Notes how often fields were looked up, by one event of the batch, so that memories know whether they pay."""
-        count = len(events)
+        """Notes how often fields were looked up, by an event of 64 or more: memories must know whether they pay."""
+        self._not_noted += len(events)
+        if self._not_noted < _NOTED_EVERY:
+            return
+        count, self._not_noted = self._not_noted, 0
         event = next((each for each in events if each is not None), None)
         if event is not None:
             for name, lookup in self._simple.items():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from rmqio.sql import types
+from rmqio.sql.analysis import grouping_sets
+from rmqio.sql.analysis.grouping_sets import GroupingSets
 from rmqio.sql.analysis.joins.bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.values import user_calls
@@ -25,8 +28,11 @@ from rmqio.sql.planning.plan import (
     window_fields,
 )
 from rmqio.sql.syntax import nodes
+from rmqio.sql.text import text_of
 from rmqio.sql.types import SqlType
 
+_BITS: Final = 63
+"""Bits of GROUPING, a BIGINT."""
 SUPPORTED: tuple[str, ...] = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 
 
@@ -51,6 +57,31 @@ class Grouping:
     window_call: nodes.Call | None = None
     calls: list[tuple[AggregateCall, Expr | None, Expr | None]] = field(default_factory=list)
     carried: dict[tuple[Window, int], InputRef] = field(default_factory=dict)
+    sets: list[frozenset[int]] = field(default_factory=list)
+    by_set: GroupingSets | None = None
+
+    def add_groups(self, items: Sequence[nodes.Expression]) -> None:
+        """Adds all items of GROUP BY."""
+        plain, sets = grouping_sets.parted(items)
+        for each in plain:
+            self.add_group(each)
+        always = frozenset(range(len(self.keys)))
+        self.sets = [always | {self._key_of_set(node) for node in each} for each in sets]
+
+    def _key_of_set(self, node: nodes.Expression) -> int:
+        """The position of a key of a grouping set."""
+        is_window = isinstance(node, nodes.Call) and node.name.text.upper() in windows.WINDOW_FUNCTIONS
+        if not is_window and not isinstance(node, (nodes.Literal, nodes.GroupingSets)):
+            bound = self.inner.bind(node)
+            if bound in self.keys:
+                return self.keys.index(bound)
+            is_window = isinstance(bound, InputRef) and (
+                bound.index in self._window_columns() or bound.index in window_columns(self.source)
+            )
+        if is_window:
+            _refuse("a window stands beside GROUPING SETS, ROLLUP and CUBE in GROUP BY, and not in them", node.span)
+        self.add_group(node)
+        return len(self.keys) - 1
 
     def add_group(self, node: nodes.Expression) -> None:
         """Adds an item of GROUP BY. A number is not a position, as in Flink."""
@@ -87,6 +118,19 @@ class Grouping:
 
     def close_groups(self, span: Span) -> None:
         """Takes the window of FROM if GROUP BY names its start and its end. Raises `Refusal` if it names one only."""
+        self._close_window(span)
+        if len(self.sets) > 1:
+            self.by_set = GroupingSets(self.sets, len(self.keys))
+            self.keys.append(InputRef(types.INTEGER.nullable(False), len(self._rows().fields)))
+
+    def _rows(self) -> Relation:
+        """The rows that are grouped, without the columns of the window."""
+        if self.window_refs:
+            assert isinstance(self.source, Windowed)
+            return self.source.input
+        return self.source
+
+    def _close_window(self, span: Span) -> None:
         if self.condition is not None:
             self._refuse_window(self.condition, span)
         if not self.window_refs:
@@ -124,18 +168,34 @@ class Grouping:
                 return self._auxiliary(node, *auxiliary)
             if node.name.text.upper() in windows.WINDOW_FUNCTIONS and node == self.window_call:
                 return self._window_column(0)
+            if node.name.text.upper() in ("GROUPING", "GROUPING_ID") and node.function is None:
+                return self._grouping_of(node)
         if isinstance(node, nodes.Literal):
             return None
         try:
             bound = self.inner.bind(node)
         except Refusal:
             return None
-        if bound in self.keys:
-            position = self.keys.index(bound)
-            return InputRef(bound.type, position)
         if isinstance(bound, InputRef) and bound.index in self._window_columns() and self.window_refs:
             return self._window_column(bound.index - self._window_columns()[0])
+        if bound in self.keys:
+            position = self.keys.index(bound)
+            return InputRef(bound.type, position) if self.by_set is None else self.by_set.ref(position, bound)
         return None
+
+    def _grouping_of(self, node: nodes.Call) -> Expr:
+        name = node.name.text.upper()
+        if node.is_star or node.quantifier is not None or not node.arguments:
+            _refuse(f"{name} takes columns of GROUP BY", node.span)
+        keys = []
+        for each in node.arguments:
+            bound = self.inner.bind(each)
+            if bound not in self.keys:
+                _refuse(f"{name} takes columns of GROUP BY, and this is none", each.span)
+            keys.append(self.keys.index(bound))
+        if len(keys) > _BITS:
+            _refuse(f"{name} takes at most {_BITS} columns, a bit each", node.span)
+        return grouping_sets.no_bits() if self.by_set is None else self.by_set.bits(keys)
 
     def _window_column(self, column: int) -> Expr:
         return InputRef(window_fields()[column].type, len(self.keys) + column)
@@ -203,11 +263,13 @@ class Grouping:
                 columns.append(expression)
             return columns.index(expression)
 
-        keys = tuple(map(column_of, self.keys))
-        source, window = self.source, self.window
-        if self.window_refs:
-            assert isinstance(source, Windowed)
-            source = source.input
+        given, source, window = self.keys, self._rows(), self.window
+        if self.by_set is not None:
+            number = self.keys[self.by_set.key]
+            names = [text_of(each, [field.name for field in source.fields]) for each in self.keys[: self.by_set.key]]
+            source = self.by_set.rows(source, names)
+            given = [self.by_set.value(position, each, number) for position, each in enumerate(self.keys)]
+        keys = tuple(map(column_of, given))
         if window is not None:
             if window.is_processing:
                 window = replace(window, time=windows.PROCESSING)
@@ -229,10 +291,13 @@ class Grouping:
             tuple(Field(f"${i}", each.type) for i, each in enumerate(columns)), source, self.condition, tuple(columns)
         )
         times = [each for (_, column), each in self.carried.items() if column == 2 and window is not None]
-        fields = [Field(f"KEY${i}", each.type, each in times) for i, each in enumerate(self.keys)]
+        fields = [Field(f"KEY${i}", each.type, each in times) for i, each in enumerate(given)]
+        if self.by_set is not None:
+            fields[self.by_set.key] = source.fields[-1]
         fields += window_fields(window) if window is not None else ()
         fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
-        return Aggregate(tuple(fields), computed, keys, window, tuple(calls))
+        is_total = not keys and window is None
+        return Aggregate(tuple(fields), computed, keys, window, tuple(calls), is_total=is_total)
 
 
 class _NotGrouped(Scope):

@@ -140,8 +140,7 @@ class QueryBinder:
         constants: Sequence[Expr] = (),
     ) -> Relation:
         grouping = Grouping(source, replace(binder, place="in GROUP BY"), condition)
-        for each in select.group_by:
-            grouping.add_group(each)
+        grouping.add_groups(select.group_by)
         grouping.close_groups(select.group_by[0].span if select.group_by else select.span)
         grouping.keys += constants
         outer = grouping.binder()
@@ -369,5 +368,5 @@ def _with_conditions(select: nodes.Select) -> nodes.Select:
         return select
     if source.kind != "CROSS" or select.where is None or laterals.is_lateral(source.right):
         return select
-    joined = replace(source, kind="INNER", condition=select.where)
+    joined = replace(source, kind="INNER", condition=select.where, is_where=True)
     return replace(select, source=joined, where=None)

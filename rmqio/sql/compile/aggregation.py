@@ -222,6 +222,19 @@ def emit_groups(
                 out.line(each)
 
 
+def started(calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> list[Any]:
+    """Returns the accumulators of no rows."""
+    out = Emitter()
+    out.constants["zero"] = Decimal(0)
+    with out.block("def start():"):
+        starts = []
+        for call, argument in calls:
+            how = accumulator(call, argument)
+            starts.append(how.start.format(**{key: out.constant(each, "u") for key, each in how.constants.items()}))
+        out.line(f"return [{', '.join(starts)}]")
+    return out.function("start")()  # type: ignore[no-any-return]
+
+
 class Merger:
     """Merges accumulators of one group, and makes the results of them."""
 

@@ -49,9 +49,11 @@ def join_lines(join: Join) -> list[str]:
     width = len(join.left.fields)
     keys = " and ".join(f"{names[one]} = {names[width + other]}" for one, other in join.keys)
     kind = {Interval: "interval join", SameWindow: "window join"}.get(type(join.bound), "join")
-    lines = [f"{join.kind.capitalize()} {kind} on {keys}, append-only"]
+    lines = [f"{join.kind.capitalize()} {kind} on {keys}, append-only" if keys else "Cross join, append-only"]
     if join.residual is not None:
         lines += [f"where {text_of(each, names)}" for each in conjuncts(join.residual)]
+    if not keys:
+        return [*lines, "gives the right side to all workers, and needs inputs that end"]
     lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(names[one] for one, _ in join.keys))}")
     match join.bound:
         case Interval() as bound:

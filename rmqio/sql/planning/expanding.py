@@ -53,8 +53,20 @@ class Expand(Relation):
         return replace(self, input=inputs[0])
 
 
+@dataclass(frozen=True, slots=True)
+class SetRows(Expand):
+    """Each row of the input once per grouping set: the input's columns, and the number of the set.
+
+    `sets`: the keys of each, as text.
+    """
+
+    sets: tuple[str, ...] = ()
+
+
 def described(expand: Expand, names: Sequence[str]) -> list[str]:
     """Returns the lines of EXPLAIN. `names`: the columns of the input."""
+    if isinstance(expand, SetRows):
+        return [f"One row for each of {len(expand.sets)} grouping sets, append-only", f"sets {', '.join(expand.sets)}"]
     text = text_of(expand.rows, names)
     is_call = isinstance(expand.rows, UserCall)
     made = expand.fields[len(expand.input.fields) :]

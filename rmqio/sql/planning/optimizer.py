@@ -99,6 +99,8 @@ def _push(relation: Relation) -> Relation:
                 right.append(shifted(each, -width))
             else:
                 rest.append(each)
+        if join.span is not None:
+            join, rest = _keyed(join, rest)
         join = replace(
             join,
             left=_filtered(join.left, left),
@@ -111,6 +113,20 @@ def _push(relation: Relation) -> Relation:
     if isinstance(relation, Calc) and isinstance(relation.input, LookupJoin):
         relation = push_lookup(relation, relation.input, _filtered, is_pure)
     return relation.with_inputs(tuple(map(_push, relation.inputs())))
+
+
+def _keyed(join: Join, conditions: list[Expr]) -> tuple[Join, list[Expr]]:
+    """A cross join whose equalities of columns are its keys, and the other conditions."""
+    width = len(join.left.fields)
+    keys, rest = list(join.keys), []
+    for each in conditions:
+        pair = each.arguments if isinstance(each, Operation) and each.name == "=" else ()
+        places = sorted(part.index for part in pair if isinstance(part, InputRef))
+        if len(places) == 2 and places[0] < width <= places[1]:
+            keys.append((places[0], places[1] - width))
+        else:
+            rest.append(each)
+    return replace(join, keys=tuple(keys)), rest
 
 
 def _push_windowed(calc: Calc, windowed: Windowed) -> Calc:

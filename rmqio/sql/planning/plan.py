@@ -124,6 +124,8 @@ class Join(Relation):
     residual: Expr | None
     ttl_ms: int
     bound: Interval | SameWindow | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+    """The place of CROSS JOIN; None: it is another join."""
 
     def inputs(self) -> tuple[Relation, ...]:
         return self.left, self.right
@@ -263,6 +265,8 @@ class Aggregate(Relation):
     emit: Emit | None = None
     origin: Origin | None = field(default=None, compare=False)
     """The operator that it comes from; None: GROUP BY or DISTINCT."""
+    is_total: bool = field(default=False, compare=False)
+    """It is one group of all rows, which is there also if there are none, where the input ends."""
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)

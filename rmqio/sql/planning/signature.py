@@ -96,7 +96,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "left columns": _typed(left, relation.left),
                 "right columns": _typed(right, relation.right),
                 "time to live": duration(relation.ttl_ms),
-                **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms"}),
+                **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms", "span"}),
             }
         case Aggregate():
             names = _columns(relation.input)
@@ -105,7 +105,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "keys": [names[each] for each in relation.keys],
                 "window": _window(relation.window, names),
                 "aggregates": [_call(each, names) for each in relation.calls],
-                **_more(relation, {"input", "keys", "window", "calls"}),
+                **_more(relation, {"input", "keys", "window", "calls", "is_total"}),
             }
         case Rank():
             names = _columns(relation.input)

@@ -12,7 +12,7 @@ from rmqio.batches import Batch
 from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.delays import delay_us
-from rmqio.sql.planning.plan import Aggregate, Calc, Origin, Relation, Sink
+from rmqio.sql.planning.plan import Aggregate, Calc, Join, Origin, Relation, Sink
 from rmqio.sql.planning.relations import Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
@@ -122,6 +122,8 @@ def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
     match relation:
         case Aggregate() if relation.origin is not None and relation.window is None and not ends(relation):
             raise not_ended(relation.origin)
+        case Join() if relation.span is not None and not ends(relation):
+            _check_crossed(relation)
         case SubqueryJoin() if not ends(relation):
             _check_endless(relation)
         case Sorted() if not ends(relation):
@@ -130,6 +132,22 @@ def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
             raise Refusal(f"{what} needs an input that ends, and this one does not: {why}. {_ENDS}", relation.span)
     for each in relation.inputs():
         require_ends(each, ends)
+
+
+def _check_crossed(join: Join) -> None:
+    if not join.keys:
+        raise Refusal(
+            "CROSS JOIN needs inputs that end: each row would wait for all others, for ever. "
+            f"{_ENDS}; a table that is small is a dimension: JOIN t FOR SYSTEM_TIME AS OF PROCTIME() ON a constant "
+            "column of both",
+            join.span,
+        )
+    if not join.ttl_ms:
+        raise Refusal(
+            "this join keeps every row for ever: say how long a row waits for its partners, with "
+            "SET 'table.exec.state.ttl' = '1 h' before it, or write JOIN ... ON with bounds of the times",
+            join.span,
+        )
 
 
 def not_ended(origin: Origin) -> Refusal:

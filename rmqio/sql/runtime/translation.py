@@ -54,6 +54,7 @@ from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.groups.grouping import Grouping
 from rmqio.sql.runtime.hints import hint_of
 from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
+from rmqio.sql.runtime.joins.subquery_join_fn import copied, divided
 from rmqio.sql.runtime.more_relations import MoreRelations, require_ends
 from rmqio.sql.runtime.ranks import rank_translation
 from rmqio.sql.runtime.reads.bounds import bounds
@@ -294,6 +295,9 @@ class Translation:
         left = self._rows(join.left, (), left_keys, 0)
         right = self._rows(join.right, (), right_keys, 1)
         label = self._label("Join")
+        if not join.keys:
+            left = left | f"{label}: divide" >> beam.FlatMap(divided).with_output_types(hint_of(left_keys))
+            right = right | f"{label}: copy" >> beam.FlatMap(copied).with_output_types(hint_of(right_keys))
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
         if fn is not None:
             return both | label >> beam.ParDo(fn).with_output_types(hint_of(target))

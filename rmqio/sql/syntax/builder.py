@@ -277,6 +277,12 @@ class Builder(ExpressionBuilder):
             span=span_of(meta),
         )
 
+    def grouping_sets(self, meta: Meta, children: list[Any]) -> nodes.GroupingSets:
+        return nodes.GroupingSets(tuple(children[1:]), span=span_of(meta))
+
+    def empty_set(self, meta: Meta, children: list[Any]) -> nodes.Row:
+        return nodes.Row((), span=span_of(meta))
+
     def item(self, meta: Meta, children: list[Any]) -> nodes.Item:
         return nodes.Item(children[0], children[1] if len(children) > 1 else None, span=span_of(meta))
 

@@ -13,7 +13,7 @@ from rmqio.sql.syntax.parser import _parser
 _WORDS: Final = {
     "PHASE": ("BEFORE", "AFTER"), "ROWS": ("ROWS", "RANGE"), "SIMILAR": ("SIMILAR TO",), "LIKE": ("LIKE", "RLIKE"),
     "CAST": ("CAST(", "TRY_CAST("), "WITHOUT_ZONE": ("WITHOUT TIME ZONE",), "WITH_ZONE": (), "WITH_LOCAL_ZONE": (),
-    "ORDINALITY": ("WITH ORDINALITY",), "HEADER": (), "PERIOD": (),
+    "ORDINALITY": ("WITH ORDINALITY",), "HEADER": (), "PERIOD": (), "GROUPING_SETS": ("GROUPING SETS (",),
 }  # fmt: skip
 """Terminals that are no keyword of their name."""
 

@@ -277,6 +277,13 @@ class Item(Node):
 
 
 @dataclass(frozen=True)
+class GroupingSets(Expression):
+    """`GROUPING SETS (...)`, in GROUP BY. An empty set is a `Row` of nothing."""
+
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
 class Star(Node):
     qualifier: Expression | None
 
@@ -326,13 +333,14 @@ class Unnest(FromItem):
 
 @dataclass(frozen=True)
 class Join(FromItem):
-    """`kind`: INNER, LEFT, RIGHT, FULL or CROSS."""
+    """`kind`: INNER, LEFT, RIGHT, FULL or CROSS. `is_where`: a CROSS JOIN that has the condition of WHERE."""
 
     left: FromItem
     right: FromItem
     kind: str
     condition: Expression | None = None
     using: tuple[Name, ...] = ()
+    is_where: bool = False
 
 
 @dataclass(frozen=True)

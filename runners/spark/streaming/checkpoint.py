@@ -15,7 +15,7 @@ from rmqio.runners.spark.beam.private import SideInputData, beam_fn_api_pb2, bea
 from rmqio.runners.spark.model import WRITE_URN, StageTask
 from rmqio.runners.spark.streaming.micro_batch import Cuts
 from rmqio.runners.spark.streaming.model import LevelTask
-from rmqio.runners.spark.streaming.source import StreamSource
+from rmqio.runners.spark.streaming.planning.source import StreamSource
 
 if TYPE_CHECKING:
     from apache_beam.transforms.window import WindowFn

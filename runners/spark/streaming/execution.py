@@ -28,7 +28,7 @@ from rmqio.runners.spark.sessions.session import partitions
 from rmqio.runners.spark.streaming.checkpoint import Checkpoint
 from rmqio.runners.spark.streaming.figures import ProgressLog
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
-from rmqio.runners.spark.streaming.planner import TriggerLimits
+from rmqio.runners.spark.streaming.planning.planner import TriggerLimits
 from rmqio.runners.spark.streaming.query import BatchReport, Query, QuerySettings, even_buckets
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS, Plan, Source, Watermarks, translate
 

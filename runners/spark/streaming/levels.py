@@ -16,9 +16,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common, common_urns, pickler, pipeline_context
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
-from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
-from rmqio.runners.spark.streaming.source import StreamSource
+from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
+from rmqio.runners.spark.streaming.planning.source import StreamSource
 from rmqio.runners.spark.translation import (
     Empty,
     Flatten,

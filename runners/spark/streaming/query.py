@@ -25,11 +25,11 @@ from rmqio.runners.spark.streaming.kept import CutKeeper, TaskCuts
 from rmqio.runners.spark.streaming.levels import StreamPlan
 from rmqio.runners.spark.streaming.micro_batch import Cuts, Parts, Positions
 from rmqio.runners.spark.streaming.model import MAX, LevelReport, LevelTask
-from rmqio.runners.spark.streaming.operator import run_first
-from rmqio.runners.spark.streaming.planner import TriggerLimits
-from rmqio.runners.spark.streaming.signals import QuerySignals
-from rmqio.runners.spark.streaming.source import NAME, Planning, StreamSource, data_source, shortened
-from rmqio.runners.spark.streaming.stateful import LevelProcessor
+from rmqio.runners.spark.streaming.planning.planner import TriggerLimits
+from rmqio.runners.spark.streaming.planning.signals import QuerySignals
+from rmqio.runners.spark.streaming.planning.source import NAME, Planning, StreamSource, data_source, shortened
+from rmqio.runners.spark.streaming.worker.operator import run_first
+from rmqio.runners.spark.streaming.worker.stateful import LevelProcessor
 from rmqio.runners.spark.worker.same_versions import checked, versions_check
 
 if TYPE_CHECKING:

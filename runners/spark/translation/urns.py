@@ -14,6 +14,6 @@ REDISTRIBUTE: Final = frozenset(
     {common_urns.composites.RESHUFFLE.urn, common_urns.composites.REDISTRIBUTE_ARBITRARILY.urn}
 )
 EMPTY: Final = "rmqio:spark:empty:v1"
-# Transforms of streaming: see streaming/planned_source.py
+# Transforms of streaming: see streaming/planning/planned_source.py
 PLANNED: Final = "rmqio:spark:planned_source:v1"
 WATERMARKS: Final = "rmqio:spark:watermarks:v1"

@@ -201,6 +201,7 @@ def test_a_stream_outlives_more_failures_than_a_batch_job(tmp_path: Path) -> Non
     assert result.cancel() == "CANCELLED"
 
 
+@pytest.mark.exhaustive  # a user's program shows the same, above
 @pytest.mark.shows(Mode.FLINK_STREAMING)
 def test_a_stream_that_fails_again_and_again_ends_with_its_error(tmp_path: Path) -> None:
     failures = tmp_path / "failures"

@@ -14,6 +14,7 @@ from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.client.system_topics import users_topics
 from rmqio.errors import (
+    BrokerError,
     LocalError,
     NoPermission,
     RmqioError,
@@ -111,6 +112,12 @@ def test_unknown_topic_is_not_retried() -> None:
     with pytest.raises(TopicNotExist, match="route of topic 't'"):
         setup.routes.route("t")
     assert setup.clock.sleeps == []
+
+
+def test_a_broker_in_place_of_a_name_server_is_told() -> None:
+    setup = Setup(NameServer(3))
+    with pytest.raises(BrokerError, match=r"; ns0:9876 seems to be a broker: give the address of a name server"):
+        setup.routes.route("t")
 
 
 def test_a_topic_is_unknown_when_no_name_server_knows_it() -> None:

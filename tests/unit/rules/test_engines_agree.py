@@ -125,7 +125,7 @@ def test_triggers_chosen_by_counts_find_the_same() -> None:
     matcher = compile_rules(rules)
     bodies = [json.dumps(random_event(drawn)).encode() for _ in range(64)]
     wanted = ids(matcher, bodies)
-    for _ in range(40):  # the counts end after 2,048 events
+    for _ in range(40):  # the counts end after 512 events, of which 16 are of a batch
         assert ids(matcher, bodies) == wanted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.again import LEFT_OUT, Other, run_again
+from tests.helpers.again import ALL_CASES, LEFT_OUT, Other, run_again
 from tests.helpers.imports import ROOT
 
 IDS = [
@@ -17,15 +17,21 @@ IDS = [
     "tests/contract/faults/test_sends.py::test_four[x]",
     "tests/unit/wire/test_frame.py::test_five",
     "tests/unit/wire/messages/test_bodies.py::test_six",
+    "tests/unit/transforms/test_deduplicate.py::test_seven[a]",
+    "tests/unit/transforms/test_deduplicate.py::test_seven[b]",
+    "tests/unit/transforms/test_deduplicate.py::test_seven[c]",
 ]
 
 
 @pytest.mark.parametrize(
-    ("other", "expected"), [("python", [0, 1, 4, 7, 8]), ("beam", [0, 1, 2, 3, 4, 8])], ids=["python", "beam"]
+    ("other", "expected"),
+    [("python", [0, 1, 4, 7, 8, 9, 11]), ("beam", [0, 1, 4, 8, 9, 10, 11])],
+    ids=["python", "beam"],
 )
 def test_what_runs_again(other: Other, expected: list[int]) -> None:
     assert run_again(IDS, other) == {IDS[at] for at in expected}
 
 
-def test_what_is_left_out_is_there() -> None:
-    assert [each for given in LEFT_OUT.values() for each in given if not (ROOT / each).exists()] == []
+def test_what_is_named_is_there() -> None:
+    named = [*LEFT_OUT.values(), *ALL_CASES.values()]
+    assert [each for given in named for each in given if not (ROOT / each).exists()] == []

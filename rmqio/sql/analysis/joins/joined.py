@@ -30,15 +30,11 @@ def joined(join: nodes.Join, left: Side, right: Side, ttl_ms: int, where: nodes.
     (left_rows, left_scope), (right_rows, right_scope) = left, right
     if doubled := next((each for each in right_scope.tables if each in left_scope.tables), None):
         _refuse(f"two tables of FROM are called {doubled}: give one of them an alias", join.right.span)
-    if join.kind == "CROSS":
-        _refuse(
-            "a join without a condition is not supported: each row would wait for all others, for ever; join ON an "
-            "equality, and on a constant column of both sides if every pair is wanted",
-            join.right.span,
-        )
     width = len(left_rows.fields)
     right_columns = tuple(replace(each, expression=shifted(each.expression, width)) for each in right_scope.columns)
     scope = left_scope.joined(Scope(right_columns, right_scope.merged))
+    if join.kind == "CROSS":
+        return _crossed(join, left_rows, right_rows, ttl_ms, scope), scope
     conditions: list[Expr] = []
     if join.using:
         for name in join.using:
@@ -51,6 +47,15 @@ def joined(join: nodes.Join, left: Side, right: Side, ttl_ms: int, where: nodes.
         hints = conjuncts(ExpressionBinder(scope, "in WHERE").condition(where))
     relation = _relation(join, left_rows, right_rows, conditions, hints, ttl_ms, scope)
     return relation, _scope_after(join, left_scope, Scope(right_columns, right_scope.merged), scope)
+
+
+def _crossed(join: nodes.Join, left: Relation, right: Relation, ttl_ms: int, scope: Scope) -> Join:
+    """All pairs. A condition above may become its key; without one, both sides must end, which the job checks."""
+    tables = {each.expression.index: each.table for each in scope.columns if isinstance(each.expression, InputRef)}
+    fields = tuple(
+        each._replace(is_time=False, table=tables.get(i) or "") for i, each in enumerate(left.fields + right.fields)
+    )
+    return Join(fields, left, right, "INNER", (), None, ttl_ms, span=join.span)
 
 
 def _scope_after(join: nodes.Join, left: Scope, right: Scope, both: Scope) -> Scope:
@@ -109,6 +114,10 @@ def _relation(
             keys.append((_column_of(pair[0], left, left_extra), _column_of(pair[1], right, right_extra)))
         elif each not in bounds.used:
             residual.append(each)
+    if not keys and join.is_where:
+        pairs = _crossed(join, left, right, ttl_ms, scope)
+        own = tuple(InputRef(each.type, i) for i, each in enumerate(pairs.fields))
+        return Calc(pairs.fields, pairs, all_of(conditions), own)
     if not keys:
         also = ": bounds of times come beside one" if bounds.interval else ""
         _refuse(f"a join needs an equality between a column of each side{also}", (join.condition or join).span)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from rmqio.sql.analysis.grouping_sets import NUMBER
 from rmqio.sql.analysis.ranks.forms import Form, form_of
 from rmqio.sql.analysis.values.conversions import fits
 from rmqio.sql.errors import SqlError, listed
@@ -82,6 +83,11 @@ def _of_aggregate(aggregate: Aggregate, ends: Ends) -> Kind:
         return APPEND_ONLY
     if aggregate.window is None and not aggregate.calls:
         return Kind(refused=f"DISTINCT: DISTINCT of rows without end would keep all of them: {ENDS}")
+    if aggregate.window is None and any(each.name == NUMBER for each in aggregate.fields):
+        return Kind(
+            refused="GROUPING SETS, ROLLUP and CUBE without a window: NULL stands for the keys that a set lacks, so "
+            f"that no PRIMARY KEY tells the rows apart: {ENDS}"
+        )
     return Kind(aggregate, aggregate)
 
 

@@ -132,6 +132,10 @@ def _position(node: nodes.Call, binder: Binder) -> Expr:
     return call_of("POSITION", [binder.bind(each) for each in arguments], node)
 
 
+def _grouping(node: nodes.Call, binder: Binder) -> Expr:
+    raise Refusal(f"{node.name.text.upper()} stands in SELECT and HAVING of a query with GROUP BY", node.span)
+
+
 _Special = Callable[[nodes.Call, Binder], Expr]
 
 
@@ -142,7 +146,7 @@ def _with_call_of(special: calls.Special) -> _Special:
 SPECIAL: Final[dict[str, _Special]] = {
     "COALESCE": _coalesce, "IFNULL": _coalesce, "NVL": _coalesce, "NULLIF": _null_if, "IF": _if,
     "GREATEST": _extremum, "LEAST": _extremum, "MOD": _modulo, "SUBSTRING": _substring, "SUBSTR": _substring,
-    "TRIM": _trim, "POSITION": _position,
+    "TRIM": _trim, "POSITION": _position, "GROUPING": _grouping, "GROUPING_ID": _grouping,
     **intervals.SPECIAL, **{name: _with_call_of(each) for name, each in calls.SPECIAL.items()},
 }  # fmt: skip
 

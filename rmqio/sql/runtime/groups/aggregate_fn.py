@@ -12,11 +12,11 @@ from apache_beam.coders import BytesCoder, Coder
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.sql.compile.aggregation import Merger
+from rmqio.sql.compile.aggregation import Merger, started
 from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.planning.plan import Aggregate, Field
-from rmqio.sql.rows import pack_group, type_hint
+from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field
+from rmqio.sql.rows import key_bytes, pack_group, type_hint
 from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.types import SqlType
@@ -41,7 +41,14 @@ class AggregateSpec:
 
     def merger(self) -> Merger:
         """Returns what merges accumulators."""
-        return Merger((call, self._argument(call.argument)) for call in self.aggregate.calls)
+        return Merger(self._calls())
+
+    def nothing(self) -> tuple[bytes, bytes]:
+        """Returns the element of the group of all rows, of which there are none."""
+        return key_bytes(()), pack_group((), started(self._calls()))
+
+    def _calls(self) -> list[tuple[AggregateCall, SqlType | None]]:
+        return [(call, self._argument(call.argument)) for call in self.aggregate.calls]
 
     def _argument(self, position: int | None) -> SqlType | None:
         return None if position is None else self.fields[position].type
@@ -85,6 +92,16 @@ class MergeFn(beam.CombineFn):
 
     def get_accumulator_coder(self) -> Coder:
         return BytesCoder()
+
+
+class NoRowsFn(beam.DoFn):
+    """Gives the group of all rows, of which there are none."""
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._spec = spec
+
+    def process(self, _: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield self._spec.nothing()
 
 
 class RowsFn(beam.DoFn):

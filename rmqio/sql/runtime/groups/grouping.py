@@ -12,7 +12,7 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToGr
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.plan import Aggregate
 from rmqio.sql.runtime.groups import emits
-from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn, MergeFn
+from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn, MergeFn, NoRowsFn
 from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupsToRanksFn
 from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
 from rmqio.sql.runtime.groups.windows import window_fn
@@ -68,6 +68,13 @@ class Grouping:
         repeats: dict[str, Any] = {}
         if self.is_changing:
             repeats = emits.of_groups() if aggregate.emit is None else emits.of_windows(aggregate.emit)
+        if aggregate.is_total and self.ends:
+            # SQL has a row of no rows, with COUNT 0. It merges with the others, and changes nothing there.
+            once = groups.pipeline | f"{label}: once" >> beam.Create([b""])
+            none = once | f"{label}: of no rows" >> beam.ParDo(NoRowsFn(spec)).with_output_types(
+                hint_of(self.partial())
+            )
+            groups = (groups, none) | f"{label}: of all rows" >> beam.Flatten()
         windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
         merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
         finish: beam.DoFn = FinishFn(spec)

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.streaming.impulse import ImpulsePlanner
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, SourcePlan
-from rmqio.runners.spark.streaming.signals import QuerySignals
-from rmqio.runners.spark.streaming.source import _TICK_S, PlannedReader, Planning, StreamSource, TriggerLimits
+from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
+from rmqio.runners.spark.streaming.planning.signals import QuerySignals
+from rmqio.runners.spark.streaming.planning.source import _TICK_S, PlannedReader, Planning, StreamSource, TriggerLimits
 
 
 def planning(folder: Path) -> Planning:

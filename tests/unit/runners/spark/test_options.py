@@ -187,7 +187,7 @@ MISMATCH = """pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSIO
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (NO_RMQIO, "/env/bin/python: Error while finding module specification for 'rmqio"),
+        (NO_RMQIO, "/bin/python: Error while finding module specification for 'rmqio"),
         (PLAIN_DAEMON, "ModuleNotFoundError: No module named 'rmqio'"),
         (MISMATCH, "Python in worker has 3.9"),
     ],

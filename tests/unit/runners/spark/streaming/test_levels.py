@@ -21,7 +21,7 @@ from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSp
 from rmqio.runners.spark.streaming.checkpoint import shape_of
 from rmqio.runners.spark.streaming.execution import stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
-from rmqio.runners.spark.streaming.planned_source import PlannedSource, Planner
+from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource, Planner
 
 pytestmark = [pytest.mark.slow]
 

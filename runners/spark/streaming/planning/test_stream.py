@@ -15,7 +15,7 @@ from rmqio.runners.spark.translation import PLANNED
 if TYPE_CHECKING:
     from apache_beam.coders import Coder
 
-    from rmqio.runners.spark.streaming.planner import TriggerLimits
+    from rmqio.runners.spark.streaming.planning.planner import TriggerLimits
 
 TEST_STREAM: Final = common_urns.primitives.TEST_STREAM.urn
 

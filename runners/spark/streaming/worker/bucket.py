@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rmqio.runners.spark.model import Form, Grouping
-from rmqio.runners.spark.streaming.bucket_watermarks import ENTRY, BucketWatermarks
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, TICK
-from rmqio.runners.spark.streaming.level import KeyValue, Level, Outputs, Row
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, SourcePlan
 from rmqio.runners.spark.streaming.model import MAX, MIN, Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.keys import NEVER
@@ -24,6 +22,8 @@ from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.streaming.state.triggered import Triggered
 from rmqio.runners.spark.streaming.state.user_state import KeyedState
 from rmqio.runners.spark.streaming.state.windows import Windows
+from rmqio.runners.spark.streaming.worker.bucket_watermarks import ENTRY, BucketWatermarks
+from rmqio.runners.spark.streaming.worker.level import KeyValue, Level, Outputs, Row
 from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.shuffling.grouping import chunks
 from rmqio.runners.spark.worker.shuffling.packing import unpack

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqio.runners.spark.streaming.planner import TriggerLimits
+    from rmqio.runners.spark.streaming.planning.planner import TriggerLimits
 
 
 class ImpulsePlanner:

@@ -41,8 +41,8 @@ class LevelProcessor(StatefulProcessor):
     def handleInputRows(self, key: tuple[int], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         """Runs the level over the rows of a bucket in a micro-batch, and yields the rows that leave it."""
         self._check()
-        from rmqio.runners.spark.streaming.operator import run_bucket
         from rmqio.runners.spark.streaming.state.store import SparkEntries
+        from rmqio.runners.spark.streaming.worker.operator import run_bucket
 
         task = pickle.loads(self._task)
         plain = ((row.channel, row.bucket, _bytes(row.key), _bytes(row.value) or b"") for row in rows)

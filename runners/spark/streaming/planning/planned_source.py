@@ -16,7 +16,7 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
 
 from rmqio.runners.spark.beam.private import pickler
-from rmqio.runners.spark.streaming.planner import Planner
+from rmqio.runners.spark.streaming.planning.planner import Planner
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from rmqio.runners.spark.streaming.micro_batch import (
     Positions,
     SourcePlan,
 )
-from rmqio.runners.spark.streaming.planner import Encoder, Planner, TriggerLimits
-from rmqio.runners.spark.streaming.signals import QuerySignals
+from rmqio.runners.spark.streaming.planning.planner import Encoder, Planner, TriggerLimits
+from rmqio.runners.spark.streaming.planning.signals import QuerySignals
 from rmqio.runners.spark.worker import rows
 
 if TYPE_CHECKING:

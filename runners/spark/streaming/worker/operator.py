@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rmqio.runners.spark.errors import TaskFailure
-from rmqio.runners.spark.streaming.bucket import Bucket
 from rmqio.runners.spark.streaming.channels import BATCH, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.figures import shown
-from rmqio.runners.spark.streaming.level import KeyValue, Level, Outputs, Row, RowList, entered
 from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, Parts
 from rmqio.runners.spark.streaming.model import Learned, LevelReport, LevelTask
 from rmqio.runners.spark.streaming.state.store import Entries, Store
+from rmqio.runners.spark.streaming.worker.bucket import Bucket
+from rmqio.runners.spark.streaming.worker.level import KeyValue, Level, Outputs, Row, RowList, entered
 from rmqio.runners.spark.worker.attempt import running_attempt
 from rmqio.runners.spark.worker.rows import RowQueue, threaded
 

@@ -1,0 +1,136 @@
+"""Detection: reads events as JSON, and writes a message for each rule that an event matches. Rules can change.
+
+python pipelines/detect.py --name_server=127.0.0.1:9876 --source_topic=events --sink_topic=alerts \
+    --rules='rules/*.yml' --dead_letter_topic=bad-events
+"""
+
+from __future__ import annotations
+
+import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from rmqio.errors import LocalError
+from rmqio.model import Message
+from rmqio.pipelines import job
+from rmqio.pipelines.job import refuse, run_job, where
+from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.transform import Match, MatchRules
+from rmqio.transforms import MapRecords, ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
+
+_LOGGER: Final = logging.getLogger(__name__)
+_DESCRIPTION: Final = """\
+Read events (JSON objects) from a RocketMQ topic, and write {"rule", "title", "level", "tags", "rules_version",
+"conditions", "topic", "broker", "queue", "offset", "event"} to another topic for each rule that an event matches. The
+rules come from files, or from a topic whose messages have the name of a file as key and its text as body.
+
+When the rules change, new ones are in force within --refresh_s. If they cannot be used, those before stay, and the log
+says which file, line and rule is wrong.
+"""
+_EPILOG: Final = """\
+Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. A
+message that is no JSON object goes to --dead_letter_topic; without one, it is logged.
+
+exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
+"""
+
+
+def to_message(match: Match) -> Message:
+    """Return the message for the sink. Its key is the rule, its tag the level."""
+    record = match.message
+    body = {
+        "rule": match.rule_id,
+        "title": match.title,
+        "level": match.level,
+        "tags": match.tags,
+        "rules_version": match.ruleset_version,
+        "conditions": [{"field": field, "condition": text, "value": value} for field, text, value in match.atoms],
+        "topic": record.topic,
+        "broker": record.broker,
+        "queue": record.queue_id,
+        "offset": record.queue_offset,
+        "event": json.loads(record.body),
+    }
+    return Message(json.dumps(body, ensure_ascii=False).encode(), keys=(match.rule_id,), tags=match.level)
+
+
+def log_failure(failure: ReadFailure) -> None:
+    """Log a message that is no event."""
+    where_ = f"{failure.topic}/{failure.broker}/{failure.queue_id}, offset {failure.queue_offset}"
+    _LOGGER.warning("left out %s: %s", where_, failure.reason)
+
+
+def rules_of(arguments: argparse.Namespace) -> RuleSet:
+    """Return where the rules come from. Raises `LocalError`."""
+    if bool(arguments.rules) == bool(arguments.rules_topic):
+        raise LocalError("give either --rules or --rules_topic")
+    if arguments.rules:
+        return RuleSet.from_files(*arguments.rules, format=arguments.format, mapping=arguments.mapping)
+    return RuleSet.from_topic(
+        arguments.rules_topic, format=arguments.format, mapping=arguments.mapping, **where(arguments)
+    )
+
+
+def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
+    """Wire the job."""
+    read = ReadFromRocketMQ(
+        arguments.source_topic,
+        **where(arguments),
+        consumer_group=arguments.consumer_group,
+        start=arguments.start,
+        stop=arguments.stop,
+        batches=True,
+    )
+    letters: dict[str, Any] = {}
+    if arguments.dead_letter_topic:
+        letters = {"dead_letter_topic": arguments.dead_letter_topic, **where(arguments)}
+    match = MatchRules(rules_of(arguments), refresh_s=arguments.refresh_s, match=arguments.match, **letters)
+    hits, errors = pipeline | "Read events" >> read | "Match" >> match
+    if not letters:
+        _ = errors | "Bad events" >> beam.Map(log_failure)
+    messages = hits | "To messages" >> MapRecords(to_message, output_type=Message)
+    written = messages | "Write hits" >> WriteToRocketMQ(
+        arguments.sink_topic, batches=True, with_sent=False, **where(arguments)
+    )
+    _ = written.failed | "Hits refused" >> beam.Map(refuse)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser, without the options that go to Beam."""
+    parser = job.make_parser("detect.py", _DESCRIPTION, _EPILOG, source="events")
+    add = parser.add_argument
+    add("--rules", action="append", metavar="FILES", help="files of rules, such as 'rules/*.yml'; can be repeated")
+    add("--rules_topic", metavar="TOPIC", help="topic with the rules: the key is the name of a file, the body its text")
+    add("--format", help="sigma, where or json. Default: by the suffix of each file")
+    add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
+    add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
+    add("--match", choices=("all", "first", "best"), default="all", help="which rules of an event. Default: all")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are no JSON object; must exist")
+    return parser
+
+
+def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
+    """Raise `LocalError` for rules that cannot be used: before the job runs, with every problem."""
+    del options
+    rules_of(arguments).load()
+    MatchRules(RuleSet.of(()), refresh_s=arguments.refresh_s)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job of a command line and return the exit status."""
+    return run_job(make_parser(), build, argv, source="events", check=check)
+
+
+if __name__ == "__main__":
+    # Import it under its own name, so that other processes can find the functions sent to them.
+    from rmqio.pipelines import detect
+
+    sys.exit(detect.main())

@@ -1,0 +1,76 @@
+"""detect.py, on a broker on loopback ports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
+
+from rmqio.pipelines import detect
+from rmqio.testing import FakeBroker
+
+RULES = [{"id": "slow", "title": "Slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}}]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        for topic in ("events", "hits", "dead", "rules"):
+            broker.cluster.create_topic(topic, 1)
+        for body in (b'{"ms": 91}', b"{", b'{"ms": 90}'):
+            broker.cluster.append("events", body, queue_id=0)
+        yield broker
+
+
+def command(broker: FakeBroker, *more: str) -> list[str]:
+    topics = ["--source_topic=events", "--sink_topic=hits"]
+    return [f"--name_server={broker.name_server}", *topics, "--stop=latest", *more]
+
+
+def bodies_of(broker: FakeBroker, topic: str) -> list[Any]:
+    return [json.loads(record.body) for record in broker.cluster.records(topic)]
+
+
+def test_a_hit_says_what_matched_and_where(broker: FakeBroker, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(RULES))
+    assert detect.main(command(broker, f"--rules={path}", "--dead_letter_topic=dead")) == 0
+    (hit,) = bodies_of(broker, "hits")
+    assert len(hit.pop("rules_version")) == 16
+    place = {name: hit.pop(name) for name in ("topic", "broker", "queue", "offset")}
+    assert place["topic"] == "events"
+    assert hit == {
+        "rule": "slow", "title": "Slow", "level": "low", "tags": [], "event": {"ms": 91},
+        "conditions": [{"field": "ms", "condition": "greater 90", "value": 91}],
+    }  # fmt: skip
+    (letter,) = broker.cluster.records("dead")
+    assert letter.body == b"{"
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ([], "give either --rules or --rules_topic"),
+        (["--rules=nothing.json", "--rules_topic=rules"], "give either --rules or --rules_topic"),
+        (["--rules=bad.json"], "bad.json"),
+        (["--rules=good.json", "--refresh_s=0"], "refresh_s is 0.0; it must be a number of seconds above 0"),
+    ],
+)
+def test_wrong_usage_is_refused(
+    broker: FakeBroker,
+    flags: list[str],
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.json").write_text("[{")
+    Path("good.json").write_text(json.dumps(RULES))
+    assert detect.main(command(broker, *flags)) == 2
+    assert error in capsys.readouterr().err
