@@ -9,8 +9,8 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.local.install import JAVA_OPTIONS_VARIABLE, Programs, Settings, broker_process, name_server_process
-from rmqio.local.java import Java
-from rmqio.local.watchdog import Watchdog
+from rmqio.local.processes.java import Java
+from rmqio.local.processes.watchdog import Watchdog
 
 SETTINGS = Settings("b", {}, {}, 256, False, None, java_options=("-Dlast=1",))
 
