@@ -19,7 +19,7 @@ pytest.importorskip("lark", reason="the extra sql is not installed")
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.interfaces import Producer
 from rmqio.local import LocalRocketMQ
-from rmqio.model import Message
+from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ruleset import RuleSet
@@ -44,6 +44,12 @@ def new_topic(rocketmq: LocalRocketMQ) -> Callable[[str], str]:
     return create
 
 
+def send(producer: Producer, topic: str, name: str, text: bytes) -> None:
+    """Puts a text of rules into the topic; without a text, removes it."""
+    properties = {} if text else {TOMBSTONE: "true"}
+    producer.send_batch([Message(text, topic=topic, keys=[name], properties=properties)])
+
+
 def test_the_newest_text_of_each_name_counts(
     rocketmq: LocalRocketMQ, producer: Producer, new_topic: Callable[[str], str]
 ) -> None:
@@ -53,7 +59,7 @@ def test_the_newest_text_of_each_name_counts(
     signatures = [rules.signature()]
 
     def put(name: str, text: bytes) -> None:
-        producer.send_batch([Message(text, topic=topic, keys=[name])])  # a single send needs a body
+        send(producer, topic, name, text)
         signatures.append(rules.signature())
 
     for number in range(40):
@@ -78,7 +84,7 @@ def test_run_follows_events_and_rules(
     ]  # fmt: skip
 
     def put(name: str, text: str) -> None:
-        producer.send_batch([Message(text.encode(), topic=rules, keys=[name])])
+        send(producer, rules, name, text.encode())
 
     def event(amount: int) -> None:
         producer.send(Message(json.dumps({"amount": amount}).encode(), topic=events))

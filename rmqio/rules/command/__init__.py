@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+import contextlib
+from collections.abc import Iterator
+from typing import Final
 
 from rmqio.cli.arguments import Run, optional_command
 from rmqio.cli.values import parse_count, parse_from, parse_seconds
 from rmqio.command_line.arguments import Position
 from rmqio.command_line.parser import Parser
+from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
 
 _MORE: Final = """\
@@ -83,25 +86,35 @@ def show_help(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(arguments: argparse.Namespace) -> Any:
-    from rmqio.rules.command import check
-
+def _check(arguments: argparse.Namespace) -> int:
+    with _explained():
+        from rmqio.rules.command import check
     return check.run(arguments)
 
 
-def _explain(arguments: argparse.Namespace) -> Any:
+def _explain(arguments: argparse.Namespace) -> int:
     from rmqio.rules.command import explain
 
     return explain.run(arguments)
 
 
-def _fields(arguments: argparse.Namespace) -> Any:
+def _fields(arguments: argparse.Namespace) -> int:
     from rmqio.rules.command import explain
 
     return explain.run_fields(arguments)
 
 
-def _run(arguments: argparse.Namespace) -> Any:
-    from rmqio.rules.command import run
-
+def _run(arguments: argparse.Namespace) -> int:
+    with _explained():
+        from rmqio.rules.command import run
     return run.run(arguments)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        import rmqio.rules.engine  # noqa: F401
+
+        yield
+    except ImportError as error:
+        raise LocalError(f"this needs the extra 'rules': pip install 'rmqio[rules]' ({error})") from error

@@ -68,8 +68,12 @@ class Mapping:
 
     @classmethod
     def _of_file(cls, path: Path) -> Mapping:
-        import yaml
-
+        try:
+            import yaml
+        except ImportError as error:
+            raise LocalError(
+                f"a mapping in YAML needs the extra 'sigma': pip install 'rmqio[sigma]' ({error})"
+            ) from error
         try:
             text = path.read_text("utf-8-sig")
             found = yaml.safe_load(text)
