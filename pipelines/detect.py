@@ -22,8 +22,7 @@ from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.pipelines import job
 from rmqio.pipelines.job import refuse, run_job, where
-from rmqio.rules.ruleset import RuleSet
-from rmqio.rules.transform import Match, MatchRules
+from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.transforms import MapRecords, ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -1,1 +1,56 @@
-"""Thousands of rules on each message. The formats make one representation (`ir`), which one plan compiles and runs."""
+"""Rules: `MatchRules` finds the rules that each message matches, thousands of them, in any Beam pipeline.
+
+The formats make one representation (`ir`), which one plan compiles and runs. The names resolve on first use: rules can
+be read, checked and explained without Beam.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmqio.rules.correlation.correlate import Correlate
+    from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+    from rmqio.rules.ir import And, Atom, Kind, Not, Or, Rule
+    from rmqio.rules.ruleset import RuleSet
+    from rmqio.rules.transform import Match, MatchedMessage, MatchRules
+
+__all__ = [
+    "And",
+    "Atom",
+    "Correlate",
+    "CorrelationKind",
+    "CorrelationRule",
+    "Kind",
+    "Match",
+    "MatchRules",
+    "MatchedMessage",
+    "Not",
+    "Or",
+    "Rule",
+    "RuleSet",
+]
+_HOMES: Final = {
+    "Correlate": "correlation.correlate",
+    "CorrelationKind": "correlation.rule",
+    "CorrelationRule": "correlation.rule",
+    "Match": "transform",
+    "MatchRules": "transform",
+    "MatchedMessage": "transform",
+    "RuleSet": "ruleset",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    from rmqio.errors import LocalError
+
+    try:
+        return getattr(importlib.import_module(f"rmqio.rules.{_HOMES.get(name, 'ir')}"), name)
+    except ModuleNotFoundError as error:
+        if error.name == "msgspec":
+            raise LocalError("rules need the package msgspec: pip install 'rmqio[rules]'") from error
+        raise

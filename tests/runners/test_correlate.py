@@ -13,9 +13,7 @@ from apache_beam.transforms.window import TimestampedValue
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
-from rmqio.rules.correlation.correlate import Correlate
-from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
-from rmqio.rules.transform import Match
+from rmqio.rules import Correlate, CorrelationKind, CorrelationRule, Match
 from rmqio.runners import options
 from rmqio.runners.flink.servers import SERVERS
 

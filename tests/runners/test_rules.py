@@ -16,8 +16,8 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines import detect
 from rmqio.pipelines.check import read_topic
+from rmqio.rules import RuleSet
 from rmqio.rules.match.reference import matching
-from rmqio.rules.ruleset import RuleSet
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
