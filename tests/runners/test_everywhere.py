@@ -155,7 +155,8 @@ class WriteHandled(beam.PTransform[Any, None]):
 
 
 def build(pipeline: Any, topics: Topics, *, endless: bool) -> None:
-    options = dataclasses.replace(QUICK, discovery_interval_ms=500) if endless else QUICK
+    differing: dict[str, Any] = {"discovery_interval_ms": 500} if endless else {"splits_per_queue": 3}
+    options = dataclasses.replace(QUICK, **differing)
     stop = None if endless else StopAt.latest()
     given: dict[str, Any] = {**topics.at, "start": StartFrom.earliest(), "stop": stop, "options": options}
 

@@ -55,7 +55,7 @@ def values_of(schema: AvroSchema, target: type | None, make_row: MakeRow | None)
     """The decoder of bodies of a schema, which is the writer's and the reader's. None: only Python can decode them."""
     if bulk.new_values is None or schema.shape.is_hollow or schema.shape.levels > MAX_DEPTH:
         return None
-    plan = _Plan(schema, make_row)
+    plan = Plan(schema, make_row)
     try:
         root = plan.of(schema.parsed, Any if target is None else target)
     except (LocalError, RecursionError, OverflowError):  # the converter in Python has reported what is wrong for users
@@ -63,7 +63,9 @@ def values_of(schema: AvroSchema, target: type | None, make_row: MakeRow | None)
     return bulk.new_values(tuple(plan.nodes), root)
 
 
-class _Plan:
+class Plan:
+    """The nodes for one schema and target, from the leaves up."""
+
     def __init__(self, schema: AvroSchema, make_row: MakeRow | None) -> None:
         self._schema, self._make_row = schema, make_row
         self.nodes: list[_Node] = []
@@ -121,7 +123,7 @@ class _Plan:
             kept = [name for name in hints if name in names]
             places = tuple(kept.index(name) if name in hints else -1 for name in names)
             is_whole = kept == list(hints)
-            is_row = is_whole and is_named_tuple(cls) and _is_plain_tuple(cls)
+            is_row = is_whole and is_named_tuple(cls) and is_plain_tuple(cls)
             argument = cls if is_row else record_maker(cls, kept, is_whole=is_whole)
             made = (int(Kind.ROW if is_row else Kind.MADE), tuple(parts), argument, places)
         self.nodes[index] = made
@@ -134,7 +136,7 @@ class _Plan:
         return len(self.nodes) - 1
 
 
-def _is_plain_tuple(cls: Any) -> bool:
+def is_plain_tuple(cls: Any) -> bool:
     """Whether `_make` is that of every NamedTuple, which makes a tuple of the class and calls nothing of the user's."""
     own = next((each for each in cls.__mro__ if each.__bases__ == (tuple,)), None)
     return own is not None and getattr(cls._make, "__func__", None) is getattr(own._make, "__func__", cls)

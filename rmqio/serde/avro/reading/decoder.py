@@ -10,6 +10,7 @@ from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
 from rmqio.serde.avro.bulk import Values
+from rmqio.serde.avro.bulk.resolved import resolved_values_of
 from rmqio.serde.avro.bulk.values import values_of
 from rmqio.serde.avro.reading.exact import with_exact_types
 from rmqio.serde.avro.reading.typed import MakeRow, converter
@@ -82,7 +83,10 @@ def decoder(
         except Exception as error:  # a dataclass can check its arguments
             raise BrokenValue(f"{writer.name}: cannot be converted to the target ({type(error).__name__})") from error
 
-    return Decoder(decode, values_of(writer, target, make_row) if reader is None else None)
+    fast = (
+        values_of(writer, target, make_row) if reader is None else resolved_values_of(writer, reader, target, make_row)
+    )
+    return Decoder(decode, fast)
 
 
 def _reason(error: Exception, writer: AvroSchema) -> str:
