@@ -20,7 +20,7 @@ from tests.helpers.nexmark import QUERIES, Oracle, written
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
 
-COUNT = 4000
+COUNT = 2000
 
 
 class Ran(NamedTuple):
@@ -69,7 +69,7 @@ def test_events_are_the_same_each_time_and_out_of_order_by_little() -> None:
     made = list(events(COUNT, seed=3))
     assert made == list(events(COUNT, seed=3)) != list(events(COUNT, seed=4))
     kinds = [each.event_type for each in made]
-    assert tuple(map(kinds.count, (PERSON, AUCTION, BID))) == counts(COUNT) == (80, 240, 3680)
+    assert tuple(map(kinds.count, (PERSON, AUCTION, BID))) == counts(COUNT) == (40, 120, 1840)
     newest, most = made[0].at, 0.0
     for each in made:
         newest = max(newest, each.at)
