@@ -61,6 +61,16 @@ public class FlinkSql {
         return found;
     }
 
+    /** Statements that only the client of SQL knows: SET 'key' = 'value'. */
+    private static boolean isSetting(TableEnvironment environment, String statement) {
+        String[] parts = statement.split("'");
+        if (parts.length != 4 || !parts[0].strip().equalsIgnoreCase("SET")) {
+            return false;
+        }
+        environment.getConfig().set(parts[1], parts[3]);
+        return true;
+    }
+
     private static TableEnvironment environment() {
         TableEnvironment made = TableEnvironment.create(EnvironmentSettings.inStreamingMode());
         made.getConfig().set("table.local-time-zone", "UTC");
@@ -72,7 +82,9 @@ public class FlinkSql {
         TableEnvironment environment = environment();
         TableResult result = null;
         for (String each : statements) {
-            result = environment.executeSql(each);
+            if (!isSetting(environment, each)) {
+                result = environment.executeSql(each);
+            }
         }
         Map<List<Object>, Integer> rows = new HashMap<>();
         try (CloseableIterator<Row> found = result.collect()) {
@@ -98,7 +110,7 @@ public class FlinkSql {
         for (String each : statements) {
             if (each.regionMatches(true, 0, "INSERT", 0, 6)) {
                 inserts.addInsertSql(each);
-            } else {
+            } else if (!isSetting(environment, each)) {
                 environment.executeSql(each);
             }
         }

@@ -54,7 +54,7 @@ def _cut(number: Any, digits: int, rounding: str) -> Any:
     if isinstance(number, float):
         if not math.isfinite(number) or digits > 330:
             return number
-        return float(_quantized(Decimal(repr(number)), digits, rounding))
+        return float(_quantized(Decimal(repr(number)), digits, rounding)) + 0.0  # no -0.0
     if digits >= -number.as_tuple().exponent:
         return number
     return _quantized(number, digits, rounding).quantize(Decimal(1).scaleb(-max(0, digits)), context=_WIDE)
