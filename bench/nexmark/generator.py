@@ -154,7 +154,7 @@ def _bid(auction: int, bidder: int, at: dt.datetime, random: Random) -> dict[str
 
 def _price(random: Random) -> int:
     """From a dollar to a million, in cents: as many between 1 and 10 dollars as between 100,000 and a million."""
-    return round(10.0 ** (random.random() * 6) * 100)
+    return int(10.0 ** (random.random() * 6) * 100)
 
 
 def _word(random: Random, length: int) -> str:

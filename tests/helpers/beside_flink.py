@@ -102,8 +102,10 @@ class Flink:
 
 def same_type(ours: SqlType, flinks: str) -> bool:
     """Tells whether a type is Flink's, but for NOT NULL and the length of text."""
-    plain, flinks_plain = (re.sub(r"(VAR)?CHAR(\(\d+\))?| NOT NULL", lambda m: "" if "NULL" in m[0] else "STRING", each)
-                           for each in (str(ours), flinks))
+    plain, flinks_plain = (
+        re.sub(r"(VAR)?CHAR(\(\d+\))?| NOT NULL", lambda m: "" if "NULL" in m[0] else "STRING", each)
+        for each in (str(ours), flinks)
+    )
     return plain == flinks_plain
 
 

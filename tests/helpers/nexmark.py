@@ -25,10 +25,13 @@ _TABLES: Final = (
 _VIEWS: Final = """
 CREATE VIEW matched AS SELECT a.*, b.auction, b.bidder, b.price, b.dateTime AS bid_dateTime, b.extra AS bid_extra
 FROM auction AS a JOIN bid AS b ON a.id = b.auction AND b.dateTime BETWEEN a.dateTime AND a.expires;
-CREATE VIEW best AS SELECT * FROM matched QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY price DESC, bid_dateTime) = 1;
+CREATE VIEW best AS SELECT * FROM matched
+QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY price DESC, bid_dateTime) = 1;
 CREATE VIEW hops AS SELECT auction, start, COUNT(*) AS num
-FROM (SELECT auction, time_bucket(INTERVAL 2 SECOND, dateTime) - INTERVAL 2 SECOND * n AS start FROM bid, range(5) AS r (n))
-GROUP BY ALL;
+FROM (
+  SELECT auction, time_bucket(INTERVAL 2 SECOND, dateTime) - INTERVAL 2 SECOND * n AS start
+  FROM bid, range(5) AS r (n)
+) GROUP BY ALL;
 CREATE VIEW gaps AS SELECT bidder, dateTime,
   dateTime - LAG(dateTime) OVER (PARTITION BY bidder ORDER BY dateTime) < INTERVAL 10 SECOND AS goes_on FROM bid;
 CREATE VIEW sessions AS SELECT bidder, dateTime,
@@ -90,8 +93,8 @@ QUERIES: Final = {
 }
 """Written by hand for DuckDB, mostly in another way than the queries that they check."""
 _AMBIGUOUS: Final = """SELECT COUNT(*) FROM (SELECT *, ROW_NUMBER() OVER w AS place, RANK() OVER w AS rank,
-    COUNT(*) OVER (PARTITION BY auction, price) AS equal FROM bid WINDOW w AS (PARTITION BY auction ORDER BY price DESC))
-    WHERE place <= 10 AND equal > 1"""
+    COUNT(*) OVER (PARTITION BY auction, price) AS equal FROM bid
+    WINDOW w AS (PARTITION BY auction ORDER BY price DESC)) WHERE place <= 10 AND equal > 1"""
 
 
 class Oracle:
@@ -124,5 +127,6 @@ def written(bodies: Iterable[bytes], like: Counter[tuple[Any, ...]]) -> Counter[
     found: Counter[tuple[Any, ...]] = Counter()
     for body in bodies:
         values: Sequence[Any] = list(json.loads(body, parse_float=Decimal).values())
-        found[tuple(dt.datetime.fromisoformat(v) if is_time else v for v, is_time in zip(values, times, strict=True))] += 1
+        pairs = zip(values, times, strict=True)
+        found[tuple(dt.datetime.fromisoformat(value) if is_time else value for value, is_time in pairs)] += 1
     return found

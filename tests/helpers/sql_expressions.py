@@ -41,8 +41,8 @@ _VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     ),
 }  # fmt: skip
 
-# Left out is what Flink gets wrong (see docs/sql/nexmark.md): times before 1970, the empty text as a pattern or a literal
-# of IN, TRY_CAST of text to DECIMAL. Dates are not made of any text: Flink takes 12 for the year 12.
+# Left out is what Flink gets wrong (see docs/sql/nexmark.md): times before 1970, the empty text as a pattern or a
+# literal of IN, TRY_CAST of text to DECIMAL. Dates are not made of any text: Flink takes 12 for the year 12.
 _RULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cmp": ("=", "<>", "<", "<=", ">", ">="),
     "small": ("0", "1", "2", "3", "-1", "10"),
@@ -56,13 +56,15 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "({str}) IS NOT NULL", "{int} IS DISTINCT FROM {int}", "{str} IS NOT DISTINCT FROM {str}",
         "{int} BETWEEN {int} AND {int}", "{dec} NOT BETWEEN {dec} AND {dec}", "{int} IN (1, 2, {int})",
         "{int} NOT IN (1, -1, {int})", "{str} IN ('a', 'ab', {str})", "{str} LIKE {pattern}",
-        "{str} NOT LIKE {pattern}", "STARTSWITH({str}, {str})", "TRY_CAST({str} AS BOOLEAN)", "REGEXP({str}, '^[a-c]+$')",
+        "{str} NOT LIKE {pattern}", "STARTSWITH({str}, {str})", "TRY_CAST({str} AS BOOLEAN)",
+        "REGEXP({str}, '^[a-c]+$')",
         "IS_DIGIT({str})", "CASE WHEN {bool} THEN {bool} WHEN {bool} THEN {bool} END",
     ),
     "int": (
         "i", "i", "l", "{small}", "({int} + {int})", "({int} - {int})", "({int} * {small})", "-({int})",
         "({int} / NULLIF({int}, 0))", "MOD({int}, 7)", "MOD({int}, NULLIF(l, 0))", "ABS({int})", "SIGN({int})",
-        "CHAR_LENGTH({str})", "POSITION('a' IN {str})", "LOCATE('b', {str})", "CASE WHEN {bool} THEN {int} ELSE {int} END",
+        "CHAR_LENGTH({str})", "POSITION('a' IN {str})", "LOCATE('b', {str})",
+        "CASE WHEN {bool} THEN {int} ELSE {int} END",
         "COALESCE({int}, {int})", "IF({bool}, {int}, {int})", "NULLIF({int}, {int})", "EXTRACT(YEAR FROM {ts})",
         "EXTRACT(DOY FROM {date})", "EXTRACT(HOUR FROM {ts})", "DAYOFWEEK({date})", "QUARTER({date})", "WEEK({date})",
         "MINUTE({ts})", "TIMESTAMPDIFF({unit}, {ts}, {ts})", "TIMESTAMPDIFF(DAY, {date}, {date})",
@@ -81,7 +83,8 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "d", "1.5e0", "-2e-3", "({dbl} + {dbl})", "({dbl} - {dbl})", "({dbl} * {dbl})", "({dbl} / NULLIF({dbl}, 0e0))",
         "({dbl} + {int})", "({dbl} * {dec})", "ABS({dbl})", "ROUND({dbl}, 2)", "FLOOR({dbl})", "CEIL({dbl})",
         "CAST({int} AS DOUBLE)", "CAST({dec} AS DOUBLE)", "TRY_CAST({str} AS DOUBLE)", "SQRT(ABS({dbl}))",
-        "COALESCE({dbl}, {dbl})", "CASE WHEN {bool} THEN {dbl} ELSE {int} END", "POWER({small}, 2)", "TRUNCATE({dbl}, 1)",
+        "COALESCE({dbl}, {dbl})", "CASE WHEN {bool} THEN {dbl} ELSE {int} END", "POWER({small}, 2)",
+        "TRUNCATE({dbl}, 1)",
     ),
     "str": (
         "s", "u", "'a'", "'Ab'", "({str} || {str})", "CONCAT({str}, {str})", "CONCAT_WS('-', {str}, {str})",
@@ -109,7 +112,8 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ltz": (
         "z", "z", "CAST({ts} AS TIMESTAMP_LTZ(3))", "({ltz} + INTERVAL '1' HOUR)", "({ltz} - INTERVAL '1' DAY)",
-        "COALESCE({ltz}, {ltz})", "TO_TIMESTAMP_LTZ(ABS({int}) + 1700000000, 0)", "CASE WHEN {bool} THEN {ltz} ELSE {ltz} END",
+        "COALESCE({ltz}, {ltz})", "TO_TIMESTAMP_LTZ(ABS({int}) + 1700000000, 0)",
+        "CASE WHEN {bool} THEN {ltz} ELSE {ltz} END",
     ),
 }  # fmt: skip
 KINDS: Final = ("bool", "int", "dec", "dbl", "str", "ts", "date", "ltz")
@@ -131,15 +135,13 @@ def rows(random: Random, count: int) -> list[dict[str, Any]]:
 
 def as_json(row: Mapping[str, Any]) -> str:
     """Returns a row as one line of JSON, with its decimals as numbers."""
-    parts = (
-        f"{json.dumps(name)}: {value if name in ('m', 'n') and value is not None else json.dumps(value, ensure_ascii=False)}"
-        for name, value in row.items()
-    )
-    return "{" + ", ".join(parts) + "}"
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in row.items()}
+    texts |= {name: row[name] for name in ("m", "n") if row[name] is not None}
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
 
 
-def table(name: str, folder: str | None = None, *, first: str = "", **columns: str) -> str:
-    """Returns CREATE TABLE: of a folder of JSON for Flink, or of the topic of this name."""
-    declared = ", ".join(f"{column} {kind}" for column, kind in (columns or {"id": "INT", **COLUMNS}).items())
-    options = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json'" if folder else f"'topic' = '{name}'"
-    return f"CREATE TABLE {name} ({declared}{first}) WITH ({options})"
+def table(name: str, folder: str) -> str:
+    """Returns CREATE TABLE of a folder of JSON for Flink; the rows have an id, too."""
+    declared = ", ".join(f"{column} {kind}" for column, kind in {"id": "INT", **COLUMNS}.items())
+    options = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json'"
+    return f"CREATE TABLE {name} ({declared}) WITH ({options})"

@@ -10,7 +10,9 @@ from random import Random
 from typing import Any, Final
 
 TABLES: Final = ("o", "p")
-_COLUMNS: Final = "id BIGINT, k STRING, v INT, m DECIMAL(8, 2), ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
+_COLUMNS: Final = (
+    "id BIGINT, k STRING, v INT, m DECIMAL(8, 2), ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
+)
 _START: Final = dt.datetime(2024, 3, 31, 0, 59, 30)
 
 
@@ -51,8 +53,9 @@ def written(bodies: Iterable[bytes]) -> Counter[tuple[Any, ...]]:
 
 _CONDITIONS: Final = (
     "{}v > 2", "{}k <> 'a'", "{}m IS NOT NULL", "({}v IS NULL OR {}m < 5.00)", "MOD({}id, 3) <> 1", "{}k LIKE '%'",
-    "NOT ({}v < 3 AND {}m > 1)", "({}k = 'b' OR {}v = 0) IS NOT TRUE", "{}m BETWEEN -1 AND 50.5", "{}k IN ('a', 'c', NULL)",
-    "{}ts > TIMESTAMP '2024-03-31 00:59:45'", "COALESCE({}v, 1) > 0", "{}v IS DISTINCT FROM {}id",
+    "NOT ({}v < 3 AND {}m > 1)", "({}k = 'b' OR {}v = 0) IS NOT TRUE", "{}m BETWEEN -1 AND 50.5",
+    "{}k IN ('a', 'c', NULL)", "{}ts > TIMESTAMP '2024-03-31 00:59:45'", "COALESCE({}v, 1) > 0",
+    "{}v IS DISTINCT FROM {}id",
 )  # fmt: skip
 _AGGREGATES: Final = (
     "COUNT(*)", "COUNT(v)", "SUM(v)", "AVG(v)", "MIN(m)", "MAX(m)", "SUM(m)", "AVG(m)", "COUNT(DISTINCT k)",
@@ -180,8 +183,8 @@ def _over(choice: _Choice) -> tuple[list[str], str]:
         "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
     ])  # fmt: skip
     over = f"OVER (PARTITION BY k ORDER BY ts {frame})"
-    calls = [f"{each} {over}" for each in choice.one([("COUNT(*)", "SUM(v)"), ("MIN(m)", "MAX(v)"), ("AVG(m)", "COUNT(v)")])]
-    return ["id", *calls], f"FROM o WHERE {choice.condition()}"
+    calls = choice.one([("COUNT(*)", "SUM(v)"), ("MIN(m)", "MAX(v)"), ("AVG(m)", "COUNT(v)")])
+    return ["id", *(f"{each} {over}" for each in calls)], f"FROM o WHERE {choice.condition()}"
 
 
 def _sets(choice: _Choice) -> tuple[list[str], str]:

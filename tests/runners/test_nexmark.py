@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import uuid
@@ -80,6 +81,10 @@ def differences(lab: Lab, topic: str, name: str, oracle: Oracle) -> tuple[Counte
     return found - wanted, wanted - found
 
 
+def is_right(lab: Lab, topic: str, name: str, oracle: Oracle) -> bool:
+    return not any(differences(lab, topic, name, oracle))
+
+
 @pytest.mark.parametrize("runner", ENDING[:3])  # streams of Flink are below
 def test_all_queries_of_input_that_ends(
     runner: str, topic: str, lab: Lab, oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -110,6 +115,6 @@ def test_streams(runner: str, topic: str, lab: Lab, made: list[Event], oracle: O
     flags = [sys.executable, "-m", "rmqio", *command((*names, "q12"), topic, lab, runner, tmp_path)]
     with started(Job(flags, tmp_path)) as job:
         for name in names:
-            job.wait_until(lambda name=name: not any(differences(lab, topic, name, oracle)), f"the rows of {name}")
+            job.wait_until(functools.partial(is_right, lab, topic, name, oracle), f"the rows of {name}")
         job.wait_until(lambda: by_the_clock() == bids, "the bids of all windows")
         assert job.interrupt() == 130
