@@ -22,7 +22,7 @@ _OPENED: Final = ("java.lang", "java.lang.reflect", "java.math", "java.net", "ja
 
 
 class Rows(NamedTuple):
-    """What a query gave.
+    """The result of a query.
 
     Attributes:
       types: of its columns, as Flink writes them.

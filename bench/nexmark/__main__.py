@@ -25,12 +25,13 @@ from bench.nexmark import queries
 from bench.nexmark.generator import events
 from bench.report import BUSY_WARNING, aligned, machine_text
 from bench.tally import UnequalWork
-from rmqio.sql.compile.fragment import Fragment, FromTable, Step, ToRows, compiled
-from rmqio.sql.plan import Calc, Relation, Scan
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.planning.plan import Calc, Relation, Scan
 from rmqio.sql.script import Script
 
 STATELESS: Final = ("q0", "q1", "q2", "q10", "q21", "q22")
-"""Those that are one fragment in both; q14 calls a function in Python."""
+"""Each is one fragment in both; q14 calls a function in Python."""
 
 
 class Body(NamedTuple):

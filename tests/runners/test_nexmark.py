@@ -24,7 +24,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.helpers.nexmark import Oracle, written
+from tests.helpers.oracles.nexmark import Oracle, written
 from tests.helpers.servers.jobs import Job, started
 from tests.runners.test_sql import FLAGS
 
@@ -101,7 +101,7 @@ def test_all_queries_of_input_that_ends(
 
 @pytest.mark.parametrize("runner", ENDLESS)
 def test_streams(runner: str, topic: str, lab: Lab, made: list[Event], oracle: Oracle, tmp_path: Path) -> None:
-    """What is in the sinks when all events are read; by the clock, all bids are counted once."""
+    """Sinks have all rows when all events are read; by the clock, all bids are counted once."""
     names = (*APPENDED, *UPDATED)
     bids = Counter(event.row["bidder"] for event in made if event.event_type == 2)
 

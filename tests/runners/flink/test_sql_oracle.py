@@ -17,8 +17,8 @@ from bench.jvm import find_jdk
 from bench.tally import BenchError
 from rmqio.sql import values
 from rmqio.testing import InMemoryCluster
-from tests.helpers import sql_expressions, sql_queries
-from tests.helpers.beside_flink import FAILED, Flink, ours, same_type, same_value
+from tests.helpers.oracles import expressions, queries
+from tests.helpers.oracles.flink import FAILED, Flink, ours, same_type, same_value
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
 
@@ -51,9 +51,9 @@ def test_expressions_have_the_types_and_values_of_flink(
     seed: int, zone: str, count: int, depth: int, flink: FlinkSql, tmp_path: Path
 ) -> None:
     random = Random(seed)
-    rows = sql_expressions.rows(random, 20)
-    kinds = sql_expressions.KINDS
-    texts = [sql_expressions.expression(random, kinds[n % len(kinds)], depth) for n in range(count)]
+    rows = expressions.rows(random, 20)
+    kinds = expressions.KINDS
+    texts = [expressions.expression(random, kinds[n % len(kinds)], depth) for n in range(count)]
     wrong: list[tuple[Any, ...]] = []
     refused = 0
     theirs = Flink(flink, rows, tmp_path / "rows", zone)
@@ -96,17 +96,17 @@ def test_queries_have_the_rows_of_flink(
 ) -> None:
     """All of them as one job of ours, and each as one of Flink's."""
     random = Random(seed)
-    data = {name: sql_queries.rows(random, 60) for name in sql_queries.TABLES}
-    made = [sql_queries.query(random, number) for number in range(count)]
+    data = {name: queries.rows(random, 60) for name in queries.TABLES}
+    made = [queries.query(random, number) for number in range(count)]
     flinks, texts = [], ["SET 'table.exec.state.ttl' = '1 h'"]
     for name, rows in data.items():
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "rows.json").write_text("".join(f"{sql_queries.as_json(each)}\n" for each in rows), "utf-8")
-        flinks.append(sql_queries.table(name, str(folder)))
-        texts.append(sql_queries.table(name))
+        (folder / "rows.json").write_text("".join(f"{queries.as_json(each)}\n" for each in rows), "utf-8")
+        flinks.append(queries.table(name, str(folder)))
+        texts.append(queries.table(name))
         cluster.create_topic(name, 2)
-        put(cluster, name, *(sql_queries.as_json(each).encode() for each in rows))
+        put(cluster, name, *(queries.as_json(each).encode() for each in rows))
     for number, (text, width) in enumerate(made):
         cluster.create_topic(f"sink{number}", 2)
         columns = ", ".join(f"c{n} STRING" for n in range(width))
@@ -120,7 +120,7 @@ def test_queries_have_the_rows_of_flink(
         except FlinkFailed as error:
             refused.append((text, error))
             continue
-        found = sql_queries.written(each.body for each in stored(cluster, f"sink{number}"))
+        found = queries.written(each.body for each in stored(cluster, f"sink{number}"))
         if found != wanted:
             wrong.append((text, found - wanted, wanted - found))
     assert wrong == []

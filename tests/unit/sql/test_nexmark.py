@@ -11,14 +11,19 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
 
+import apache_beam as beam
+
 from bench.nexmark import queries
 from bench.nexmark.generator import AUCTION, BID, DISORDER_MS, PERSON, counts, events
+from rmqio.runners import options
 from rmqio.sql.errors import SqlError
+from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.script import Script
 from rmqio.testing import InMemoryCluster
-from tests.helpers.nexmark import QUERIES, Oracle, written
+from tests.helpers.oracles.nexmark import QUERIES, Oracle, written
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
+from tests.unit.sql.updates.updating import Endless
 
 COUNT = 2000
 
@@ -54,9 +59,16 @@ def test_every_query_that_ends_has_an_oracle() -> None:
     assert set(queries.THAT_END) == set(QUERIES)
 
 
-def test_averages_of_the_last_auctions_of_a_seller_are_refused() -> None:
-    with pytest.raises(SqlError, match="OVER is ordered by a time, and no watermark follows dateTime"):
-        Script().run(queries.script(["q6"]))
+@pytest.mark.parametrize("name", queries.ALL)
+def test_which_queries_a_stream_can_have(name: str) -> None:
+    script = Script()
+    script.run(queries.script([name]))
+    translation = Endless(beam.Pipeline(options=options([])), Connection(name_server="127.0.0.1:9876"))
+    if name not in queries.NOT_OF_STREAMS:
+        translation.add_all(script.sinks)
+        return
+    with pytest.raises(SqlError, match="--stop latest"):
+        translation.add_all(script.sinks)
 
 
 def test_a_query_by_the_clock_is_one_of_streams(ran: Ran) -> None:

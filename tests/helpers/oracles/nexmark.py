@@ -59,6 +59,8 @@ QUERIES: Final = {
     "q4": """SELECT category, CAST(SUM(final) // COUNT(*) AS BIGINT)
         FROM (SELECT id, category, MAX(price) AS final FROM matched GROUP BY ALL) GROUP BY category""",
     "q5": "SELECT auction, num FROM hops QUALIFY RANK() OVER (PARTITION BY start ORDER BY num DESC) = 1",
+    "q6": """SELECT seller, CAST(SUM(price) OVER w // COUNT(*) OVER w AS BIGINT) FROM best
+        WINDOW w AS (PARTITION BY seller ORDER BY bid_dateTime ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)""",
     "q7": """SELECT b.auction, b.bidder, b.price, b.dateTime, b.extra FROM bid AS b, (
         SELECT time_bucket(INTERVAL 10 SECOND, dateTime) AS start, MAX(price) AS most FROM bid GROUP BY ALL)
         WHERE price = most AND dateTime BETWEEN start AND start + INTERVAL 10 SECOND""",

@@ -11,15 +11,16 @@ from typing import Any, Final
 
 from bench.flink_sql import FlinkFailed, FlinkSql
 from rmqio.sql import types, values
-from rmqio.sql.analysis.expressions import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.compile.fragment import Fragment, FromRows, Step, ToRows, compiled
-from rmqio.sql.plan import Field
-from rmqio.sql.syntax import nodes
+from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
-from tests.helpers.sql_expressions import COLUMNS, as_json, table
+from tests.helpers.oracles.expressions import COLUMNS, as_json, table
 
 FAILED: Final = "failed"
 """Stands for the value of an expression that fails for a row."""
@@ -27,7 +28,7 @@ FAILED: Final = "failed"
 
 def _parsed(text: str) -> nodes.Expression:
     (statement,) = parse(f"SELECT {text} FROM t")
-    assert isinstance(statement, nodes.QueryStatement)
+    assert isinstance(statement, statements.QueryStatement)
     assert isinstance(statement.query.body, nodes.Select)
     (item,) = statement.query.body.items
     assert isinstance(item, nodes.Item)
