@@ -313,13 +313,17 @@ _JAVA_ZONES: Final = {
 
 
 def rounded(number: Decimal, precision: int, scale: int) -> Decimal | None:
-    """Returns the number with so many digits after the point, rounded half up; None if it has too many before it."""
+    """Returns the number with so many digits after the point, rounded half up; None if it has too many before it.
+
+    There is no -0: as a key or as text, it would differ from 0.
+    """
     try:
         found = number.quantize(Decimal(1).scaleb(-scale), context=DECIMALS)
     except InvalidOperation:
         return None
-    digits = found.as_tuple()
-    return found if len(digits.digits) <= precision or not found else None
+    if not found:
+        return found.copy_abs()
+    return found if len(found.as_tuple().digits) <= precision else None
 
 
 def integer_of_double(number: float, bits: int) -> int:

@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
-_WITHOUT_SPARK: Final = re.compile(r"direct/|flink/test_jobserver|spark/test_capabilities")
+_WITHOUT_SPARK: Final = re.compile(r"direct/|flink/test_jobserver|flink/test_sql_oracle|spark/test_capabilities")
 
 
 @pytest.fixture(scope="module")

@@ -206,7 +206,8 @@ def decimal_maker(kind: SqlType) -> Callable[[Any], Decimal | None]:
         except InvalidOperation:  # an exponent that no decimal has
             raise ValueFailure(f"{values.shown(str(number))} is out of range of numbers") from None
         try:
-            return exact.quantize(step, context=context)
+            found = exact.quantize(step, context=context)
+            return found or found.copy_abs()  # no -0
         except InvalidOperation:
             return None
 

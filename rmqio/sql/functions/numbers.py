@@ -54,10 +54,11 @@ def _cut(number: Any, digits: int, rounding: str) -> Any:
     if isinstance(number, float):
         if not math.isfinite(number) or digits > 330:
             return number
-        return float(_quantized(Decimal(repr(number)), digits, rounding))
+        return float(_quantized(Decimal(repr(number)), digits, rounding)) + 0.0  # no -0.0
     if digits >= -number.as_tuple().exponent:
         return number
-    return _quantized(number, digits, rounding).quantize(Decimal(1).scaleb(-max(0, digits)), context=_WIDE)
+    found = _quantized(number, digits, rounding).quantize(Decimal(1).scaleb(-max(0, digits)), context=_WIDE)
+    return found or found.copy_abs()  # no -0
 
 
 def _quantized(number: Decimal, digits: int, rounding: str) -> Decimal:
@@ -70,7 +71,10 @@ def _whole(rounding: str, of_float: Callable[[float], int]) -> Callable[[Any], A
     def call(number: Any) -> Any:
         if isinstance(number, float):
             return float(of_float(number)) if math.isfinite(number) else number
-        return number if isinstance(number, int) else number.to_integral_value(rounding)
+        if isinstance(number, int):
+            return number
+        found = number.to_integral_value(rounding)
+        return found or found.copy_abs()  # no -0
 
     return call
 

@@ -51,7 +51,7 @@ def _decimals(operator: str, left: Expr, right: Expr) -> Expr:
             scale = max(one.scale, other.scale)
             precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
         case "*":
-            precision, scale = one.precision + other.precision, one.scale + other.scale
+            precision, scale = one.precision + other.precision + 1, one.scale + other.scale
         case "/":
             scale = max(6, one.scale + other.precision + 1)
             precision = one.precision - one.scale + other.scale + scale

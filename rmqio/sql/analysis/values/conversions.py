@@ -59,10 +59,10 @@ def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
     exact = Decimal(text)
     _, digits, exponent = exact.as_tuple()
     scale = max(0, -int(exponent))
-    precision = max(len(digits), scale)
+    precision = max(len(digits), scale, min(scale + 1, types.MAX_DECIMAL))  # 0.25 has three digits, as in Flink
     if precision > types.MAX_DECIMAL:
         raise Refusal(f"{text} has more than {types.MAX_DECIMAL} digits; 1E0 makes it a DOUBLE", node.span)
-    return types.decimal(precision, scale), exact
+    return types.decimal(precision, scale), exact or exact.copy_abs()  # no -0
 
 
 # ---- implicit -------------------------------------------------------------------------------------------------------

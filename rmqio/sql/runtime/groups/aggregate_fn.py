@@ -9,7 +9,7 @@ from typing import Any, Final
 import apache_beam as beam
 import msgspec
 from apache_beam.coders import BytesCoder, Coder
-from apache_beam.transforms.window import IntervalWindow
+from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregation import Merger, started
@@ -165,7 +165,10 @@ class FinishFn(RowsFn):
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
         if element[1]:  # Flink gives an empty pane of a window whose time and lateness pass together
-            yield from self.add((self.row(element[1], window),), window, timestamp)
+            for each in self.add((self.row(element[1], window),), window, timestamp):
+                # Beam would put it into all windows of its time: those of HOP are several, and it would come as often.
+                is_timed = isinstance(each, TimestampedValue)
+                yield WindowedValue(each.value, each.timestamp, (window,)) if is_timed else each
 
     def row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
         """Returns the row of a group."""

@@ -43,6 +43,9 @@ def micros(text: str) -> int:
         ("LAST_DAY(DATE '2021-02-01')", values.date_of_text("2021-02-28")),
         ("LAST_DAY('2021-12-01')", values.date_of_text("2021-12-31")),
         ("LENGTH('中a')", 2),
+        ("POSITION('2' IN CAST(1 + 11 AS STRING))", 2),
+        ("POSITION('a' IN CASE WHEN TRUE THEN 'xa' END)", 2),
+        ("CAST(ROUND(-2e-3, 2) AS STRING)", "0.0"),
         ("OCTET_LENGTH('中a')", 4),
         # in plain calls, where Flink has words between the arguments
         ("OVERLAY('xxxxxtest', 'xxxx', 6)", "xxxxxxxxx"),
@@ -178,6 +181,12 @@ def test_a_call_is_refused(expression: str, message: str) -> None:
         ("TIMESTAMPADD(HOUR, 1, DATE '2020-01-01')", "TIMESTAMP(3) NOT NULL"),
         ("FLOOR(DATE '2020-01-01' TO MONTH)", "DATE NOT NULL"),
         ("TIMESTAMPDIFF(DAY, DATE '2020-01-01', DATE '2020-01-02')", "INT NOT NULL"),
+        ("0.25", "DECIMAL(3, 2) NOT NULL"),
+        ("-0.025", "DECIMAL(4, 3) NOT NULL"),
+        ("12.50", "DECIMAL(4, 2) NOT NULL"),
+        ("a * a", "DECIMAL(21, 10)"),
+        ("a * n", "DECIMAL(21, 5)"),
+        ("CAST(a AS DECIMAL(20, 6)) * CAST(a AS DECIMAL(20, 6))", "DECIMAL(38, 9)"),
     ],
 )
 def test_the_type_of_a_call(expression: str, kind: str) -> None:

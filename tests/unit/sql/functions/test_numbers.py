@@ -104,3 +104,26 @@ AS_FLINK: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
 def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "row"),
+    [
+        ("m * -1", {"m": ("DECIMAL(10, 2)", Decimal("0.00"))}),
+        ("m / -3", {"m": ("DECIMAL(10, 2)", Decimal("0.00"))}),
+        ("-m", {"m": ("DECIMAL(10, 2)", Decimal("0.00"))}),
+        ("MOD(m, 1)", {"m": ("DECIMAL(10, 2)", Decimal("-3.00"))}),
+        ("ROUND(m)", {"m": ("DECIMAL(10, 2)", Decimal("-0.40"))}),
+        ("TRUNCATE(m, 1)", {"m": ("DECIMAL(10, 2)", Decimal("-0.04"))}),
+        ("CEIL(m)", {"m": ("DECIMAL(10, 2)", Decimal("-0.40"))}),
+        ("CAST(m AS DECIMAL(5, 0))", {"m": ("DECIMAL(10, 2)", Decimal("-0.40"))}),
+        ("CAST(s AS DECIMAL(5, 2))", {"s": ("STRING", "-0.001")}),
+        ("CAST(d AS DECIMAL(5, 2))", {"d": ("DOUBLE", -0.001)}),
+        ("-0.00", {}),
+    ],
+)
+def test_a_decimal_is_never_minus_zero(expression: str, row: Any) -> None:
+    """As a key of GROUP BY, or as text, it would be another number than 0."""
+    found = evaluate(expression, row)
+    assert found == 0
+    assert not found.is_signed()

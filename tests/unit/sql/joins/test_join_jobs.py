@@ -251,3 +251,26 @@ def test_ids_of_rows_are_those_of_another_run_and_all_differ(cluster: InMemoryCl
         found.append({each.message_id for each in stored(cluster, "sink")})
     assert len(found[0]) == 2 * 3 + 4
     assert found[0] == found[1]
+
+
+def test_groups_of_windows_that_overlap_come_once_to_what_follows(cluster: InMemoryCluster) -> None:
+    """A row of a HOP window is in that window only, though its time is in others, too."""
+    put(cluster, "t", *(at(n, f"k{n % 2}", n * 5) for n in range(20)))
+    groups = (
+        "(SELECT b, COUNT(*) AS n, window_start AS s, window_end AS e FROM "
+        "TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '30' SECOND)) "
+        "GROUP BY b, window_start, window_end)"
+    )
+    job(
+        cluster,
+        f"{timed('t')} {SINK} INSERT INTO sink SELECT CAST(l.n * 100 + r.n AS INT), l.b FROM {groups} AS l "
+        f"JOIN {groups} AS r ON l.s = r.s AND l.e = r.e AND l.b = r.b;"
+        f"INSERT INTO sink SELECT CAST(SUM(n) AS INT), CAST(s AS STRING) FROM {groups} AS g GROUP BY s, e;",
+    )
+    windows = {start: [n for n in range(20) if start <= n * 5 < start + 30] for start in range(-20, 100, 10)}
+    wanted: list[tuple[int, str]] = []
+    for start, members in windows.items():
+        counts = [sum(n % 2 == key for n in members) for key in range(2)]
+        wanted += [(count * 101, f"k{key}") for key, count in enumerate(counts)]
+        wanted.append((len(members), f"{NOON + dt.timedelta(seconds=start)}.000"))
+    assert rows(cluster) == sorted(wanted)

@@ -1,0 +1,1 @@
+"""Nexmark: a generator of its events, and its queries in RocketMQ SQL."""
