@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import decimal
 import json
+import os
+import warnings
 from typing import Any
 
 import pytest
@@ -135,3 +137,19 @@ def test_decimals_have_the_same_digits_and_exponent(precision: int, data: st.Dat
     bodies = [body] if kind == "fixed" else [body, bytes([2 * len(short)]) + short, b"\0"]
     reference = in_python(lambda: AvroDeserializer(schema))
     assert outcomes(AvroDeserializer(schema), bodies) == one_by_one(reference, bodies)
+
+
+def test_no_thread_is_left_and_a_forked_child_decodes() -> None:
+    """Spark's daemon forks its workers after it has imported and perhaps used this."""
+    bodies = [AvroSerializer(ORDER)(AN_ORDER).body] * 2_000
+    deserializer = AvroDeserializer(ORDER)
+    expected = outcomes(deserializer, bodies)
+    threads = len(os.listdir("/proc/self/task"))
+    assert outcomes(deserializer, bodies) == expected
+    assert len(os.listdir("/proc/self/task")) == threads
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads of pytest
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if outcomes(deserializer, bodies) == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
