@@ -26,8 +26,9 @@ $(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
-# Processes for the tests on brokers and runners. These wait for much of their time: two leave 40 % of two cores idle.
-WORKERS ?= 3
+# Processes for the tests on brokers and runners. Two leave 40 % of two cores idle, which the tests elsewhere take. With
+# three, and these beside them, waits of some tests run out.
+WORKERS ?= 2
 
 # The tests elsewhere never wait. At the lowest priority they get what the others leave.
 test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them the fast ones on the oldest Beam and other Pythons
@@ -119,7 +120,7 @@ test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on S
 test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 
-test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=3 is the number of processes, of 3 GB each
+test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=2 processes, of 3 GB each
 	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -29,6 +29,8 @@ _OUR_ERROR: Final = re.compile(r"rmqio\.(?:\w+\.)*\w+: ")
 _OF_HARNESS: Final = 'sdk_worker.py", line'
 _COMMON: Final = logging.getLogger("apache_beam.runners.common")
 _WORKER: Final = logging.getLogger("apache_beam.runners.worker.sdk_worker")
+_OF_INSTRUCTION: Final = "Error processing instruction"
+_CHANNEL_CLOSED: Final = "Channel closed prematurely."
 _DATA: Final = logging.getLogger("apache_beam.runners.worker.data_plane")
 
 
@@ -74,7 +76,7 @@ def once(*, is_stream: bool) -> Iterator[None]:
         return
 
     def short(record: logging.LogRecord) -> bool:
-        if not str(record.msg).startswith("Error processing instruction") or not isinstance(record.args, tuple):
+        if not str(record.msg).startswith(_OF_INSTRUCTION) or not isinstance(record.args, tuple):
             return True
         record.msg, record.args = "a bundle failed: %s", (shortened(str(record.args[-1])),)
         return is_stream
@@ -100,6 +102,12 @@ def _is_no_job_message(record: logging.LogRecord) -> bool:
     return record.module != "portable_runner" or record.levelno < logging.ERROR
 
 
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], grpc.RpcError):
+        return False
+    return not (str(record.msg).startswith(_OF_INSTRUCTION) and _CHANNEL_CLOSED in record.getMessage())
+
+
 def be_quiet_about_ctrl_c() -> None:
     """From now on, hide that the job was cancelled, and that workers in this process lose their connections.
 
@@ -107,7 +115,8 @@ def be_quiet_about_ctrl_c() -> None:
     """
     logging.getLogger().addFilter(_is_no_job_message)
     for logger in (_DATA, _WORKER):
-        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], grpc.RpcError)))
+        logger.addFilter(_is_no_lost_connection)
+    sys.stderr = _Stderr(sys.stderr)
     before = threading.excepthook
 
     def hook(found: threading.ExceptHookArgs) -> None:

@@ -121,7 +121,15 @@ def test_ctrl_c_hides_that_the_job_was_cancelled_and_nothing_else(monkeypatch: p
     root = logging.getLogger()
     for logger in (root, failures._DATA, failures._WORKER):
         monkeypatch.setattr(logger, "filters", [])  # without those of other tests
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
     be_quiet_about_ctrl_c()
+    message = "Error processing instruction %s. Original traceback is\n%s\n"
+    lost, failed_too = (
+        logging.makeLogRecord({"msg": message, "args": ("4", f"Traceback ...\n{end}\n")})
+        for end in ("RuntimeError: Channel closed prematurely.", "ValueError: no price")
+    )
+    assert not failures._WORKER.filter(lost)
+    assert failures._WORKER.filter(failed_too)
     said = [
         (logging.ERROR, "portable_runner", "JobCancellationException: Job was cancelled."),
         (logging.WARNING, "portable_runner", "a warning of the job"),
