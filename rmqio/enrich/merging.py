@@ -23,7 +23,7 @@ def fields_of(element: Any) -> Any:
             return element
     try:
         found = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # or it is nested too deeply
         raise SerdeError(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise SerdeError(f"the body is JSON, but no object: {type(found).__name__}")
@@ -65,7 +65,7 @@ class Merge:
         self._output_type = output_type
 
     def __call__(self, element: Any, row: tuple[Any, ...]) -> Any:
-        if type(element) is dict:
+        if isinstance(element, dict):
             found = {**element, **dict(zip(self.names, row, strict=True))}
             if len(found) != len(element) + len(self.names):
                 raise self._clash(element)

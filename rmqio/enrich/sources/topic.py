@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,7 +58,9 @@ class Topic:
             if security is not None:
                 options = dataclasses.replace(options, security=security)
             factory = RemotingClientFactory(options)
-        place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
+            place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
+        else:
+            place = _identity_of(factory)
         return cls(topic, tuple(sorted(types.items())), deserializer, on_bad_row, factory, place)
 
     @property
@@ -64,7 +68,7 @@ class Topic:
         return f"topic {self.topic}"
 
     def identity(self) -> tuple[object, ...]:
-        decoder = None if self.deserializer is None else f"{type(self.deserializer).__qualname__}"
+        decoder = None if self.deserializer is None else _identity_of(self.deserializer)
         return "topic", self.topic, self.place, self.types, decoder
 
     def version(self) -> str | None:
@@ -78,3 +82,18 @@ class Topic:
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         raise LocalError(f"{self.shown} goes on: it is no source that can be read to an end")
+
+
+def _identity_of(given: Any) -> str:
+    """A text that is the same for the same function or object in all processes, and not for another one."""
+    home = given if hasattr(given, "__qualname__") else type(given)
+    code = getattr(given, "__code__", None)
+    try:
+        if code is None:
+            content = pickle.dumps(given)
+        else:  # without the constants whose text has an address
+            constants = [each for each in code.co_consts if isinstance(each, (str, bytes, int, float))]
+            content = repr((code.co_code, code.co_names, constants)).encode()
+    except Exception:  # noqa: BLE001  a user's object can raise anything
+        content = b""
+    return f"{home.__module__}.{home.__qualname__}/{hashlib.sha256(content).hexdigest()[:16]}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +20,10 @@ import pyarrow as pa
 
 from rmqio import Batch, MessageQueue
 from rmqio.enrich import Enrich, Table
+from rmqio.enrich.merging import Merge, fields_of
 from rmqio.enrich.refresh import close_all
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
+from rmqio.testing import InMemoryClientFactory
 
 USERS = pa.table({"id": ["a", "b", "b"], "tier": ["gold", "tin", "zinc"], "visits": [1, 2, 3]})
 
@@ -202,3 +206,34 @@ def test_csv_is_typed_and_never_guessed(tmp_path: Path) -> None:
         table = Table.from_csv(str(tmp_path / "a.csv"), types=types, cache_dir=str(tmp_path / "cache"))
         with pytest.raises(LocalError, match=message):
             run([], Enrich(table, "id"))
+
+
+def test_a_dict_of_another_class_keeps_its_fields() -> None:
+    element = OrderedDict(order=7, user="u1")
+    assert Merge(["tier"], None)(element, ("gold",)) == {"order": 7, "user": "u1", "tier": "gold"}
+    with pytest.raises(SerdeError, match="has a field order already"):
+        Merge(["order"], None)(element, (1,))
+
+
+def test_a_body_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:
+    with pytest.raises(SerdeError, match="the body is no JSON"):
+        fields_of(b"[" * 100_000)
+
+
+def upper(record: Any) -> Any:
+    return json.loads(record.body.upper())
+
+
+def lower(record: Any) -> Any:
+    return json.loads(record.body.lower())
+
+
+def test_topics_with_other_deserializers_or_clusters_are_other_tables() -> None:
+    def identity(**more: Any) -> Any:
+        return Table.from_topic("t", types={"k": "string"}, **more).source.identity()
+
+    here, there = InMemoryClientFactory("a"), InMemoryClientFactory("b")
+    made = [identity(client_factory=here), identity(client_factory=there)]
+    made += [identity(client_factory=here, deserializer=each) for each in (upper, lower)]
+    assert len(set(made)) == 4
+    assert identity(client_factory=InMemoryClientFactory("a"), deserializer=upper) == made[2]
