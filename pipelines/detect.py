@@ -9,6 +9,7 @@ from __future__ import annotations
 import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
@@ -26,6 +27,8 @@ from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.transforms import MapRecords, ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 
 _LOGGER: Final = logging.getLogger(__name__)
+_MOST_BYTES: Final = 4_000_000
+"""A broker takes 4 MiB. The event of a larger hit is left out; its place in the topic says where it is."""
 _DESCRIPTION: Final = """\
 Read events (JSON objects) from a RocketMQ topic, and write {"rule", "title", "level", "tags", "rules_version",
 "conditions", "topic", "broker", "queue", "offset", "event"} to another topic for each rule that an event matches. The
@@ -56,9 +59,17 @@ def to_message(match: Match) -> Message:
         "broker": record.broker,
         "queue": record.queue_id,
         "offset": record.queue_offset,
-        "event": json.loads(record.body),
     }
-    return Message(json.dumps(body, ensure_ascii=False).encode(), keys=(match.rule_id,), tags=match.level)
+    encoded = b""
+    with contextlib.suppress(RecursionError):  # an event that is nested deeper than Python's encoder goes
+        encoded = _encoded({**body, "event": json.loads(record.body)})
+    if not 0 < len(encoded) <= _MOST_BYTES:
+        encoded = _encoded({**body, "event_left_out": True})
+    return Message(encoded, keys=(match.rule_id,), tags=match.level)
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def log_failure(failure: ReadFailure) -> None:

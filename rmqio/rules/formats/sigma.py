@@ -5,6 +5,7 @@ pySigma is licensed under the LGPL. It is imported where rules are parsed, and i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -48,7 +49,9 @@ def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:
                 rules.append(found)
             else:
                 problems.append(found)
-    known = {name: each.id for each in documents if each.kind == "rule" for name in (each.id, each.name) if name}
+    named = [(name, each.id) for each in documents if each.kind == "rule" for name in {each.id, each.name} if name]
+    uses = Counter(name for name, _ in named)
+    known = {name: rule_id for name, rule_id in named if uses[name] == 1}  # a name of two rules names neither
     correlations = []
     good = {each.id for each in rules}
     for each in documents:

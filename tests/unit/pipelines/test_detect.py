@@ -12,7 +12,10 @@ import pytest
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 pytest.importorskip("lark", reason="files of rules can hold conditions of SQL")
 
+from rmqio.model import Record
 from rmqio.pipelines import detect
+from rmqio.pipelines.detect import to_message
+from rmqio.rules import Match
 from rmqio.testing import FakeBroker
 
 RULES = [{"id": "slow", "title": "Slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}}]
@@ -75,3 +78,16 @@ def test_wrong_usage_is_refused(
     Path("good.json").write_text(json.dumps(RULES))
     assert detect.main(command(broker, *flags)) == 2
     assert error in capsys.readouterr().err
+
+
+def test_an_event_that_is_too_large_or_too_deep_is_left_out_of_its_hit() -> None:
+    def hit(body: bytes) -> Any:
+        record = Record("events", "broker-a", 3, 7, body, 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+        return json.loads(to_message(Match(record, "r", "", "high", (), "v", ())).body)
+
+    assert hit(b'{"a": 1}')["event"] == {"a": 1}
+    assert hit(b'{"a": "\\udcff"}')["event"] == {"a": "\udcff"}
+    for body in (b'{"a": [' + b"1, " * 2_000_000 + b"1]}", b'{"a": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"):
+        found = hit(body)
+        assert (found["event_left_out"], found["offset"]) == (True, 7)
+        assert "event" not in found
