@@ -23,6 +23,7 @@ from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ruleset import RuleSet
+from tests.helpers.ledgers.ledger import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -60,6 +61,7 @@ def test_the_newest_text_of_each_name_counts(
 
     def put(name: str, text: bytes) -> None:
         send(producer, topic, name, text)
+        wait_until(lambda: rules.signature() != signatures[-1], "the message to be in its queue")
         signatures.append(rules.signature())
 
     for number in range(40):
