@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.enrich.definition import Table
+from rmqio.enrich.sources.sql import Query
 from rmqio.enrich.store import Pointer, Store, default_folder
 from rmqio.enrich.table.manifest import BadTable
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
+from rmqio.errors import LocalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +31,14 @@ class Wanted:
 
     table: Table
     spec: Spec
+
+    def __post_init__(self) -> None:
+        source = self.table.source
+        if self.spec.duplicates in ("first", "last") and isinstance(source, Query) and source.partition_on is not None:
+            raise LocalError(
+                f'duplicates="{self.spec.duplicates}" needs an order, and partition_on reads ranges at once, in any '
+                "order: leave one of them out"
+            )
 
     def identity(self) -> str:
         """Returns a text that is the same for the same files."""

@@ -12,6 +12,7 @@ from rmqio.enrich.definition import Table
 from rmqio.enrich.enrich_fn import EnrichFn, LookUp
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule
+from rmqio.enrich.sources.topic import Topic
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
@@ -90,6 +91,12 @@ class Enrich(beam.PTransform):
         if batches and spec.has_times and at is None:
             raise LocalError("a batch has one timestamp for all of its elements: say with at which field is their time")
         schedule = Schedule(refresh_s, max_age_s, on_refresh_error)
+        is_loaded_again = refresh_s is not None and not isinstance(table.source, Topic)
+        if is_loaded_again and max_age_s is not None and max_age_s < (refresh_s or 0):
+            raise LocalError(
+                f"max_age_s is {max_age_s} and refresh_s {refresh_s}: rows would be too old before they are loaded "
+                "again; give a smaller refresh_s"
+            )
         self._look_up = LookUp(
             Wanted(table, spec), schedule, tuple(fields), how, on_missing, duplicates == "all", prefix, at, output_type
         )

@@ -70,6 +70,17 @@ def test_a_query_with_a_condition_and_a_colon(url: str, tmp_path: Path) -> None:
     assert dict(table.rows()) == wanted
 
 
+@pytest.mark.parametrize(("duplicates", "wanted"), [("first", "DESC"), ("last", "ASC")])
+def test_the_order_of_the_query_says_which_row_counts(url: str, duplicates: str, wanted: str, tmp_path: Path) -> None:
+    newest = {row[4]: (row[0],) for row in ROWS}  # by day, the row with the greatest id
+    query = f"SELECT day, name, id FROM users ORDER BY id {wanted}"
+    table = Table.from_sql(url, query, cache_dir=str(tmp_path))
+    assert dict(load(Wanted(table, Spec(("day",), ("id",), duplicates)), newer_than=0)[1].rows()) == newest
+    in_ranges = Table.from_sql(url, query, partition_on="id", cache_dir=str(tmp_path))
+    with pytest.raises(LocalError, match="needs an order, and partition_on reads ranges at once"):
+        Wanted(in_ranges, Spec(("day",), ("id",), duplicates))
+
+
 @pytest.mark.parametrize(
     ("query", "columns", "message"),
     [

@@ -106,7 +106,7 @@ class Decoding:
         return Change(key, tuple(found[name] for name in self.columns), queue, record.queue_offset)
 
     def _key_of_text(self, record: Record) -> Any:
-        text = record.get_property(KEYS)
+        text, *_ = (record.get_property(KEYS) or "").split(" ")
         if not text:
             raise BadRow("it has no body, so that it deletes a row, and no key that says which")
         parts = [text] if len(self.keys) == 1 else text.split("_")

@@ -15,7 +15,8 @@ def event_of(message: Any) -> Mapping[str, Any]:
 
     Raises `LocalError` if it is none.
     """
-    body = getattr(message, "body", message)
+    is_message = hasattr(message, "body") and hasattr(message, "properties")  # a Row can have a field of that name
+    body = message.body if is_message else message
     if isinstance(body, (bytes, str)):
         try:
             found = json.loads(body)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, TypeGuard
 
 _MAX_NUMBER = 64
@@ -10,8 +12,8 @@ _MAX_NUMBER = 64
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether it is a number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether it is a number, also a Decimal or one of NumPy's; true and false are none."""
+    return isinstance(value, (int, float, Decimal, numbers.Real)) and not isinstance(value, bool)
 
 
 def text_of(value: Any) -> str | None:

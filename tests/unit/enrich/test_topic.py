@@ -76,6 +76,16 @@ def eventually(holds: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+def test_the_first_key_of_a_deletion_names_the_row(users: Users) -> None:
+    users.put(1, "Ann")
+    users.put(2, "Bob")
+    table = users.table()
+    message = Message(b"", topic="users", keys=("1", "2"), properties={TOMBSTONE: "1"})
+    users.producer.send_batch([message], queue_for_key(users.producer.queues("users"), "1"))
+    eventually(lambda: table.now()[0].get_one(1) is None)
+    assert table.now()[0].get_one(2) is not None
+
+
 def test_upserts_and_deletions_are_seen(users: Users) -> None:
     users.put(1, "Ann", day="2024-05-01")
     users.put(2, "Bob")

@@ -151,6 +151,7 @@ def test_a_row_counts_at_the_time_of_its_element(tmp_path: Path) -> None:
         ({"duplicates": "any"}, "must be one of error, first, last, all"),
         ({"refresh_s": 0}, "refresh_s is 0"),
         ({"max_age_s": 5, "refresh_s": None}, "max_age_s needs refresh_s"),
+        ({"max_age_s": 600}, "max_age_s is 600 and refresh_s 3600"),
         ({"on_refresh_error": "ignore"}, "keep_previous or fail"),
         ({"columns": []}, "columns is empty"),
         ({"at": "ts"}, "at needs a table with valid_from"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -140,3 +142,18 @@ def has_re2() -> bool:
     except ImportError:
         return False
     return True
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("value", [Decimal(200), Decimal("200.00"), Fraction(200), 200, 200.0, "200"])
+def test_all_kinds_of_numbers_compare(engine: Engine, value: Any) -> None:
+    rules = [
+        Rule("above", Atom("a", Kind.GREATER, 100)),
+        Rule("most", Atom("a", Kind.AT_MOST, 200.0)),
+        Rule("equal", Atom("a", Kind.EQUALS, 200)),
+        Rule("below", Atom("a", Kind.LESS, 200)),
+    ]
+    wanted = ["above", "most", "equal"]
+    assert [each.id for each in rules if matching([each], {"a": value})] == wanted
+    found = compile_rules(rules, engine=engine).match({"a": value})
+    assert [hit.rule.id for hit in found] == wanted

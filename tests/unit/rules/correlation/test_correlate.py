@@ -15,6 +15,7 @@ from apache_beam.transforms.window import TimestampedValue
 
 from rmqio.errors import LocalError, WireError
 from rmqio.rules.correlation.correlate import Correlate
+from rmqio.rules.correlation.events import event_of
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
 
@@ -120,3 +121,7 @@ def test_a_correlation_comes_back_from_its_coder() -> None:
 def test_a_refresh_needs_a_time() -> None:
     with pytest.raises(LocalError, match="refresh_s is 0"):
         Correlate([MANY], refresh_s=0)
+
+
+def test_a_row_with_a_field_named_body_is_an_event() -> None:
+    assert event_of(beam.Row(body="text", user="u")) == {"body": "text", "user": "u"}
