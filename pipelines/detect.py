@@ -130,7 +130,13 @@ def make_parser() -> argparse.ArgumentParser:
 def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
     """Raise `LocalError` for rules that cannot be used: before the job runs, with every problem."""
     del options
-    rules_of(arguments).load()
+    correlations = rules_of(arguments).loaded().correlations
+    if correlations:
+        _LOGGER.warning(
+            "%d correlation rules, such as %s, are left out: detect.py matches single events",
+            len(correlations),
+            correlations[0].id,
+        )
     MatchRules(RuleSet.of(()), refresh_s=arguments.refresh_s)
 
 

@@ -93,7 +93,13 @@ class _Matches:
         self._rules, self._as_json, self._left = rules, arguments.json, arguments.number
         self._refresh_s = arguments.refresh_s
         self._signature = rules.signature()
-        self._matcher: Matcher = compile_rules(rules.load())
+        found = rules.loaded()
+        self._matcher: Matcher = compile_rules(found.rules)
+        if found.correlations:
+            note(
+                f"{plural(len(found.correlations), 'correlation rule')} left out, such as {found.correlations[0].id}: "
+                "this command matches single messages"
+            )
         self._next_look = time.monotonic() + self._refresh_s
         self._reported = ""
         self._broken = 0
