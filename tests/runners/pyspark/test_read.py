@@ -266,11 +266,14 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
         lab.send(queue, 6)
     expected = {queue: list(range(5, 11)) for queue in range(2)}
     wait(lambda: stream.offsets() == expected, query)
-    (source,) = query.lastProgress.sources
     ends = as_json(dict.fromkeys(queues, 11))
-    end = json.loads(source.endOffset)
-    assert {topic: end[topic] for topic in ends} == ends
-    assert json.loads(source.latestOffset) == ends
+
+    def says_the_ends() -> bool:  # a little after the rows are there
+        (source,) = query.lastProgress.sources
+        end = json.loads(source.endOffset)
+        return {topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset)
+
+    wait(says_the_ends, query)
 
 
 def test_a_queue_that_is_added_is_read_from_its_start(lab: Lab, stream: Stream) -> None:
