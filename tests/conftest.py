@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.again import LEFT_OUT, run_again
+from tests.helpers.again import LEFT_OUT, fewer_examples, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
 
@@ -119,6 +119,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = run_again([item.nodeid for item in items], other)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = [item for item in items if item.nodeid in kept]
+        for item in items:
+            fewer_examples(item)
     ranks = {f"tests/{file}": rank for rank, file in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
+import pytest
+from hypothesis import settings
+
 Other = Literal["python", "beam"]
 
 _OF_THE_REPOSITORY: Final = (
@@ -69,3 +72,17 @@ def _first_and_last(node_ids: Iterable[str]) -> set[str]:
     for each in node_ids:
         cases.setdefault(each.partition("[")[0], []).append(each)
     return {case for found in cases.values() for case in (found[0], found[-1])}
+
+
+_SETTINGS: Final = "_hypothesis_internal_use_settings"
+
+
+def fewer_examples(item: pytest.Item) -> None:
+    """Lets a property test run with a fifth of its examples, ten at least: the random ones look for faults of the code.
+    Those of another version show with few."""
+    function = getattr(item, "function", None)
+    found = getattr(function, _SETTINGS, None)
+    if isinstance(found, settings):
+        setattr(
+            function, _SETTINGS, settings(found, max_examples=min(found.max_examples, max(10, found.max_examples // 5)))
+        )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import cast
 
-from tests.helpers.again import ALL_CASES, LEFT_OUT, Other, run_again
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.again import ALL_CASES, LEFT_OUT, Other, fewer_examples, run_again
 from tests.helpers.imports import ROOT
 
 IDS = [
@@ -35,3 +39,19 @@ def test_what_runs_again(other: Other, expected: list[int]) -> None:
 def test_what_is_named_is_there() -> None:
     named = [*LEFT_OUT.values(), *ALL_CASES.values()]
     assert [each for given in named for each in given if not (ROOT / each).exists()] == []
+
+
+def test_a_property_has_fewer_examples() -> None:
+    seen: list[int] = []
+
+    @settings(max_examples=100, database=None)
+    @given(st.integers())
+    def check(number: int) -> None:
+        seen.append(number)
+
+    class Item:
+        function = staticmethod(check)
+
+    fewer_examples(cast("pytest.Item", Item))
+    check()
+    assert len(seen) <= 20
