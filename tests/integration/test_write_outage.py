@@ -35,8 +35,10 @@ def own_broker() -> Iterator[LocalRocketMQ]:
 
 
 def read_all(broker: LocalRocketMQ, topic: str, bodies: set[bytes]) -> list[Record]:
-    """Everything in a topic, each queue in order. A broker shows the last messages a little after their acknowledgement:
-    waits for the given bodies, a minute at most."""
+    """Everything in a topic, each queue in order; waits for the given bodies, a minute at most.
+
+    A broker shows the last messages a little after their acknowledgement.
+    """
     client = RemotingQueueClient(ClientOptions(broker.name_server))
     readers = [client.open_reader(queue, 0, message_filter=MessageFilter()) for queue in client.queues(topic)]
     records: list[Record] = []
