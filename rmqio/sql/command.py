@@ -91,12 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
             return OK
     if arguments.explain:
         print(explain(script.sinks))
-        return OK if arguments.runner is None else _run_job(script, arguments)
+        return OK if arguments.runner is None else run_job(script, arguments)
     if arguments.check:
         count = len(script.sinks)
         print(f"{arguments.file}: valid, {count} INSERT INTO")
         return OK
-    return _run_job(script, arguments)
+    return run_job(script, arguments)
 
 
 def _text_of(file: str) -> str:
@@ -110,7 +110,8 @@ def _text_of(file: str) -> str:
         raise SqlError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _run_job(script: Script, arguments: argparse.Namespace) -> int:
+def run_job(script: Script, arguments: argparse.Namespace) -> int:
+    """Runs the statements of a script that write, as one job, and returns its exit status."""
     from rmqio import runners
     from rmqio.runners.program import count, run_program
     from rmqio.runners.report import ReportOptions

@@ -27,4 +27,9 @@ _WITH_BEAM: Final = {"FlinkResult": "result", "FlinkRunner": "runner"}
 def __getattr__(name: str) -> Any:
     if name not in _WITH_BEAM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}")
+    except (ImportError, AttributeError):
+        importlib.import_module("rmqio.runners.beam.versions").check("FlinkRunner")  # an untested Beam may lack a name
+        raise
+    return getattr(module, name)

@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
+from rmqio.runners.beam import versions
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.flink._beam import (
@@ -64,7 +65,8 @@ class FlinkRunner(BeamFlinkRunner):
     A streaming job takes a checkpoint every 10 s, keeps its state in RocksDB, and resumes from the last checkpoint in
     `--checkpoint_dir` after a restart. Without that option, its checkpoints go to a temporary folder.
 
-    Raises `LocalError` for unsuitable options and pipelines, `JobServerError` if no job server is available.
+    Raises `LocalError` for unsuitable options and pipelines, and on a Beam that it was not tested with (unless
+    `RMQIO_UNTESTED_VERSIONS` is 1); `JobServerError` if no job server is available.
     """
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
@@ -90,6 +92,7 @@ class FlinkRunner(BeamFlinkRunner):
 
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Run the pipeline with Beam's runner, as described above."""
+        versions.check("FlinkRunner")
         with refusing():
             check(self.report(pipeline, options), options)
         options = copy.deepcopy(options)  # the user's can serve the next pipeline, too, which must not resume from here

@@ -221,7 +221,7 @@ class Session:
             found = catalog.relation(statement.name)
             table = found if isinstance(found, Table) else None
             fields = listings.columns_of(found) if isinstance(found, Table) else (
-                self.script._binder().named(statement.name).fields
+                self.script.binder().named(statement.name).fields
             )  # fmt: skip
             self._list(listings.described(fields, table, self.script.texts))
         elif statement.name is not None:

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 
 import rmqio
 from rmqio.errors import LocalError
-from rmqio.runners.spark.beam.versions import VARIABLE
+from rmqio.runners.beam.versions import VARIABLE
 from rmqio.runners.spark.sessions import session
 from rmqio.runners.spark.worker import same_versions
 from rmqio.runners.spark.worker.same_versions import checked

@@ -12,8 +12,9 @@ import tomllib
 import pytest
 
 from rmqio.errors import LocalError
+from rmqio.runners.beam.versions import VARIABLE, Releases
 from rmqio.runners.spark.beam import versions
-from rmqio.runners.spark.beam.versions import BEAM, PYSPARK, VARIABLE, Releases
+from rmqio.runners.spark.beam.versions import BEAM, PYSPARK
 from tests.helpers.imports import ROOT
 
 

@@ -1,6 +1,6 @@
 """Beam's in-process runner, with one correction, and what its failures hold.
 
-Not in `_beam`, which every program imports: it imports slowly.
+Not in `portable`, which every program imports: it imports slowly.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from apache_beam.metrics import monitoring_infos
-from apache_beam.portability.api import beam_fn_api_pb2
-from apache_beam.runners.portability import fn_api_runner
-from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
-from apache_beam.runners.worker.bundle_processor import BundleProcessor
-from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
-from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+from rmqio.runners.beam import versions
+
+try:
+    from apache_beam.metrics import monitoring_infos
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.runners.portability import fn_api_runner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
+    from apache_beam.runners.worker.bundle_processor import BundleProcessor
+    from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
+    from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+except ImportError:
+    versions.check("DirectRunner")  # an untested Beam may lack a name
+    raise
 
 __all__ = ["FnApiRunner", "StateWrite", "failed_state_write"]
 

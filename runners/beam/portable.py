@@ -1,4 +1,4 @@
-"""The private parts of Beam that the modules of this folder use. The runners for Spark and Flink have their own."""
+"""The private parts of Beam that all runners and their options use."""
 
 from __future__ import annotations
 
