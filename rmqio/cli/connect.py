@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.values import QueueName
 from rmqio.command_line import arguments as common
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
+from rmqio.near_names import did_you_mean
 from rmqio.options import ClientOptions
 
 if TYPE_CHECKING:

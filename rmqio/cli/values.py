@@ -6,7 +6,8 @@ import argparse
 import time
 from typing import NamedTuple
 
-from rmqio.command_line.arguments import DURATION, SECONDS, parse_time, position_parser, whole_number
+from rmqio.command_line.arguments import parse_time, position_parser, whole_number
+from rmqio.start.texts import DURATION, SECONDS
 
 parse_from = position_parser("earliest", "latest", "timestamp:TIME")
 parse_to = position_parser("earliest", "latest", "timestamp:TIME", numbers_are_offsets=True)

@@ -7,7 +7,6 @@ a command.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 import textwrap
@@ -15,21 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from rmqio.command_line.terminal import COLUMNS
+from rmqio.near_names import did_you_mean, nearest
 
 _HELP_COLUMN: Final = 28
 _FEW: Final = 4
 """Commands that the usage names."""
-
-
-def did_you_mean(wrong: str, names: Iterable[str]) -> str:
-    """Return advice to append to a message; empty if no name is close."""
-    found = nearest(wrong, names)
-    return f"; did you mean {found}?" if found else ""
-
-
-def nearest(wrong: str, names: Iterable[str]) -> str | None:
-    """Return the name that is closest to a wrong one, if any is close."""
-    return next(iter(difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)), None)
 
 
 class Parser(argparse.ArgumentParser):

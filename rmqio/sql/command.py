@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.command_line.arguments import TIME_HELP, start_parser, stop_parser
+from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
@@ -21,6 +21,7 @@ from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone
+from rmqio.start.texts import TIME_HELP
 
 OK: Final = 0
 WRONG_USAGE: Final = 2

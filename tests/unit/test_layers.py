@@ -17,6 +17,7 @@ BASE = {
         "errors",
         "logs",
         "model",
+        "near_names",
         "options",
         "interfaces",
         "repeats",

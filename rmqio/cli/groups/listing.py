@@ -14,9 +14,9 @@ from rmqio.cli.groups.lags import lags_of, total_of
 from rmqio.cli.groups.members import members_text
 from rmqio.cli.output import count, note, print_json, print_table
 from rmqio.cli.queues.contents import for_all
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import BrokerError, TransportError
 from rmqio.interfaces import QueueClient
+from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

@@ -15,8 +15,8 @@ from rmqio.cli.output import count, note, plural, print_json, print_table
 from rmqio.cli.queues.contents import now_ms, resolve, states
 from rmqio.cli.queues.table import finish, print_states, require_group, state_fields, state_total
 from rmqio.cli.values import parse_queue, parse_to
-from rmqio.command_line.arguments import TIME_HELP
 from rmqio.errors import BrokerError, LocalError
+from rmqio.start.texts import TIME_HELP
 
 _SHOW_MORE = """\
 example:

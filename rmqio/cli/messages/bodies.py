@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from rmqio.cli.output import size
-from rmqio.command_line.parser import nearest
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
+from rmqio.near_names import nearest
 
 BodyStyle = Literal["auto", "text", "json", "hex", "none"]
 STYLES: Final = ("auto", "text", "json", "hex", "none")

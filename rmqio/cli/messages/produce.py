@@ -14,9 +14,9 @@ from rmqio.cli.connect import client_options, missing_topic, queue_client, short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import duration, note, plural, print_json, time_text
 from rmqio.cli.values import parse_coming_time, parse_count, parse_property
-from rmqio.command_line.parser import nearest
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
+from rmqio.near_names import nearest
 
 if TYPE_CHECKING:
     from rmqio.client.sending.producer import RemotingProducer

@@ -19,10 +19,10 @@ from rmqio.cli.output import note, plural
 from rmqio.cli.queues.contents import Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.cli.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
 from rmqio.cli.watch import INTERRUPTED
-from rmqio.command_line.arguments import TIME_HELP, Position
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
+from rmqio.start.texts import TIME_HELP, Position
 
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10

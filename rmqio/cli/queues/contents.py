@@ -10,10 +10,10 @@ from typing import TypeVar
 from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages.printing import Item
-from rmqio.command_line.arguments import Position
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
+from rmqio.start.texts import Position
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from rmqio.cli.connect import short
 from rmqio.cli.errors import CommandFailed
 from rmqio.cli.output import age, count, duration, note, plural, print_table
 from rmqio.cli.queues.contents import QueueState
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import BrokerError
+from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

@@ -9,10 +9,10 @@ from typing import Final
 
 from rmqio.cli.arguments import Run, optional_command
 from rmqio.cli.values import parse_count, parse_from, parse_seconds
-from rmqio.command_line.arguments import Position
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
+from rmqio.start.texts import Position
 
 _MORE: Final = """\
 commands, each with its own --help:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, joined
 from rmqio.rules.formats.mapping import Mapping

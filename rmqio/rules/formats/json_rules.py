@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret

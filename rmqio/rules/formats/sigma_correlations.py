@@ -7,7 +7,7 @@ from typing import Final
 
 from sigma.correlations import SigmaCorrelationCondition
 
-from rmqio.command_line.parser import did_you_mean
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.sigma_documents import Document

@@ -17,7 +17,7 @@ from sigma.modifiers import modifier_mapping
 from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
 
-from rmqio.command_line.parser import did_you_mean
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import RuleText, line_with_caret
 from rmqio.rules.ir import Place

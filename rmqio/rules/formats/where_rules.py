@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret
 from rmqio.rules.ir import Place, Rule

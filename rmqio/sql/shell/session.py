@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.interfaces import ClientFactory, QueueClient
-from rmqio.options import ClientOptions, parse_name_server
+from rmqio.options import options_of_cluster
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
@@ -309,8 +309,7 @@ class Session:
     def _factory(self, name_server: str | None) -> ClientFactory:
         from rmqio.client.factory import RemotingClientFactory
 
-        options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
-        return RemotingClientFactory(options)
+        return RemotingClientFactory(options_of_cluster(name_server, security.from_arguments(self.arguments)))
 
     def _insert(self, sinks: list[Sink]) -> None:
         from rmqio.sql.shell.processes import run

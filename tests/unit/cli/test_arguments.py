@@ -14,12 +14,12 @@ import pytest
 from rmqio.cli.connect import client_options
 from rmqio.cli.main import main, make_parser, parse
 from rmqio.cli.values import QueueName, parse_from, parse_queue, parse_to
-from rmqio.command_line.arguments import Position
 from rmqio.command_line.parser import Parser
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
 from rmqio.serde.avro.schemas.compatibility import Level
+from rmqio.start.texts import Position
 
 
 def parsed(line: str) -> argparse.Namespace:
