@@ -13,7 +13,6 @@ BASE = {
     for name in (
         "addresses",
         "batches",
-        "command_line",
         "errors",
         "logs",
         "model",
@@ -104,8 +103,16 @@ def broken_rule(imported: Import) -> str | None:
     without_beam = ("rmqio.client", "rmqio.testing", "rmqio.pyspark", "rmqio.librocketmq")
     if imported.top == "apache_beam" and is_in(module, *without_beam):
         return "client, testing, librocketmq and the format for Spark know no Beam"
+    if is_in(module, "rmqio.command_line"):
+        if is_stdlib(imported) or imported.is_of("rmqio.command_line", *BASE):
+            return None
+        if imported.is_of("rmqio.client") and (imported.is_lazy or imported.target == "rmqio.client.admin.Admin"):
+            return None
+        return "command_line imports stdlib and base, and the client in a function: all command lines stand on it"
+    if imported.is_of("rmqio.cli") and not is_in(module, "rmqio.cli", "rmqio.__main__"):
+        return "nothing imports cli: what several command lines need is in command_line"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
-        ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
+        ours = imported.is_of("rmqio.cli", "rmqio.command_line", "rmqio.client", "rmqio.__version__", *BASE)
         programs = (
             "rmqio.serde.avro",
             "rmqio.dead_letters",
@@ -250,6 +257,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.cli.messages.bodies", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
     ("rmqio.cli.programs", "def f():\n    from rmqio.local import __main__", None),
     ("rmqio.cli.programs", "from rmqio.local import __main__", "cli imports"),
+    ("rmqio.rules.command.run", "from rmqio.cli.main import main", "nothing imports cli"),
+    ("rmqio.rules.command.run", "from rmqio.command_line.output import note", None),
+    ("rmqio.command_line.connect", "from rmqio.client.client import RemotingQueueClient", "command_line imports"),
+    ("rmqio.command_line.connect", "def f():\n    from rmqio.client.client import RemotingQueueClient", None),
+    ("rmqio.command_line.output", "from rmqio.cli import main", "command_line imports"),
     ("rmqio.cli.topics.listing", "from rmqio.transforms import read", "cli imports"),
     ("rmqio.cli.topics.listing", "import apache_beam", "cli imports"),
     ("rmqio.pyspark.reader", "import apache_beam", "no Beam"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqio.cli.output import size
+from rmqio.command_line.output import size
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record

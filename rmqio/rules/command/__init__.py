@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from rmqio.cli.arguments import Run, optional_command
-from rmqio.cli.values import parse_count, parse_from, parse_seconds
+from rmqio.command_line.commands import Run, optional_command
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_count, parse_from, parse_seconds
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
 from rmqio.start.texts import Position

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.cli.connect import client_options
 from rmqio.cli.main import main, make_parser, parse
-from rmqio.cli.values import QueueName, parse_from, parse_queue, parse_to
+from rmqio.command_line.connect import client_options
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import QueueName, parse_from, parse_queue, parse_to
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqio.cli.messages.bodies import Shown, avro_reader, body_fields, show_body
-from rmqio.cli.messages.printing import Item, Printer
-from rmqio.cli.output import duration, one_line, print_json, print_table, shortened, size, time_text
+from rmqio.cli.messages.printing import Printer
+from rmqio.command_line.contents import Item
+from rmqio.command_line.output import duration, one_line, print_json, print_table, shortened, size, time_text
 from rmqio.command_line.terminal import safe, safe_line
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import MessageQueue, Record

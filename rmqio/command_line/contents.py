@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from rmqio.cli.connect import short
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.messages.printing import Item
-from rmqio.errors import OffsetOutOfRange, TransportError
+from rmqio.command_line.connect import short
+from rmqio.command_line.errors import CommandFailed
+from rmqio.errors import CorruptMessage, OffsetOutOfRange, TransportError
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
-from rmqio.model import MessageFilter, MessageQueue
+from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.start.texts import Position
 
 S = TypeVar("S")
@@ -21,6 +20,16 @@ T = TypeVar("T")
 _AT_ONCE = 8
 _WAIT_MS = 1_000
 """The length of one wait; the reader itself reports a broker that is silent for too long."""
+
+
+class Item(NamedTuple):
+    """A stored message of a queue, whether it decodes or not. Sorts by store time, then by position."""
+
+    time_ms: int
+    """When it was stored; for a message that does not decode, when the previous one was."""
+    queue: MessageQueue
+    offset: int
+    content: Record | CorruptMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Final
 
-from rmqio.cli.output import note, plural
+from rmqio.command_line.output import note, plural
 from rmqio.errors import RmqioError
 
 INTERRUPTED: Final = 130

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.values import QueueName
 from rmqio.command_line import arguments as common
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.values import QueueName
 from rmqio.errors import RmqioError, TopicNotExist
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
