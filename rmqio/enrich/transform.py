@@ -17,9 +17,7 @@ from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.handles_failures import HandlesFailures
-from rmqio.transforms.reading.record_batches import ERRORS_TAG
+from rmqio.transforms.parts import ERRORS_TAG, BatchConstraint, HandlesFailures
 
 
 class Enrich(HandlesFailures):

@@ -17,10 +17,8 @@ from rmqio.rules.ir import Atom, Condition, Kind
 from rmqio.rules.plan.values import number_of, text_of
 from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
 from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
-from rmqio.sql.conditions import compile_condition, parse_condition, placed, span_in
+from rmqio.sql.conditions import compile_condition, deep_trees, nodes, parse_condition, placed, span_in
 from rmqio.sql.errors import Refusal
-from rmqio.sql.recursion import deep_trees
-from rmqio.sql.syntax import nodes
 
 _ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}

@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rmqio.sql import types
-from rmqio.sql.conditions import type_of
+from rmqio.sql.conditions import SqlType, nodes, type_of, types
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax import nodes
-from rmqio.sql.types import SqlType
 
 NUMBER: Final = "n"
 TEXT: Final = "s"

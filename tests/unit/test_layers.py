@@ -40,6 +40,7 @@ OUTSIDE_WORLD = {
 }
 SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
+SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -134,6 +135,13 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
+    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml")
+    if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
+        return "packages on top of the transforms import their public names and transforms.parts only"
+    if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):
+        return "rules take of SQL its conditions and its errors only"
+    if is_in(module, "rmqio.yaml") and imported.is_of("rmqio.sql") and not _is_public(imported, "rmqio.sql.tables"):
+        return "Beam YAML takes of SQL its tables only"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -154,6 +162,11 @@ def broken_rule(imported: Import) -> str | None:
     if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.pyspark") and not imported.is_lazy:
         return "the format for Spark works without fastavro: it imports serde.avro in a function only"
     return None
+
+
+def _is_public(imported: Import, *modules: str) -> bool:
+    """Whether what is imported is a public class of its package, or from one of these modules."""
+    return imported.is_of(*modules) or imported.target.split(".")[2][0].isupper()
 
 
 IMPORTS = all_imports()
@@ -239,8 +252,14 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
     ("rmqio.sql.runtime.translation", "from rmqio.sending.failures import FailedMessage", "sql sees topics"),
     ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
-    ("rmqio.yaml.read", "from rmqio.sql import types", None),
-    ("rmqio.rules.where", "from rmqio.sql import types", None),
+    ("rmqio.yaml.read", "from rmqio.sql.tables import declared", None),
+    ("rmqio.yaml.read", "from rmqio.sql.transform.script import declared", "its tables only"),
+    ("rmqio.rules.where", "from rmqio.sql.conditions import types", None),
+    ("rmqio.rules.where", "from rmqio.sql import types", "its conditions"),
+    ("rmqio.enrich.transform", "from rmqio.transforms.parts import Count", None),
+    ("rmqio.enrich.transform", "from rmqio.transforms import ReadFailure", None),
+    ("rmqio.enrich.transform", "from rmqio.transforms.metrics import Count", "transforms.parts"),
+    ("rmqio.sql.runtime.hints", "from rmqio.transforms import metrics", "transforms.parts"),
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),
     ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
     ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),

@@ -18,8 +18,7 @@ from rmqio.rules.match.decode import failure_text
 from rmqio.rules.transform.events import body_of, event_of_element
 from rmqio.rules.transform.outputs import Match, MatchedMessage
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.metrics import observe_process
-from rmqio.transforms.read_failures import failure_of_record, failure_of_value
+from rmqio.transforms.parts import failure_of_record, failure_of_value, observe_process
 
 ERRORS_TAG: Final = "errors"
 NAMESPACE: Final = "rmqio.rules"

@@ -20,8 +20,7 @@ from rmqio.rules.transform.match_fn import ERRORS_TAG, MatchFn
 from rmqio.rules.transform.outputs import Match, MatchedMessage
 from rmqio.security import Security
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.handles_failures import HandlesFailures
+from rmqio.transforms.parts import BatchConstraint, HandlesFailures
 
 Which = Literal["all", "first", "best"]
 Output = Literal["match", "message"]

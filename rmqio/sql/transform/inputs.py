@@ -31,7 +31,7 @@ from rmqio.sql.transform.row_types import columns_of
 from rmqio.sql.transform.script import declared
 from rmqio.sql.types import SqlType
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 CONNECTOR: Final = "elements"
 _INSTANT: Final = SqlType("TIMESTAMP_LTZ", False, precision=6)

@@ -26,7 +26,7 @@ from rmqio.sql.transform.row_types import require_names
 from rmqio.sql.transform.script import QueryScript
 from rmqio.sql.values import in_zone
 from rmqio.start import StartFrom, StopAt
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 PCOLLECTION: Final = "PCOLLECTION"
 """The name of a single input, as in Beam's own SqlTransform."""

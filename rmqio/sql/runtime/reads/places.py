@@ -7,7 +7,8 @@ import json
 from rmqio.dead_letters.letters import ELEMENT
 from rmqio.model import Record
 from rmqio.sql.lookup.files import Line
-from rmqio.transforms.read_failures import ReadFailure, failure_of_record
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import failure_of_record
 
 
 def place_of(record: Record | Line) -> str:
