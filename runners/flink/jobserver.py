@@ -140,7 +140,7 @@ class JobServer:
     @property
     def pid(self) -> int | None:
         """The process id, or None if the job server is not running."""
-        return None if self._process is None else self._process.pid
+        return None if self._process is None else self._process.pid()
 
     @property
     def log(self) -> Path:
@@ -211,7 +211,7 @@ class JobServer:
         return self._process
 
     def _stop(self, *, graceful: bool) -> None:
-        if self._process is not None and (group := self._process.pid) is not None:
+        if self._process is not None and (group := self._process.pid()) is not None:
             if graceful:
                 # Lets it end the workers that it started (--environment_type=PROCESS).
                 self._process.terminate(_TERMINATE_TIMEOUT_S)
