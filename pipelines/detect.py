@@ -39,7 +39,7 @@ says which file, line and rule is wrong.
 """
 _EPILOG: Final = """\
 Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. A
-message that is no JSON object goes to --dead_letter_topic; without one, it is logged.
+message that is not a JSON object goes to --dead_letter_topic; without one, it is logged.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
@@ -73,7 +73,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
 
 
 def log_failure(failure: ReadFailure) -> None:
-    """Log a message that is no event."""
+    """Log a message that is not an event."""
     where_ = f"{failure.topic}/{failure.broker}/{failure.queue_id}, offset {failure.queue_offset}"
     _LOGGER.warning("left out %s: %s", where_, failure.reason)
 

@@ -94,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         """Print the error and end the program with status 2. If an argument is missing, print the usage first."""
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
-            message = f"{choice[1]!r} is none of {', '.join(names)}" + did_you_mean(choice[1], names)
+            message = f"{choice[1]!r} is not one of {', '.join(names)}" + did_you_mean(choice[1], names)
         elif missing := re.search(r"the following arguments are required: (.*)", message):
             self.print_usage(sys.stderr)
             *first, last = missing[1].split(", ")
@@ -141,7 +141,7 @@ class Parser(argparse.ArgumentParser):
     def _spelled(self, argv: Sequence[str]) -> Iterable[str]:
         """Spell options as the parser does, and give an option with an optional value its default.
 
-        Such a value needs the equals sign, so that the option does not take the word behind it. What stands behind a
+        Such a value needs the equals sign, so that the option does not take the word after it. What stands after a
         bare `--` is left as it is.
         """
         options = {name: action for action in self.arguments for name in action.option_strings}

@@ -1,4 +1,4 @@
-"""Conditions of SQL over events: what is behind WHERE becomes a condition of `ir`, exact by SQL's three-valued logic.
+"""Conditions of SQL over events: what stands after WHERE becomes a condition of `ir`, exact by three-valued logic.
 
 Comparisons with constants, IN, LIKE, BETWEEN, IS NULL, AND, OR and NOT become atoms; any other condition becomes one of
 `Kind.SQL`, which `sql_predicate` evaluates. A comparison is unknown if its field is null or not there; then neither it
@@ -155,7 +155,7 @@ _NONE: Final = object()
 
 
 def _constant(node: nodes.Expression) -> Any:
-    """The value of a literal; `_NONE`: it is none of these."""
+    """The value of a literal; `_NONE`: it is not one of these."""
     if isinstance(node, nodes.Unary) and node.operator == "-":
         value = _constant(node.operand)
         return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else _NONE
@@ -177,7 +177,7 @@ def _like(node: nodes.Like) -> _Truth | None:
 
 
 def _atom_of_like(path: str, pattern: str) -> Atom:
-    parts: list[str] = []  # texts; "%" and "_" behind a NUL are signs
+    parts: list[str] = []  # texts; "%" and "_" after a NUL are signs
     characters = iter(pattern)
     for each in characters:
         if each == "\\":

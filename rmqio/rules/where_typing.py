@@ -257,4 +257,4 @@ def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
 
 @_rewritten.register
 def _subscript(node: nodes.Subscript, typing: Typing) -> nodes.Expression:
-    raise Refusal("[...] takes the name of a field in quotes, and stands behind a field", node.span)
+    raise Refusal("[...] takes the name of a field in quotes, and follows a field", node.span)

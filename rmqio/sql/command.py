@@ -58,7 +58,7 @@ def add_options(parser: Parser) -> None:
         "--start",
         type=start_parser("earliest", "latest", "timestamp:TIME"),
         metavar="WHERE",
-        help="where to read tables that do not say it themselves: earliest, latest, timestamp:TIME; default: the"
+        help="where reads begin, if a table does not say it: earliest, latest, timestamp:TIME; default: the"
         " offsets of their group, or latest without a group",
     )
     add(

@@ -18,7 +18,7 @@ VARIABLE: Final = "RMQIO_UNTESTED_VERSIONS"
 
 
 def release(version: str) -> tuple[int, int]:
-    """Returns the major and minor number of a version, which may have a vendor's suffix; (0, 0) if it is no version."""
+    """Returns the major and minor number of a version, which may have a vendor's suffix; (0, 0) if it has none."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 

@@ -102,7 +102,7 @@ class _ConstantPool:
         try:
             magic, _, self.count = struct.unpack_from(">IIH", content)
             if magic != _MAGIC:
-                raise NotPatchable(f"{CLASS_FILE} is no class file")
+                raise NotPatchable(f"{CLASS_FILE} is not a class file")
             self._entries: dict[int, tuple[int, bytes]] = {}
             at, index = _POOL_AT + 2, 1
             while index < self.count:

@@ -104,7 +104,7 @@ class _Matches:
         self._broken = 0
 
     def note_broken(self) -> None:
-        """Says how many messages are no events."""
+        """Says how many messages are not events."""
         if self._broken:
             note(f"{plural(self._broken, 'message')} did not decode, or had no JSON object as its body")
 

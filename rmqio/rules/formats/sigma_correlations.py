@@ -26,7 +26,7 @@ def correlation_of(document: Document, known: Mapping[str, str], good: Collectio
     kinds = [each.value for each in CorrelationKind]
     name = rule.type.name.lower()
     if name not in kinds:
-        return document.problem(f"the correlation type {name} is not supported: it is none of {', '.join(kinds)}")
+        return document.problem(f"the correlation type {name} is not supported: it is not one of {', '.join(kinds)}")
     condition = rule.condition
     if not isinstance(condition, SigmaCorrelationCondition):
         return document.problem("a condition of several rules by and, or, not is not supported: use several rules")

@@ -82,7 +82,7 @@ def documents(text: RuleText, problems: list[Problem]) -> Iterator[Document]:
         if action == "repeat":
             data = deep_dict_update(copy.deepcopy(before), data)
         elif action is not None:
-            problems.append(_at(text, node, f"action: {action!r} is none of {', '.join(_ACTIONS)}"))
+            problems.append(_at(text, node, f"action: {action!r} is not one of {', '.join(_ACTIONS)}"))
             continue
         elif "correlation" not in data and "filter" not in data:
             data = deep_dict_update(data, copy.deepcopy(template))

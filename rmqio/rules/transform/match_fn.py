@@ -27,7 +27,7 @@ _LEVELS: Final = {"informational": 0, "low": 1, "medium": 2, "high": 3, "critica
 
 
 class MatchFn(beam.DoFn):
-    """Emits what matches, and to `ERRORS_TAG` the elements that are no events.
+    """Emits what matches, and to `ERRORS_TAG` the elements that are not events.
 
     Args:
       live: returns the rules of the process.
@@ -64,7 +64,7 @@ class MatchFn(beam.DoFn):
                 yield output
         else:
             if isinstance(element, (str, bytes)) or not isinstance(element, list):
-                raise LocalError(f"batches=True, but this element is no list: {type(element).__name__}")
+                raise LocalError(f"batches=True, but this element is not a list: {type(element).__name__}")
             batch = element if isinstance(element, Batch) else Batch(element)
             outputs, failures = self._results(batch)
             if outputs:

@@ -125,7 +125,7 @@ def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
     """Adds what happens to a row that fails: it fails as a whole, also if it has become several.
 
     Args:
-      number: behind the names of the results.
+      number: at the end of the names of the results.
     """
     out.constants.update({"ValueFailure": ValueFailure, "FunctionError": FunctionError, "placed": placed})
     for caught, error in (("ValueFailure", "error"), ("(UnicodeError, ArithmeticError)", "ValueFailure(str(error))")):

@@ -156,7 +156,7 @@ def _decoded(table: Table, columns: tuple[Column, ...], out: Emitter) -> None:
     with out.block("except Exception:"):
         out.line("by_itself(position, record, results, all_groups)")
         out.line("continue")
-    for position, name in enumerate(names):  # what was known in the block is known behind it
+    for position, name in enumerate(names):  # what was known in the block is known after it
         out.remember(InputRef(columns[position].type, position), name)
 
 

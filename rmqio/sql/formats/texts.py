@@ -72,9 +72,9 @@ def time_reader(kind: SqlType) -> Callable[[str], int]:
 
 
 def date_of_text(text: str) -> int:
-    """Returns days since 1970 of `2020-01-31`; a time behind it is left out. Raises `ValueFailure`.
+    """Returns days since 1970 of `2020-01-31`; a time after it is left out. Raises `ValueFailure`.
 
-    A year, or a year and a month, is no date here: only CAST accepts those.
+    A year, or a year and a month, is not a date here: only CAST accepts those.
     """
     if len(text) == 10 and text[4] == text[7] == "-":
         try:

@@ -207,7 +207,7 @@ def _months(later: int, earlier: int) -> int:
 
 
 def last_day(value: int | str) -> int | None:
-    """Returns the last day of the date's month; None: the text is no date."""
+    """Returns the last day of the date's month; None: the text is not a date."""
     days = _days(value)
     if days is None:
         return None
@@ -222,18 +222,18 @@ def _days(value: int | str) -> int | None:
 
 
 def days_after(value: int | str, days: int) -> str | None:
-    """Returns the text of the date so many days later; None: the text is no date."""
+    """Returns the text of the date so many days later; None: the text is not a date."""
     start = _days(value)
     return None if start is None else values.text_of_date(start + days)
 
 
 def days_before(value: int | str, days: int) -> str | None:
-    """Returns the text of the date so many days earlier; None: the text is no date."""
+    """Returns the text of the date so many days earlier; None: the text is not a date."""
     return days_after(value, -days)
 
 
 def days_between(end: int | str, start: int | str) -> int | None:
-    """Returns the days from the second to the first; None: a text is no date."""
+    """Returns the days from the second to the first; None: a text is not a date."""
     last, first = _days(end), _days(start)
     return None if last is None or first is None else last - first
 

@@ -54,7 +54,7 @@ def add_options(parser: Parser) -> None:
         if name == "ps":
             command.add_argument("--json", action="store_true", help="print each job as a JSON document on one line")
         if name == "logs":
-            command.add_argument("-f", "--follow", action="store_true", help="print new lines as they come, until Ctrl-C")
+            command.add_argument("-f", "--follow", action="store_true", help="print new lines until Ctrl-C")
             command.add_argument(
                 "-n",
                 dest="lines",

@@ -94,7 +94,7 @@ class ElementsInput:
             if rowtime not in names:
                 hint = nearest(rowtime, names)
                 raise Refusal(
-                    f"rowtime is {rowtime!r}, which is no column of {name}{hint}; the time of the elements is "
+                    f"rowtime is {rowtime!r}, which is not a column of {name}{hint}; the time of the elements is "
                     f"rowtime=element_time({rowtime!r})",
                     None,
                 )

@@ -51,7 +51,7 @@ def parse(line: str, *, rfc: str = "auto", year: int | None = None, zone: dt.tzi
     if priority is not None:
         number = int(priority[1])
         if number > 191:
-            raise ValueFailure(f"<{number}> is no priority of syslog: the largest is 191")
+            raise ValueFailure(f"<{number}> is not a priority of syslog: the largest is 191")
         facility, severity = divmod(number, 8)
         found = {
             "priority": str(number),

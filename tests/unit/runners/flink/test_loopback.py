@@ -62,7 +62,7 @@ def test_the_server_is_bound_to_its_address_and_nothing_else_changes() -> None:
         (class_file("forAddress"), "another way"),
         (class_file(calls=0), "once"),
         (class_file(calls=2), "once"),
-        (b"no class file at all", "no class file"),
+        (b"no class file at all", "not a class file"),
         (class_file()[:40], "cannot be read"),
         (b"", "cannot be read"),
     ],
