@@ -28,9 +28,9 @@ from rmqio.runners.flink._beam import (
     name_in_flink,
     to_pool,
 )
-from rmqio.runners.flink.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
 from rmqio.runners.flink.errors import FlinkError
-from rmqio.runners.flink.operator_ids import with_own_inputs
+from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
+from rmqio.runners.flink.jobserver.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
@@ -46,8 +46,8 @@ from rmqio.runners.flink.options import (
 )
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from rmqio.runners.flink.result import FlinkResult
-from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, storage_of
-from rmqio.runners.flink.servers import SERVERS, Server, Wanted
+from rmqio.runners.flink.resuming.operator_ids import with_own_inputs
+from rmqio.runners.flink.resuming.resume import begins_anew, hold, require_savepoint, storage_of
 from rmqio.runners.flink.workers import start_pool
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
 from rmqio.runners.requirements import exactly_once_writes

@@ -40,6 +40,7 @@ OUTSIDE_WORLD = {
 }
 SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
+ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
@@ -142,6 +143,8 @@ def broken_rule(imported: Import) -> str | None:
         return "rules take of SQL its conditions and its errors only"
     if is_in(module, "rmqio.yaml") and imported.is_of("rmqio.sql") and not _is_public(imported, "rmqio.sql.tables"):
         return "Beam YAML takes of SQL its tables only"
+    if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
+        return "the format for Spark takes of enrich its look-ups only"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -258,6 +261,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.rules.where", "from rmqio.sql import types", "its conditions"),
     ("rmqio.enrich.transform", "from rmqio.transforms.parts import Count", None),
     ("rmqio.enrich.transform", "from rmqio.transforms import ReadFailure", None),
+    ("rmqio.pyspark.enriching", "from rmqio.enrich.lookups import Spec", None),
+    ("rmqio.pyspark.enriching", "from rmqio.enrich.table.rows import Spec", "look-ups only"),
     ("rmqio.enrich.transform", "from rmqio.transforms.metrics import Count", "transforms.parts"),
     ("rmqio.sql.runtime.hints", "from rmqio.transforms import metrics", "transforms.parts"),
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),

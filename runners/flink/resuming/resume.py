@@ -12,9 +12,9 @@ from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOpt
 from rmqio.errors import LocalError
 from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.checkpointing import CheckpointOptions
-from rmqio.runners.flink import checkpoints
 from rmqio.runners.flink.options import FlinkOptions, Job, is_embedded, is_local, sees_folders
 from rmqio.runners.flink.rest import FlinkJob
+from rmqio.runners.flink.resuming import checkpoints
 from rmqio.runners.report import NO_CHECKPOINT_DIR
 
 _LOGGER = logging.getLogger("rmqio.runners.flink")

@@ -20,10 +20,10 @@ from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.ready import wait_until
 from rmqio.local.processes.watchdog import Watchdog
-from rmqio.runners.flink.artefacts import Jars, find_jars
-from rmqio.runners.flink.command import LOCAL_MASTER, Settings, Value, write_command
 from rmqio.runners.flink.errors import JobServerError
-from rmqio.runners.flink.loopback import NotPatchable, write_loopback_jar
+from rmqio.runners.flink.jobserver.artefacts import Jars, find_jars
+from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, Settings, Value, write_command
+from rmqio.runners.flink.jobserver.loopback import NotPatchable, write_loopback_jar
 
 _MINIMUM_JAVA: Final = 11
 _TERMINATE_TIMEOUT_S: Final = 10.0

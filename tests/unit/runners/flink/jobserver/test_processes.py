@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqio.runners.flink import JobServer, JobServerError
-from rmqio.runners.flink.artefacts import JAR_VARIABLE
+from rmqio.runners.flink.jobserver.artefacts import JAR_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[4]
 # Answers as a gRPC server does at first, and has a child, as the real one has with --environment_type=PROCESS.

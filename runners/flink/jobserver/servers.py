@@ -13,8 +13,8 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.local.processes.ports import LOOPBACK, free_port
-from rmqio.runners.flink.command import LOCAL_MASTER, Value
-from rmqio.runners.flink.jobserver import JobServer
+from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, Value
+from rmqio.runners.flink.jobserver.server import JobServer
 
 JAVA_OPTIONS_VARIABLE: Final = "RMQIO_FLINK_JAVA_OPTIONS"
 """Options of the job server's JVM, after the runner's own, as a shell would split them."""

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 
 from rmqio.model import READ_PERMISSION, WRITE_PERMISSION, MessageQueue
-from rmqio.testing._pull import pull
-from rmqio.testing._send import send
-from rmqio.testing._settings import BrokerSettings
+from rmqio.testing._protocol.pull import pull
+from rmqio.testing._protocol.send import send
+from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.wire.codes import RequestCode, ResponseCode

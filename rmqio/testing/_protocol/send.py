@@ -7,8 +7,8 @@ import uuid
 from rmqio.errors import LocalError
 from rmqio.model import DELAY, TIMER_DELIVER_MS, UNIQ_KEY, WRITE_PERMISSION, MessageQueue, Record, decode_properties
 from rmqio.testing._memory_producer import DELAY_LEVELS_S
-from rmqio.testing._settings import BrokerSettings
-from rmqio.testing._stored import raw_host, raw_properties
+from rmqio.testing._protocol.settings import BrokerSettings
+from rmqio.testing._protocol.stored import raw_host, raw_properties
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.wire.codes import ResponseCode
 from rmqio.wire.command import Command

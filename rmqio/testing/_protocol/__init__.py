@@ -1,0 +1,1 @@
+"""What `FakeBroker` says on its ports: frames, answers, stored messages."""
