@@ -123,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
     add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
     add("--match", choices=("all", "first", "best"), default="all", help="which rules of an event. Default: all")
-    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are no JSON object; must exist")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not JSON objects; must exist")
     return parser
 
 

@@ -212,7 +212,7 @@ def _residual(node: nodes.Expression, text: _Text) -> _Truth:
     return _Truth(Atom(None, Kind.SQL, sql), Atom(None, Kind.SQL, f"NOT ({sql})"))
 
 
-# ---- conditions that are no atoms -----------------------------------------------------------------------------------
+# ---- conditions that are not atoms -----------------------------------------------------------------------------------
 
 
 class _Compiled(NamedTuple):

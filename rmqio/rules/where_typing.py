@@ -244,7 +244,7 @@ def _call(node: nodes.Call, typing: Typing) -> nodes.Expression:
 
 
 def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
-    """Rewrites an argument that is no expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
+    """Rewrites an argument that is not an expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
     if isinstance(node, nodes.FromFor):
         length = None if node.length is None else typing.used(node.length, NUMBER)
         return replace(

@@ -56,7 +56,7 @@ def avro_reader(path: str) -> AvroValue:
 def show_body(record: Record, style: BodyStyle, max_bytes: int, avro: AvroValue | None = None) -> Shown:
     """Format a body as lines that are safe for a terminal.
 
-    `max_bytes` 0 is no limit. Hexadecimal shows a quarter of it, since it takes four times the room.
+    With `max_bytes` 0 there is no limit. Hexadecimal shows a quarter of it, since it takes four times the room.
     """
     body = record.body
     if style == "none":

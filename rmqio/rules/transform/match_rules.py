@@ -34,7 +34,7 @@ class MatchRulesResult(NamedTuple):
     """A `Match` for each rule that a message matches, or a `MatchedMessage` for each message that matches a rule. Of
     batches: a `Batch` of them, with the places of the messages."""
     errors: PCollection[ReadFailure]
-    """The elements that are no JSON object, also those that go to an error handler or to dead letters."""
+    """The elements that are not JSON objects, also those that go to an error handler or to dead letters."""
 
 
 class MatchRules(HandlesFailures):
@@ -55,7 +55,7 @@ class MatchRules(HandlesFailures):
       batches: whether elements are lists; None: by the type of the input.
       limits: bounds on the rules.
       cache_folder: for compiled patterns that processes of a machine share; None: in the user's cache folder.
-      dead_letter_topic: a topic for elements that are no JSON object.
+      dead_letter_topic: a topic for elements that are not JSON objects.
       name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
 
     Returns: `MatchRulesResult`, which can be unpacked: `hits, errors = messages | MatchRules(...)`. Whoever leaves

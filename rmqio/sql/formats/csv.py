@@ -1,7 +1,7 @@
 """CSV bodies: one line a message, columns by position. What Flink's format `csv` reads and writes.
 
 A body has a field for each physical column of the table. The option `lengthCheck` of older tables changes that: CUT
-ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is no part of the last field.
+ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is not part of the last field.
 
 An empty field is empty for STRING and BYTES, and NULL for anything else; the null literal is NULL, quoted or not. NULL
 is written as the null literal, and without one as an empty field: a STRING or BYTES that is NULL then comes back empty.

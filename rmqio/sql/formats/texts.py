@@ -88,7 +88,7 @@ def date_of_text(text: str) -> int:
 
 
 def _time_of_text(text: str) -> int:
-    if ":" not in text:  # an hour alone is no time here
+    if ":" not in text:  # an hour alone is not a time here
         raise ValueFailure(f"{values.shown(text)} is not a time of day")
     return values.time_of_text(text)
 

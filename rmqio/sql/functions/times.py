@@ -21,7 +21,7 @@ _SQL: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: +(\d{1,2}):(\d{1,2}):(
 FIRST_INSTANT: Final = -62_135_596_800_000_000
 LAST_INSTANT: Final = 253_402_300_799_999_999
 _NO_TIME: Final = -(1 << 63)
-"""The result of UNIX_TIMESTAMP for text that is no time."""
+"""The result of UNIX_TIMESTAMP for text that is not a time."""
 
 # ---- now ------------------------------------------------------------------------------------------------------------
 
@@ -151,18 +151,18 @@ def text_of_seconds(seconds: int, pattern: str = _STANDARD) -> str:
 
 
 def format_time(time: int | str, pattern: str) -> str | None:
-    """Returns a TIMESTAMP, or text such as `2020-01-31 23:59:59`, in a format; None: the text is no time."""
+    """Returns a TIMESTAMP, or text such as `2020-01-31 23:59:59`, in a format; None: the text is not a time."""
     return format_text(time, pattern) if isinstance(time, str) else formatting.formatted(time, pattern)
 
 
 def format_text(text: str, pattern: str) -> str | None:
-    """Returns text such as `2020-01-31 23:59:59` in another format; None: it is no time."""
+    """Returns text such as `2020-01-31 23:59:59` in another format; None: it is not a time."""
     found = formatting.parsed(text, _STANDARD, is_lenient=True)
     return None if found is None else formatting.formatted(found[0], pattern)
 
 
 def convert_zone(text: str, given: str, wanted: str) -> str | None:
-    """Returns text such as `2020-01-31 23:59:59` of a zone in another zone; None: it is no time.
+    """Returns text such as `2020-01-31 23:59:59` of a zone in another zone; None: it is not a time.
 
     A time that the zone skips, or has twice, is taken by the smaller offset. Raises `ValueFailure` for a zone.
     """
