@@ -42,7 +42,7 @@ NEEDED: Final = {
     "rmqio.sql": ("lark", "msgspec"),
     "rmqio.yaml": ("yaml", "lark", "msgspec"),
 }
-"""What they need of extras."""
+"""The packages of extras that they need."""
 
 
 def require(name: str) -> None:

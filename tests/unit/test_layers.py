@@ -331,7 +331,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
-    """Those of `rmqio/`, as wholes: also when no two modules of them do."""
+    """The packages of `rmqio/` as wholes, which can happen without any two modules that do."""
     imported: dict[str, set[str]] = {}
     for each in IMPORTS:
         package, other = (".".join(name.split(".")[:2]) for name in (each.module, each.target))

@@ -1,1 +1,1 @@
-"""What `FakeBroker` says on its ports: frames, answers, stored messages."""
+"""The side of `FakeBroker` that speaks on ports: frames, answers, stored messages."""
