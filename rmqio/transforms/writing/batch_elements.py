@@ -94,7 +94,7 @@ class BatchMaker:
         topics: list[Any] = [
             message[1] or default or None for message in made.messages
         ]  # by position: this runs per message
-        with contextlib.suppress(TypeError):  # a topic that has no hash is not text
+        with contextlib.suppress(TypeError):  # a topic that has no hash is no text
             named = {*topics}
             if len(named) == 1 and isinstance(topics[0], str):
                 made.topics = (topics[0],)
