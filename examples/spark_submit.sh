@@ -4,7 +4,7 @@
 #     rmqio local --port 9876 --topic orders:4 --topic totals &
 #     examples/spark_submit.sh spark://HOST:7077 --name_server=127.0.0.1:9876
 #
-# Without a cluster, the master local[1] runs it on this machine. The options behind the master go to json_rows.py, and
+# Without a cluster, the master local[1] runs it on this machine. The options after the master go to json_rows.py, and
 # spark-submit takes its own settings from spark-defaults.conf in SPARK_CONF_DIR. Each worker must reach the broker, and
 # needs PYSPARK_PYTHON, a Python with `rmqio[spark]` in the versions of this one (docs/spark-cluster.md has other ways).
 #

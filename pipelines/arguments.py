@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
-from rmqio.command_line.arguments import TIME_HELP, add_name_server, start_parser, stop_parser
+from rmqio.command_line.arguments import add_name_server, start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
+from rmqio.start.texts import TIME_HELP
 from rmqio.wire.properties import validate_group, validate_topic
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
@@ -27,7 +27,7 @@ OffsetPolicy = Literal["fail", "earliest", "latest"]
 Compression = Literal["zlib", "lz4", "zstd"]
 
 
-def parse_name_server(value: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
+def parse_name_server(value: str | Sequence[str] | None) -> tuple[str, ...]:
     """The `host:port` addresses in a text, separated by semicolons or commas; None: those in `NAMESRV_ADDR`.
 
     Raises `LocalError`, which names the invalid part.
@@ -149,6 +149,21 @@ class ClientOptions:
         )  # fmt: skip
         _positive(self, "max_retries", zero=True)
         _check_compression(self)
+
+
+def options_of_cluster(
+    name_server: str | Sequence[str] | None, security: Security | None = None, **more: Any
+) -> ClientOptions:
+    """The options of a client for the cluster that an argument `name_server` names, as all transforms take it.
+
+    Args:
+      name_server: addresses; None: those in `NAMESRV_ADDR`.
+      security: None: plain connections.
+      more: further fields of `ClientOptions`.
+
+    Raises `LocalError`.
+    """
+    return ClientOptions(parse_name_server(name_server), security=security or UNSECURED, **more)
 
 
 @dataclass(frozen=True, slots=True)

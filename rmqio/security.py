@@ -201,7 +201,9 @@ def credentials_source(given: object) -> CredentialsSource | None:
         if kind == "function" and ":" in rest:
             return CallableCredentials(rest)
         # Not quoted: it may be a secret, put here by mistake.
-        raise LocalError("credentials are 'environment', 'file:PATH' or 'function:MODULE:NAME'; this is none of them")
+        raise LocalError(
+            "credentials are 'environment', 'file:PATH' or 'function:MODULE:NAME'; this is not one of them"
+        )
     if callable(given):
         return CallableCredentials(_name_of(given))
     raise LocalError(f"credentials cannot be a {type(given).__name__}; give a source such as EnvironmentCredentials()")

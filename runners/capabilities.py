@@ -26,7 +26,7 @@ class Requirement(Enum):
 
     ENDING_READS = "reads that end"
     ENDLESS_READS = "reads without end"
-    SHUFFLES_BEHIND = "shuffles behind a read without end"
+    SHUFFLES_BEHIND = "shuffles after a read without end"
     """GroupByKey, Flatten of several, a side input made of it, a splittable DoFn."""
     UNBOUNDED = "other unbounded sources"
     """It is unknown whether they end."""

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from rmqio.runners._beam import portable_form
-from rmqio.runners._in_process import FnApiRunner
+from rmqio.runners.beam import versions
+from rmqio.runners.beam.in_process import FnApiRunner
+from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.failures import without_callers
 from rmqio.runners.report import Report, compare
@@ -24,11 +25,13 @@ class DirectRunner(FnApiRunner):
     """Runs pipelines in this process. Beam's own runner of this name can choose another one, and download it.
 
     Raises `Refused` for a pipeline that would wait forever, and for one that reads a topic that does not exist. It
-    raises an error of user code as it is, with the transform's name and without Beam's frames.
+    raises an error of user code as it is, with the transform's name and without Beam's frames. Raises `LocalError` on a
+    Beam that it was not tested with, unless `RMQIO_UNTESTED_VERSIONS` is 1.
     """
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Runs the pipeline to its end and returns its result."""
+        versions.check("DirectRunner")
         check_positions(pipeline)
         check(self.report(portable_form(pipeline), options), options)
         look_up_topics(pipeline, options)

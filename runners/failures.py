@@ -44,7 +44,9 @@ def shows_all() -> bool:
 
 def _of_state(error: Exception) -> BaseException | None:
     """Returns the error that names the state, if its coder could not encode a value. The user's line is in its text."""
-    from rmqio.runners._in_process import failed_state_write  # imports slowly, which other runners need not wait for
+    from rmqio.runners.beam.in_process import (
+        failed_state_write,  # imports slowly, which other runners need not wait for
+    )
 
     write = failed_state_write(error)
     return in_process(write, error) if write is not None else None

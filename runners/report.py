@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import IDS, RANDOM_IDS
-from rmqio.runners._beam import portable_form
+from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.requirements import requirements_of, writes_of_random_ids
 

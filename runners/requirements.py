@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from rmqio.interfaces import ENDLESS_READ, EXACTLY_ONCE, IDS, RANDOM_IDS
-from rmqio.runners._beam import beam_runner_api_pb2, common_urns
+from rmqio.runners.beam.portable import beam_runner_api_pb2, common_urns
 from rmqio.runners.capabilities import Requirement
 
 _PAR_DO: Final = common_urns.primitives.PAR_DO.urn

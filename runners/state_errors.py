@@ -6,13 +6,13 @@ import linecache
 from typing import TYPE_CHECKING
 
 from rmqio.errors import RmqioError
-from rmqio.runners._beam import beam_runner_api_pb2, pickler
+from rmqio.runners.beam.portable import beam_runner_api_pb2, pickler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqio.runners._beam import CoderImpl, beam_fn_api_pb2
-    from rmqio.runners._in_process import StateWrite
+    from rmqio.runners.beam.in_process import StateWrite
+    from rmqio.runners.beam.portable import CoderImpl, beam_fn_api_pb2
 
 _MOST_CHARACTERS = 80
 

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from rmqio.runners._beam import add_arguments
+from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.report import ReportOptions
 

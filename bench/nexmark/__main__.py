@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser.parse_args(argv)
     names = given.queries.split(",")
     if unknown := sorted(set(names) - set(STATELESS)):
-        parser.error(f"--queries: {unknown[0]} is none of {', '.join(STATELESS)}")
+        parser.error(f"--queries: {unknown[0]} is not one of {', '.join(STATELESS)}")
     load_average = os.getloadavg()[0]
     lines = [["query", "rows", "sql, events/s", "Flink, events/s", "sql / Flink"]]
     with tempfile.TemporaryDirectory(prefix="rmqio-nexmark-") as made:

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rmqio.cli.arguments import new_command
 from rmqio.cli.completion_scripts import SCRIPTS, Command, Kind, Word
 from rmqio.command_line.arguments import add_connection
+from rmqio.command_line.commands import new_command
 from rmqio.command_line.parser import Parser
 
 _MORE = """\

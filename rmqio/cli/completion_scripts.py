@@ -1,7 +1,7 @@
 """The completion scripts of bash, zsh and fish.
 
 Each finds the command that has been typed (`at`, e.g. `topics create`), and then completes a value, an option, or what
-the command takes. A word behind an option that takes a value is never a command.
+the command takes. A word after an option that takes a value is never a command.
 """
 
 from __future__ import annotations

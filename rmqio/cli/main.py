@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmqio.cli import completion, programs
-from rmqio.cli.arguments import add_common
 from rmqio.cli.groups import listing as groups
 from rmqio.cli.groups import offsets
 from rmqio.cli.messages import produce, reading
-from rmqio.cli.output import allow_any_text, one_line
 from rmqio.cli.queues import describe
 from rmqio.cli.topics import listing as topics
+from rmqio.command_line.commands import add_common
+from rmqio.command_line.output import allow_any_text, one_line
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, TransportError
 

@@ -275,7 +275,7 @@ class Routes:
 
 
 def with_advice(server: str, answer: Command) -> Command:
-    """Return a name server's answer. If it is no name server, as a wrong port of ours can show, its remark says so."""
+    """Return a name server's answer. If it is from another server, as with a wrong port, its remark says so."""
     if answer.code != RequestCodeNotSupported.number:
         return answer
     advice = f"{server} seems to be a broker: give the address of a name server, whose port is usually 9876"

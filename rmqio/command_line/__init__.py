@@ -1,1 +1,1 @@
-"""The common part of all command lines: their parser, the arguments that they share, text on a terminal."""
+"""The common part of all command lines: parsers and arguments, tables and messages, clients, the contents of queues."""

@@ -7,7 +7,6 @@ a command.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 import textwrap
@@ -15,21 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from rmqio.command_line.terminal import COLUMNS
+from rmqio.near_names import did_you_mean, nearest
 
 _HELP_COLUMN: Final = 28
 _FEW: Final = 4
 """Commands that the usage names."""
-
-
-def did_you_mean(wrong: str, names: Iterable[str]) -> str:
-    """Return advice to append to a message; empty if no name is close."""
-    found = nearest(wrong, names)
-    return f"; did you mean {found}?" if found else ""
-
-
-def nearest(wrong: str, names: Iterable[str]) -> str | None:
-    """Return the name that is closest to a wrong one, if any is close."""
-    return next(iter(difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.6)), None)
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         """Print the error and end the program with status 2. If an argument is missing, print the usage first."""
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
-            message = f"{choice[1]!r} is none of {', '.join(names)}" + did_you_mean(choice[1], names)
+            message = f"{choice[1]!r} is not one of {', '.join(names)}" + did_you_mean(choice[1], names)
         elif missing := re.search(r"the following arguments are required: (.*)", message):
             self.print_usage(sys.stderr)
             *first, last = missing[1].split(", ")
@@ -152,7 +141,7 @@ class Parser(argparse.ArgumentParser):
     def _spelled(self, argv: Sequence[str]) -> Iterable[str]:
         """Spell options as the parser does, and give an option with an optional value its default.
 
-        Such a value needs the equals sign, so that the option does not take the word behind it. What stands behind a
+        Such a value needs the equals sign, so that the option does not take the word after it. What stands after a
         bare `--` is left as it is.
         """
         options = {name: action for action in self.arguments for name in action.option_strings}

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rmqio.command_line.arguments import (
-    TIME_HELP,
     add_connection,
     client_options,
     connection_options,
@@ -21,6 +20,7 @@ from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions
 from rmqio.start import StartFrom, StopAt
+from rmqio.start.texts import TIME_HELP
 from rmqio.wire.properties import validate_group, validate_topic
 
 _DESCRIPTION: Final = """\

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.parser import did_you_mean
 from rmqio.command_line.terminal import line_width
 from rmqio.dead_letters.arguments import Arguments, make_parser, to_arguments
 from rmqio.dead_letters.replay import Replay
 from rmqio.dead_letters.result import ReplayResult
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory
+from rmqio.near_names import did_you_mean
 
 _SAY_EVERY_S: Final = 5.0
 

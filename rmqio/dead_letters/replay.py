@@ -17,8 +17,8 @@ from rmqio.errors import CorruptMessage, LocalError
 from rmqio.interfaces import ClientFactory, Producer, QueueClient
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record, SendResult
-from rmqio.options import ClientOptions, parse_name_server
-from rmqio.security import UNSECURED, Security
+from rmqio.options import options_of_cluster
+from rmqio.security import Security
 from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.routes import WriteRoutes
@@ -136,15 +136,12 @@ def replay(
     if client_factory is None:
         from rmqio.client.factory import RemotingClientFactory
 
-        client_factory = RemotingClientFactory(client_options(name_server, security or UNSECURED))
+        client_factory = RemotingClientFactory(
+            options_of_cluster(name_server, security, compress_over_bytes=LARGE_BODY_BYTES)
+        )
     run = Replay(choice, client_factory, group=None if dry_run else consumer_group, is_dry_run=dry_run)
     run.run(start, stop or StopAt.latest(), consumer_group, progress)
     return run.result
-
-
-def client_options(name_server: str | tuple[str, ...] | list[str] | None, security: Security) -> ClientOptions:
-    """The client options of a replay. Raises `LocalError`."""
-    return ClientOptions(parse_name_server(name_server), security=security, compress_over_bytes=LARGE_BODY_BYTES)
 
 
 class Replay:

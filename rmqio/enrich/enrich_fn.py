@@ -18,10 +18,17 @@ from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
 from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.read_failures import ReadFailure, failure_of_record, failure_of_value
-from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
-from rmqio.transforms.reading.watermark import beam_timestamp
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import (
+    ERRORS_TAG,
+    Count,
+    beam_timestamp,
+    failure_of_record,
+    failure_of_value,
+    located,
+    located_at,
+    observe_process,
+)
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _KEPT_S: Final = 5.0

@@ -24,7 +24,7 @@ def fields_of(element: Any) -> Any:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:  # or it is nested too deeply
-        raise SerdeError(f"the body is no JSON: {error}") from error
+        raise SerdeError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise SerdeError(f"the body is JSON, but no object: {type(found).__name__}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
@@ -17,12 +17,10 @@ from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms import ReadFailure, WriteDeadLetters
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.reading.record_batches import ERRORS_TAG
+from rmqio.transforms.parts import ERRORS_TAG, BatchConstraint, HandlesFailures
 
 
-class Enrich(beam.PTransform):
+class Enrich(HandlesFailures):
     """Adds columns of a dimension table to each element.
 
     Args:
@@ -73,7 +71,7 @@ class Enrich(beam.PTransform):
         security: Security | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dead_letter_topic, name_server, security, client_factory)
         if not isinstance(table, Table):
             raise LocalError(f"table is {table!r}; make it with Table.from_parquet or another of its functions")
         if how not in ("left", "inner"):
@@ -101,21 +99,9 @@ class Enrich(beam.PTransform):
             Wanted(table, spec), schedule, tuple(fields), how, on_missing, duplicates == "all", prefix, at, output_type
         )
         self._batches, self._output_type = batches, output_type
-        self._dead_letter_topic = dead_letter_topic
-        self._letters: WriteDeadLetters | None = None
-        if dead_letter_topic is not None:
-            self._letters = WriteDeadLetters(
-                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
-            )
-        self._error_handler: Any = None
-
-    def with_error_handler(self, error_handler: Any) -> Self:
-        """Send elements that cannot be looked up to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
-        self._error_handler = error_handler
-        return self
 
     def expand(self, elements: Any) -> Any:
-        handled = self._error_handler is not None or self._letters is not None
+        handled = self.takes_failures
         label = elements.pipeline.transforms_stack[-1].full_label
         kind = Any if self._output_type is None else self._output_type
         hint = BatchConstraint(kind) if self._batches else kind
@@ -124,11 +110,8 @@ class Enrich(beam.PTransform):
             return elements | "Look up" >> looking.with_output_types(hint)
         outputs = elements | "Look up" >> looking.with_output_types(hint).with_outputs(ERRORS_TAG, main="enriched")
         enriched, failures = outputs["enriched"], outputs[ERRORS_TAG]
-        enriched.element_type, failures.element_type = hint, ReadFailure  # see MapRecords
-        if self._error_handler is not None:
-            self._error_handler.add_error_pcollection(failures)
-        if self._letters is not None:
-            _ = failures | "Dead letters" >> self._letters
+        enriched.element_type = hint
+        self.take_failures(failures)
         return enriched
 
     def display_data(self) -> dict[str, Any]:

@@ -258,7 +258,7 @@ class LibrocketmqProducer:
         try:
             return Lane(self._library, self._options, self._group)
         except LocalError as error:
-            # Credentials are missing now. That is no message's fault; a `LocalError` would count as one.
+            # Credentials are missing now. That is not a message's fault; a `LocalError` would count as one.
             raise TransportError(f"librocketmq cannot be started: {error}") from error
 
     def _check_topic(self, message: Message, topic: str) -> None:

@@ -116,7 +116,7 @@ class LocalRocketMQ:
 
     def pid(self, part: Literal["broker", "name_server"] = "broker") -> int | None:
         """The process id, or None if that part is not running."""
-        return self._parts(part)[0].pid
+        return self._parts(part)[0].pid()
 
     def logs(self) -> str:
         """The end of both logs."""

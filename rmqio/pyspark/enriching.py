@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from rmqio.enrich.definition import Table
+    from rmqio.enrich import Table
 
 
 def enrich(
@@ -38,10 +38,7 @@ def enrich(
     """
     from pyspark.sql.types import DataType, StructType
 
-    from rmqio.enrich.loading import Wanted
-    from rmqio.enrich.refresh import Schedule
-    from rmqio.enrich.table.names import nearest
-    from rmqio.enrich.table.rows import Spec
+    from rmqio.enrich.lookups import Schedule, Spec, Wanted, nearest
 
     if how not in ("left", "inner"):
         raise LocalError(f'how is {how!r}; it must be "left" or "inner"')
@@ -71,7 +68,7 @@ class _Enriching:
         self._wanted, self._schedule, self._fields, self._how, self._many = wanted, schedule, fields, how, many
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from rmqio.enrich.refresh import acquire
+        from rmqio.enrich.lookups import acquire
 
         lease = acquire(self._wanted, self._schedule)
         rows = lease.rows()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, parse_name_server
+from rmqio.options import NAME_SERVER_VARIABLE, options_of_cluster, parse_name_server
 from rmqio.pyspark.secured import refuse_secrets, security_of
 
 OUTAGE_MS: Final = 60_000
@@ -79,7 +79,9 @@ def factory(given: Mapping[str, str], **more: Any) -> RemotingClientFactory:
         more["request_timeout_ms"] = timeout
     more["security"] = security_of(given)
     try:
-        options = ClientOptions(given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more)
+        options = options_of_cluster(
+            given.get("nameServer") or _name_server(), namespace=given.get("namespace", ""), **more
+        )
     except LocalError as error:
         raise LocalError(f"nameServer: {error}") from error
     return RemotingClientFactory(options)

@@ -85,12 +85,12 @@ class Matcher:
         return self._checked(tables, event, hits, candidates) if candidates else []
 
     def match_many(self, bodies: Sequence[bytes]) -> list[list[Hit] | Broken]:
-        """Returns for each body of JSON the rules that it matches, or why it is no event."""
+        """Returns for each body of JSON the rules that it matches, or why it is not an event."""
         found, broken = self.find(bodies)
         return [Broken(failure_text(broken[at])) if at in broken else found.get(at, []) for at in range(len(bodies))]
 
     def find(self, bodies: Sequence[bytes]) -> tuple[dict[int, list[Hit]], dict[int, Exception]]:
-        """Returns the hits of the bodies that have some, and the errors of those that are no events, by position."""
+        """Returns the hits of the bodies that have some, and the errors of those that are not events, by position."""
         if self._counts is not None:
             self._sample(bodies)
         tables, columns = self._tables, self._columns
@@ -133,7 +133,7 @@ class Matcher:
                 raise ValueError(f"version {version}")
             found = read_rules(rules)
         except (ValueError, TypeError, LookupError, msgspec.MsgspecError) as error:
-            raise LocalError(f"these bytes are no compiled rules: {error}") from error
+            raise LocalError(f"these bytes are not compiled rules: {error}") from error
         return compile_rules(found, limits=Limits(**limits), engine=engine, store=_Given(databases))
 
     # ---- compiling ---------------------------------------------------------------------------------------------------

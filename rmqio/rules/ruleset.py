@@ -72,10 +72,9 @@ class RuleSet:
         check_format(format)
         if client_factory is None:
             from rmqio.client.factory import RemotingClientFactory
-            from rmqio.options import ClientOptions
+            from rmqio.options import options_of_cluster
 
-            given: dict[str, Any] = {} if security is None else {"security": security}
-            client_factory = RemotingClientFactory(ClientOptions(name_server, **given))  # type: ignore[arg-type]
+            client_factory = RemotingClientFactory(options_of_cluster(name_server, security))
         return cls(Topic(topic, client_factory, timeout_s), format, Mapping.of(mapping))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Conditions of SQL over events: what is behind WHERE becomes a condition of `ir`, exact by SQL's three-valued logic.
+"""Conditions of SQL over events: what stands after WHERE becomes a condition of `ir`, exact by three-valued logic.
 
 Comparisons with constants, IN, LIKE, BETWEEN, IS NULL, AND, OR and NOT become atoms; any other condition becomes one of
 `Kind.SQL`, which `sql_predicate` evaluates. A comparison is unknown if its field is null or not there; then neither it
@@ -17,10 +17,8 @@ from rmqio.rules.ir import Atom, Condition, Kind
 from rmqio.rules.plan.values import number_of, text_of
 from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
 from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
-from rmqio.sql.conditions import compile_condition, parse_condition, placed, span_in
+from rmqio.sql.conditions import compile_condition, deep_trees, nodes, parse_condition, placed, span_in
 from rmqio.sql.errors import Refusal
-from rmqio.sql.recursion import deep_trees
-from rmqio.sql.syntax import nodes
 
 _ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
@@ -157,7 +155,7 @@ _NONE: Final = object()
 
 
 def _constant(node: nodes.Expression) -> Any:
-    """The value of a literal; `_NONE`: it is none of these."""
+    """The value of a literal; `_NONE`: it is not one of these."""
     if isinstance(node, nodes.Unary) and node.operator == "-":
         value = _constant(node.operand)
         return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else _NONE
@@ -179,7 +177,7 @@ def _like(node: nodes.Like) -> _Truth | None:
 
 
 def _atom_of_like(path: str, pattern: str) -> Atom:
-    parts: list[str] = []  # texts; "%" and "_" behind a NUL are signs
+    parts: list[str] = []  # texts; "%" and "_" after a NUL are signs
     characters = iter(pattern)
     for each in characters:
         if each == "\\":
@@ -214,7 +212,7 @@ def _residual(node: nodes.Expression, text: _Text) -> _Truth:
     return _Truth(Atom(None, Kind.SQL, sql), Atom(None, Kind.SQL, f"NOT ({sql})"))
 
 
-# ---- conditions that are no atoms -----------------------------------------------------------------------------------
+# ---- conditions that are not atoms -----------------------------------------------------------------------------------
 
 
 class _Compiled(NamedTuple):

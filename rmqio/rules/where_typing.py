@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rmqio.sql import types
-from rmqio.sql.conditions import type_of
+from rmqio.sql.conditions import SqlType, nodes, type_of, types
 from rmqio.sql.errors import Refusal
-from rmqio.sql.syntax import nodes
-from rmqio.sql.types import SqlType
 
 NUMBER: Final = "n"
 TEXT: Final = "s"
@@ -247,7 +244,7 @@ def _call(node: nodes.Call, typing: Typing) -> nodes.Expression:
 
 
 def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
-    """Rewrites an argument that is no expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
+    """Rewrites an argument that is not an expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
     if isinstance(node, nodes.FromFor):
         length = None if node.length is None else typing.used(node.length, NUMBER)
         return replace(
@@ -260,4 +257,4 @@ def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
 
 @_rewritten.register
 def _subscript(node: nodes.Subscript, typing: Typing) -> nodes.Expression:
-    raise Refusal("[...] takes the name of a field in quotes, and stands behind a field", node.span)
+    raise Refusal("[...] takes the name of a field in quotes, and follows a field", node.span)

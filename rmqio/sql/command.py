@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.command_line.arguments import TIME_HELP, start_parser, stop_parser
+from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
@@ -21,6 +21,7 @@ from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone
+from rmqio.start.texts import TIME_HELP
 
 OK: Final = 0
 WRONG_USAGE: Final = 2
@@ -28,7 +29,7 @@ _ANY_SERVER: Final = "127.0.0.1:9876"
 """For a pipeline that is only shown: nothing connects."""
 
 _MORE: Final = """\
-All other options go to Beam and its runner: --runner=SparkRunner --streaming --checkpoint_dir=/var/lib/job.
+All other options go to Beam and its runner, such as --streaming --checkpoint_dir=/var/lib/job.
 
 example: rmqio sql job.sql --name_server 127.0.0.1:9876 --runner SparkRunner --streaming"""
 
@@ -37,32 +38,35 @@ def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
     add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="statements, in UTF-8; -: standard input; none: a shell on a terminal")
+    add("file", nargs="?", metavar="FILE", help="SQL in UTF-8; -: standard input; without it: a shell, on a terminal")
     add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
     add(
         "--catalog",
         action="append",
         default=[],
         metavar="WHERE",
-        help="a file of CREATE statements, or a schema registry's URL; repeatable; default: none, in the shell the"
-        " user's file",
+        help="a file of CREATE statements, or the URL of a schema registry; repeatable; default: none, but in the shell"
+        " the user's own file",
     )
     add(
-        "--explain", action="store_true", help="only show the plan of the job, and with --runner what that does with it"
+        "--explain",
+        action="store_true",
+        help="show the plan of the job, with --runner also what the runner does with it, and do not run it",
     )
-    add("--check", action="store_true", help="only say whether the statements are valid")
+    add("--check", action="store_true", help="check the statements, and do not run them")
     add(
         "--start",
         type=start_parser("earliest", "latest", "timestamp:TIME"),
         metavar="WHERE",
-        help="where tables begin that do not say it: earliest, latest, timestamp:TIME; default: their group's offsets,"
-        " without a group latest",
+        help="where reads begin, if a table does not say it: earliest, latest, timestamp:TIME; default: the"
+        " offsets of their group, or latest without a group",
     )
     add(
         "--stop",
         type=stop_parser("none", "latest", "timestamp:TIME"),
         metavar="WHERE",
-        help=f"none (default), latest (what the topics hold at the start) or timestamp:TIME; {TIME_HELP}",
+        help="where to stop: none (default), latest (where the topics end when the job starts) or timestamp:TIME;"
+        f" {TIME_HELP}",
     )
     jobs.add_options(parser)
 
@@ -91,12 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
             return OK
     if arguments.explain:
         print(explain(script.sinks))
-        return OK if arguments.runner is None else _run_job(script, arguments)
+        return OK if arguments.runner is None else run_job(script, arguments)
     if arguments.check:
         count = len(script.sinks)
         print(f"{arguments.file}: valid, {count} INSERT INTO")
         return OK
-    return _run_job(script, arguments)
+    return run_job(script, arguments)
 
 
 def _text_of(file: str) -> str:
@@ -110,7 +114,8 @@ def _text_of(file: str) -> str:
         raise SqlError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _run_job(script: Script, arguments: argparse.Namespace) -> int:
+def run_job(script: Script, arguments: argparse.Namespace) -> int:
+    """Runs the statements of a script that write, as one job, and returns its exit status."""
     from rmqio import runners
     from rmqio.runners.program import count, run_program
     from rmqio.runners.report import ReportOptions

@@ -1,10 +1,14 @@
-"""Conditions alone: what stands behind WHERE, parsed, and compiled over columns that the caller names."""
+"""Conditions alone: what stands after WHERE, parsed, and compiled over columns that the caller names.
+
+Packages that take conditions in SQL, such as the rules, import this module and `rmqio.sql.errors`, and no other of SQL.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from rmqio.sql import types
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
@@ -12,9 +16,22 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.recursion import deep_trees
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType
+
+__all__ = [
+    "SqlType",
+    "compile_condition",
+    "deep_trees",
+    "nodes",
+    "parse_condition",
+    "placed",
+    "span_in",
+    "type_of",
+    "types",
+]
 
 _BEFORE: Final = "SELECT 1 FROM t WHERE\n"
 

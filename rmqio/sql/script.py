@@ -91,7 +91,7 @@ class Script:
             case statements.CreateView():
                 self.catalog.create_view(statement)
                 # Refused here, not where the view is used.
-                self._binder().named(statement.name)
+                self.binder().named(statement.name)
             case statements.Drop():
                 self.catalog.drop(statement)
             case statements.SetOption():
@@ -125,18 +125,19 @@ class Script:
             raise Refusal("the time zone is that of the whole job: SET it before the first INSERT INTO", span)
         self.settings = settings
 
-    def _binder(self) -> QueryBinder:
+    def binder(self) -> QueryBinder:
+        """Returns what gives the names of a query their meaning, with the tables and settings of now."""
         return QueryBinder(self.catalog, self.settings.ttl_ms, self.settings.emit)
 
     def query(self, query: nodes.Query) -> Relation:
         """Returns the optimized plan of a query. Raises `Refusal`."""
-        found = optimize(self._binder().query(query))
+        found = optimize(self.binder().query(query))
         check_limits(found, query.span)
         return found
 
     def _insert(self, statement: statements.Insert) -> Sink:
         table = self.catalog.table(statement.table)
-        found = optimize(sink_of(statement, table, self._binder().query(statement.query)))
+        found = optimize(sink_of(statement, table, self.binder().query(statement.query)))
         assert isinstance(found, Sink)
         check_limits(found, statement.span)
         return found

@@ -98,7 +98,7 @@ _BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True,
 
 
 def date_of_text(text: str) -> int:
-    """Returns days since 1970 of `2020-01-31`; a time behind it is left out. Raises `ValueFailure`.
+    """Returns days since 1970 of `2020-01-31`; a time after it is left out. Raises `ValueFailure`.
 
     `2020-01` and `2020` are the first day of the month and of the year.
     """

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from rmqio.errors import LocalError, SubscriptionParseFailed, TopicNotExist
 from rmqio.model import MessageQueue, Record
 from rmqio.testing._failures import FailurePlan, Operation
+from rmqio.testing._protocol.stored import body_crc, raw_host, stored_size
 from rmqio.testing._storage import StoredQueue, StoredTopic
-from rmqio.testing._stored import body_crc, raw_host, stored_size
 from rmqio.testing.clock import Clock, is_real
 
 

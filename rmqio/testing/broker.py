@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rmqio.errors import LocalError
-from rmqio.testing._handlers import BrokerHandlers, NameServerHandlers
-from rmqio.testing._pull import should_hold
-from rmqio.testing._server import Connection, LoopbackServer
-from rmqio.testing._settings import BrokerSettings
+from rmqio.testing._protocol.handlers import BrokerHandlers, NameServerHandlers
+from rmqio.testing._protocol.pull import should_hold
+from rmqio.testing._protocol.server import Connection, LoopbackServer
+from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.testing.faults import Fault
 from rmqio.wire.codes import CommandFlag, RequestCode

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rmqio.errors import LocalError
 from rmqio.model import KEYS, TAGS, MessageQueue, Record
 from rmqio.testing._failures import Failure, Operation, PlannedFailure
+from rmqio.testing._protocol.stored import raw_properties
 from rmqio.testing._state import ClusterState
 from rmqio.testing._storage import StoredQueue, StoredTopic
-from rmqio.testing._stored import raw_properties
 from rmqio.testing.clock import Clock
 
 _CLUSTERS: weakref.WeakValueDictionary[str, InMemoryCluster] = weakref.WeakValueDictionary()

@@ -9,8 +9,8 @@ from rmqio.errors import CommitIgnored, CorruptMessage, LocalError, OffsetOutOfR
 from rmqio.interfaces import FetchedBatch, OffsetQuery, Producer, QueueClient, QueueReader
 from rmqio.model import READ_PERMISSION, MessageFilter, MessageQueue, Record
 from rmqio.testing._memory_producer import InMemoryProducer
+from rmqio.testing._protocol.stored import encode_stored
 from rmqio.testing._storage import StoredQueue
-from rmqio.testing._stored import encode_stored
 from rmqio.testing.cluster import InMemoryCluster, find_cluster
 
 

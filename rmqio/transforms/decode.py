@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
@@ -12,13 +12,13 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
+from rmqio.transforms.handles_failures import HandlesFailures
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.read_failures import ReadFailure, failure_of_record
+from rmqio.transforms.read_failures import failure_of_record
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, require_of_record
-from rmqio.transforms.write_dead_letters import WriteDeadLetters
 
 
-class DecodeRecords(beam.PTransform):
+class DecodeRecords(HandlesFailures):
     """Applies a deserializer to each `Record`.
 
     It does the same as `ReadFromRocketMQ(deserializer=...)`, for pipelines that look at the records first. It is fused
@@ -46,37 +46,21 @@ class DecodeRecords(beam.PTransform):
         security: Security | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dead_letter_topic, name_server, security, client_factory)
         if not callable(deserializer):
             raise LocalError(f"deserializer is {deserializer!r}; it must be callable with a Record")
         self._deserializer = deserializer
-        self._dead_letter_topic = dead_letter_topic
-        self._letters: WriteDeadLetters | None = None
-        if dead_letter_topic is not None:
-            self._letters = WriteDeadLetters(
-                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
-            )
-        self._error_handler: Any = None
-
-    def with_error_handler(self, error_handler: Any) -> Self:
-        """Send records that cannot be decoded to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
-        self._error_handler = error_handler
-        return self
 
     def expand(self, records: Any) -> Any:
-        handled = self._error_handler is not None or self._letters is not None
+        handled = self.takes_failures
         output_type = getattr(self._deserializer, "output_type", Any)
         decode = beam.ParDo(DecodeFn(self._deserializer, errors_to_output=handled)).with_output_types(output_type)
         if not handled:
             return records | "Decode" >> decode
         outputs = records | "Decode" >> decode.with_outputs(ERRORS_TAG, main="decoded")
         decoded, failures = outputs["decoded"], outputs[ERRORS_TAG]
-        # So that Beam finds coders: only its newest versions know the types of a ParDo's tagged outputs.
-        decoded.element_type, failures.element_type = output_type, ReadFailure
-        if self._error_handler is not None:
-            self._error_handler.add_error_pcollection(failures)
-        if self._letters is not None:
-            _ = failures | "Dead letters" >> self._letters
+        decoded.element_type = output_type
+        self.take_failures(failures)
         return decoded
 
     def display_data(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
    how an error reads is written down there and nowhere else. Nothing here raises for what a message holds.
 
-   Memory: each field is read behind a check of the bytes left, in 64-bit arithmetic on 32-bit sizes, which cannot
+   Memory: each field is read after a check of the bytes left, in 64-bit arithmetic on 32-bit sizes, which cannot
    overflow. No code of Python's runs while borrowed references are held, but for garbage collection in `decode_usual`,
    where the caller keeps every argument alive. */
 

@@ -49,7 +49,7 @@ take_text(Cursor *from, Text *text)
     return take(from, '"');
 }
 
-/* More digits, a point or an exponent stay behind the number, where the caller expects none. */
+/* More digits, a point or an exponent stay after the number, where the caller expects none. */
 static int
 take_number(Cursor *from, int64_t *number)
 {

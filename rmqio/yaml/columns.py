@@ -66,7 +66,7 @@ def columns_of_avro(schema: Any) -> dict[str, str]:
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise LocalError(f"schema is no JSON, as an Avro schema is: {error}") from None
+            raise LocalError(f"schema is not JSON, as an Avro schema is: {error}") from None
     if not isinstance(schema, Mapping) or schema.get("type") != "record" or not schema.get("fields"):
         raise LocalError(f"schema is {schema!r:.80}; of format avro, it must be a record with fields")
     named: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _avro_type(kind: Any, path: str, named: dict[str, Any]) -> tuple[str, bool]:
         return _AVRO[kind], False
     if kind in named:
         return _avro_type(named[kind], path, named)
-    raise LocalError(f"schema: {path} is {kind!r:.80}, which is no type of Avro: give columns: instead")
+    raise LocalError(f"schema: {path} is {kind!r:.80}, which is not a type of Avro: give columns: instead")
 
 
 def _avro_field(field: Any, path: str, named: dict[str, Any]) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.errors import LocalError
 from rmqio.security import Security, Tls
-from rmqio.start import StartFrom, StopAt
+from rmqio.start import StartFrom, StopAt, texts
 
 _SECURITY: Final = ("credentials", "tls", "address_map", "allowed_addresses")
 
@@ -41,16 +39,16 @@ def security_of(given: Mapping[str, Any] | None) -> Security | None:
 def start_of(text: str | None) -> StartFrom | None:
     """Returns where a read begins. Raises `LocalError`."""
     try:
-        return None if text is None else start_parser("earliest", "latest", "group", "timestamp:TIME")(str(text))
-    except argparse.ArgumentTypeError as error:
+        return None if text is None else texts.start_of(str(text), ("earliest", "latest", "group", "timestamp:TIME"))
+    except LocalError as error:
         raise LocalError(f"start: {error}") from None
 
 
 def stop_of(text: str | None) -> StopAt | None:
     """Returns where a read ends; None: nowhere. Raises `LocalError`."""
     try:
-        return None if text is None else stop_parser("none", "latest", "timestamp:TIME")(str(text))
-    except argparse.ArgumentTypeError as error:
+        return None if text is None else texts.stop_of(str(text), ("none", "latest", "timestamp:TIME"))
+    except LocalError as error:
         raise LocalError(f"stop: {error}") from None
 
 

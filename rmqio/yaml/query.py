@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from rmqio.sql.transform import SqlTransform
+from rmqio.sql.tables import SqlTransform
 from rmqio.yaml.configs import error_output
 
 

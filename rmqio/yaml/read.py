@@ -11,10 +11,7 @@ import apache_beam as beam
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import ReadOptions
-from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.runtime.reads.table_time import TableTime
-from rmqio.sql.transform import SqlTransform
-from rmqio.sql.transform.script import declared
+from rmqio.sql.tables import SqlTransform, TableTime, declared, watermark_delay_ms
 from rmqio.transforms import ReadFromRocketMQ as Read
 from rmqio.yaml.columns import columns_of_avro, columns_of_json
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of, start_of, stop_of
@@ -153,8 +150,7 @@ def _metadata(given: Any) -> dict[str, str]:
 
 def metadata_type(key: str) -> str:
     """Returns the type of a kind of metadata. Raises `LocalError` if there is none with this name."""
-    from rmqio.sql.catalog.metadata import METADATA, metadata_named
-    from rmqio.sql.errors import nearest
+    from rmqio.sql.tables import METADATA, metadata_named, nearest
 
     found = metadata_named(key)
     if found is None:

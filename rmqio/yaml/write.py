@@ -11,13 +11,18 @@ import apache_beam as beam
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.sending.failures import FailedMessage
-from rmqio.sql.compile.description import ToTable
-from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
-from rmqio.sql.transform import PCOLLECTION, BadRow
-from rmqio.sql.transform.inputs import ElementsInput
+from rmqio.sql.tables import (
+    PCOLLECTION,
+    BadRow,
+    Connection,
+    ElementsInput,
+    Refusal,
+    Script,
+    SqlError,
+    ToTable,
+    Translation,
+    nearest,
+)
 from rmqio.transforms import WriteToRocketMQ as Write
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of
 from rmqio.yaml.read import metadata_type

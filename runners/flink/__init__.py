@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.runners.flink.errors import FlinkError, JobServerError
-from rmqio.runners.flink.jobserver import JobServer
+from rmqio.runners.flink.jobserver.server import JobServer
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 
 if TYPE_CHECKING:
@@ -27,4 +27,9 @@ _WITH_BEAM: Final = {"FlinkResult": "result", "FlinkRunner": "runner"}
 def __getattr__(name: str) -> Any:
     if name not in _WITH_BEAM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}")
+    except (ImportError, AttributeError):
+        importlib.import_module("rmqio.runners.beam.versions").check("FlinkRunner")  # an untested Beam may lack a name
+        raise
+    return getattr(module, name)

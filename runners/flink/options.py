@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import (
 from rmqio.errors import LocalError
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.flink._beam import finalizes, has_no_end
-from rmqio.runners.flink.command import SMALLEST_HEAP_MB, Settings
+from rmqio.runners.flink.jobserver.command import SMALLEST_HEAP_MB, Settings
 
 DEFAULT_INTERVAL_MS: Final = 10_000
 SHORTEST_INTERVAL_MS: Final = 10

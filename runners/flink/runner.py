@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
+from rmqio.runners.beam import versions
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.checkpointing import CheckpointOptions
 from rmqio.runners.flink._beam import (
@@ -27,9 +28,9 @@ from rmqio.runners.flink._beam import (
     name_in_flink,
     to_pool,
 )
-from rmqio.runners.flink.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
 from rmqio.runners.flink.errors import FlinkError
-from rmqio.runners.flink.operator_ids import with_own_inputs
+from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
+from rmqio.runners.flink.jobserver.servers import SERVERS, Server, Wanted
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
@@ -45,8 +46,8 @@ from rmqio.runners.flink.options import (
 )
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from rmqio.runners.flink.result import FlinkResult
-from rmqio.runners.flink.resume import begins_anew, hold, require_savepoint, storage_of
-from rmqio.runners.flink.servers import SERVERS, Server, Wanted
+from rmqio.runners.flink.resuming.operator_ids import with_own_inputs
+from rmqio.runners.flink.resuming.resume import begins_anew, hold, require_savepoint, storage_of
 from rmqio.runners.flink.workers import start_pool
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
 from rmqio.runners.requirements import exactly_once_writes
@@ -64,7 +65,8 @@ class FlinkRunner(BeamFlinkRunner):
     A streaming job takes a checkpoint every 10 s, keeps its state in RocksDB, and resumes from the last checkpoint in
     `--checkpoint_dir` after a restart. Without that option, its checkpoints go to a temporary folder.
 
-    Raises `LocalError` for unsuitable options and pipelines, `JobServerError` if no job server is available.
+    Raises `LocalError` for unsuitable options and pipelines, and on a Beam that it was not tested with (unless
+    `RMQIO_UNTESTED_VERSIONS` is 1); `JobServerError` if no job server is available.
     """
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
@@ -90,6 +92,7 @@ class FlinkRunner(BeamFlinkRunner):
 
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Run the pipeline with Beam's runner, as described above."""
+        versions.check("FlinkRunner")
         with refusing():
             check(self.report(pipeline, options), options)
         options = copy.deepcopy(options)  # the user's can serve the next pipeline, too, which must not resume from here

@@ -9,7 +9,7 @@ from typing import Final
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from rmqio.errors import LocalError
-from rmqio.runners._beam import given_flags
+from rmqio.runners.beam.portable import given_flags
 
 _NO_JOB_SERVER: Final = "SparkRunner has no job server. Beam's own runner has one: use --runner=PortableSparkRunner"
 _NO_CONTAINERS: Final = "SparkRunner runs user code in Spark's own Python workers; there is no container or SDK harness"

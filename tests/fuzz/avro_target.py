@@ -182,7 +182,7 @@ def long(number: int) -> bytes:
 # recursive schemas, which are gone through.
 _TAKEN: Final = (
     "a number of more than 64 bits",
-    "a number of more than 32 bits is no int",
+    "a number of more than 32 bits is not a valid int",
     ": no branch -",
     ": a block that does not end where it says",
 )

@@ -55,7 +55,7 @@ def minimised(call: Callable[[bytes], None], inputs: Iterable[bytes]) -> list[by
 
 
 def _ways(call: Callable[[bytes], None], data: bytes) -> set[object]:
-    """Pairs of lines, one behind the other, in the same frame."""
+    """Pairs of lines, one after the other, in the same frame."""
     ways: set[object] = set()
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:

@@ -104,7 +104,7 @@ def fuzz_header(data: bytes) -> None:
         return
     require(not command.body, "a header gave a body", command)
     for text in (*command.ext, *command.ext.values()):
-        require(type(text) is str, "a field is no text", command.ext)
+        require(type(text) is str, "a field is not text", command.ext)
     again = decode_header(encode_header(command, Serialization(serialization)), serialization)
     require(_all_of(again) == _all_of(command), "a header made again differs", _all_of(again), _all_of(command))
 

@@ -278,7 +278,7 @@ DIFFERENCES = [
     pytest.param(MILLIS, "80f0fea1fa9d73", None, "logical type", "+10000-01-01", id="the year 10000"),
     # "For purposes of schema resolution, two schemas that are decimal match if the scales and precisions match."
     pytest.param(decimal(4, 2), "027b", decimal(4, 1), "cannot be read", Decimal("12.3"), id="another scale"),
-    # Java puts U+FFFD for what is no UTF-8, and of a single object it does not look behind the value.
+    # Java puts U+FFFD for what is not UTF-8, and of a single object it does not look after the value.
     pytest.param("string", "02ff", None, "not UTF-8", "s:\ufffd", id="no UTF-8"),
     # To Java, names of records that are no branches need not match.
     pytest.param(ONLY_B, "02", ONLY_B | {"name": "Other"}, "mismatch", {"b": 1}, id="another name"),

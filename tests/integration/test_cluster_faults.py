@@ -89,7 +89,7 @@ def read_some(client: RemotingQueueClient, reader: QueueReader, count: int) -> l
 
 def test_replication_is_served_on_the_loopback_interface_only(cluster: Cluster) -> None:
     for server in (*cluster.name_servers, *cluster.brokers.values()):
-        assert all(map(is_loopback, listening(server.process.pid))), server
+        assert all(map(is_loopback, listening(server.process.pid()))), server
 
 
 def until_both_know(cluster: Cluster) -> None:

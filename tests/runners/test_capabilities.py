@@ -23,7 +23,7 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio.errors import LocalError
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.servers import SERVERS
+from rmqio.runners.flink.jobserver.servers import SERVERS
 from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.needy_dofns import (
     ClockAlarm,

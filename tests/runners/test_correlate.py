@@ -15,7 +15,7 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.rules import Correlate, CorrelationKind, CorrelationRule, Match
 from rmqio.runners import options
-from rmqio.runners.flink.servers import SERVERS
+from rmqio.runners.flink.jobserver.servers import SERVERS
 
 pytestmark = [
     pytest.mark.slow,

@@ -43,7 +43,7 @@ from rmqio.errors import RmqioError
 from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.servers import SERVERS
+from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.serde import JsonDeserializer
 from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.guarded import Guarded

@@ -172,7 +172,7 @@ def test_options_of_security_that_will_not_do(guarded: Guarded, topics: tuple[st
 
     check(lambda: load(tls="yes"), "tls is 'yes'; it must be true, false or insecure")
     check(lambda: load(tls=None), "TLS options are given, but tls is not true")
-    check(lambda: load(credentials=SECRET), "this is none of them")
+    check(lambda: load(credentials=SECRET), "this is not one of them")
     check(lambda: load(addressMap="a"), "addressMap is 'a'; it must look like")
-    check(lambda: load(allowedAddresses="10.0.0.0/8"), "none of the allowed addresses")
+    check(lambda: load(allowedAddresses="10.0.0.0/8"), "not one of the allowed addresses")
     check(lambda: load(tlsCaFile=guarded.other_ca_file), "certificate is not valid")

@@ -49,7 +49,7 @@ def data_of(number: int) -> str:
 
 
 def messages(count: int) -> list[Message]:
-    """Messages of three tags, some with a property, some with data that is no number."""
+    """Messages of three tags, some with a property, some with data that is not a number."""
     return [
         Message(
             json.dumps({"id": n, "data": data_of(n), "ts": f"2024-01-01 00:0{n // 20}:00"}).encode(),

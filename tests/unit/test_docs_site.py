@@ -19,17 +19,37 @@ PAGES: Final = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
 PACKAGES: Final = [
     "rmqio",
     "rmqio.client",
+    "rmqio.enrich",
     "rmqio.local",
     "rmqio.pyspark",
+    "rmqio.rules",
     "rmqio.runners",
     "rmqio.runners.flink",
     "rmqio.runners.spark",
     "rmqio.serde",
     "rmqio.serde.avro",
     "rmqio.serde.registry",
+    "rmqio.sql",
     "rmqio.testing",
+    "rmqio.yaml",
 ]
 """Modules that a program imports from."""
+NEEDED: Final = {
+    "rmqio.enrich": ("pyarrow", "numpy"),
+    "rmqio.pyspark": ("pyspark",),
+    "rmqio.rules": ("msgspec",),
+    "rmqio.runners.spark": ("pyspark",),
+    "rmqio.sql": ("lark", "msgspec"),
+    "rmqio.yaml": ("yaml", "lark", "msgspec"),
+}
+"""The packages of extras that they need."""
+
+
+def require(name: str) -> None:
+    for package, needed in NEEDED.items():
+        if f"{name}.".startswith(f"{package}."):
+            for each in needed:
+                pytest.importorskip(each, reason=f"{package} needs it")
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
@@ -39,8 +59,7 @@ def test_each_page_is_in_the_navigation_once() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_reference_has_each_public_name(package: str) -> None:
-    if package == "rmqio.runners.spark" or package == "rmqio.pyspark":
-        pytest.importorskip("pyspark", reason="the package needs it")
+    require(package)
     module: Any = importlib.import_module(package)
     text = "".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
     described = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
@@ -56,8 +75,7 @@ def test_the_reference_has_each_public_name(package: str) -> None:
 
 def _exists(name: str) -> bool:
     module, _, last = name.rpartition(".")
-    if "pyspark" in name or ".spark" in name:
-        pytest.importorskip("pyspark", reason="the package needs it")
+    require(name)
     try:
         return hasattr(importlib.import_module(module), last)
     except ModuleNotFoundError:

@@ -13,10 +13,10 @@ BASE = {
     for name in (
         "addresses",
         "batches",
-        "command_line",
         "errors",
         "logs",
         "model",
+        "near_names",
         "options",
         "interfaces",
         "repeats",
@@ -40,6 +40,8 @@ OUTSIDE_WORLD = {
 }
 SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
+ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
+SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -103,8 +105,16 @@ def broken_rule(imported: Import) -> str | None:
     without_beam = ("rmqio.client", "rmqio.testing", "rmqio.pyspark", "rmqio.librocketmq")
     if imported.top == "apache_beam" and is_in(module, *without_beam):
         return "client, testing, librocketmq and the format for Spark know no Beam"
+    if is_in(module, "rmqio.command_line"):
+        if is_stdlib(imported) or imported.is_of("rmqio.command_line", *BASE):
+            return None
+        if imported.is_of("rmqio.client") and (imported.is_lazy or imported.target == "rmqio.client.admin.Admin"):
+            return None
+        return "command_line imports stdlib and base, and the client in a function: all command lines stand on it"
+    if imported.is_of("rmqio.cli") and not is_in(module, "rmqio.cli", "rmqio.__main__"):
+        return "nothing imports cli: what several command lines need is in command_line"
     if is_in(module, "rmqio.cli", "rmqio.__main__"):
-        ours = imported.is_of("rmqio.cli", "rmqio.client", "rmqio.__version__", *BASE)
+        ours = imported.is_of("rmqio.cli", "rmqio.command_line", "rmqio.client", "rmqio.__version__", *BASE)
         programs = (
             "rmqio.serde.avro",
             "rmqio.dead_letters",
@@ -126,6 +136,15 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
+    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml")
+    if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
+        return "packages on top of the transforms import their public names and transforms.parts only"
+    if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):
+        return "rules take of SQL its conditions and its errors only"
+    if is_in(module, "rmqio.yaml") and imported.is_of("rmqio.sql") and not _is_public(imported, "rmqio.sql.tables"):
+        return "Beam YAML takes of SQL its tables only"
+    if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
+        return "the format for Spark takes of enrich its look-ups only"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -146,6 +165,11 @@ def broken_rule(imported: Import) -> str | None:
     if imported.is_of("rmqio.serde.avro") and is_in(module, "rmqio.pyspark") and not imported.is_lazy:
         return "the format for Spark works without fastavro: it imports serde.avro in a function only"
     return None
+
+
+def _is_public(imported: Import, *modules: str) -> bool:
+    """Whether what is imported is a public class of its package, or from one of these modules."""
+    return imported.is_of(*modules) or imported.target.split(".")[2][0].isupper()
 
 
 IMPORTS = all_imports()
@@ -231,8 +255,16 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
     ("rmqio.sql.runtime.translation", "from rmqio.sending.failures import FailedMessage", "sql sees topics"),
     ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
-    ("rmqio.yaml.read", "from rmqio.sql import types", None),
-    ("rmqio.rules.where", "from rmqio.sql import types", None),
+    ("rmqio.yaml.read", "from rmqio.sql.tables import declared", None),
+    ("rmqio.yaml.read", "from rmqio.sql.transform.script import declared", "its tables only"),
+    ("rmqio.rules.where", "from rmqio.sql.conditions import types", None),
+    ("rmqio.rules.where", "from rmqio.sql import types", "its conditions"),
+    ("rmqio.enrich.transform", "from rmqio.transforms.parts import Count", None),
+    ("rmqio.enrich.transform", "from rmqio.transforms import ReadFailure", None),
+    ("rmqio.pyspark.enriching", "from rmqio.enrich.lookups import Spec", None),
+    ("rmqio.pyspark.enriching", "from rmqio.enrich.table.rows import Spec", "look-ups only"),
+    ("rmqio.enrich.transform", "from rmqio.transforms.metrics import Count", "transforms.parts"),
+    ("rmqio.sql.runtime.hints", "from rmqio.transforms import metrics", "transforms.parts"),
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),
     ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
     ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),
@@ -249,6 +281,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.cli.messages.bodies", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
     ("rmqio.cli.programs", "def f():\n    from rmqio.local import __main__", None),
     ("rmqio.cli.programs", "from rmqio.local import __main__", "cli imports"),
+    ("rmqio.rules.command.run", "from rmqio.cli.main import main", "nothing imports cli"),
+    ("rmqio.rules.command.run", "from rmqio.command_line.output import note", None),
+    ("rmqio.command_line.connect", "from rmqio.client.client import RemotingQueueClient", "command_line imports"),
+    ("rmqio.command_line.connect", "def f():\n    from rmqio.client.client import RemotingQueueClient", None),
+    ("rmqio.command_line.output", "from rmqio.cli import main", "command_line imports"),
     ("rmqio.cli.topics.listing", "from rmqio.transforms import read", "cli imports"),
     ("rmqio.cli.topics.listing", "import apache_beam", "cli imports"),
     ("rmqio.pyspark.reader", "import apache_beam", "no Beam"),
@@ -290,6 +327,22 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         if each.module in modules and found is not None and found != each.module:
             imported[each.module].add(found)
 
+    assert not _circles(imported)
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    """The packages of `rmqio/` as wholes, which can happen without any two modules that do."""
+    imported: dict[str, set[str]] = {}
+    for each in IMPORTS:
+        package, other = (".".join(name.split(".")[:2]) for name in (each.module, each.target))
+        if other != package and other.startswith("rmqio."):
+            imported.setdefault(package, set()).add(other)
+            imported.setdefault(other, set())
+    assert len(imported) > len(BASE)
+    assert not _circles(imported)
+
+
+def _circles(imported: dict[str, set[str]]) -> set[frozenset[str]]:
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
         left = [start]
@@ -299,10 +352,13 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
                 left.append(module)
         return seen
 
-    reaches = {module: reached(module) for module in modules}
-    circles = {
+    reaches = {module: reached(module) for module in imported}
+    return {
         frozenset(other for other in reaches[module] if module in reaches[other])
-        for module in modules
+        for module in imported
         if module in reaches[module]
     }
-    assert not circles
+
+
+def test_a_circle_is_found() -> None:
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == {frozenset("bc"), frozenset("d")}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rmqio.cli.queues.contents import QueueState, for_all
+from rmqio.command_line.contents import QueueState, for_all
 from rmqio.errors import RmqioError, TopicNotExist
 from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client
-from rmqio.cli.errors import CommandFailed
 from rmqio.cli.groups.lags import lags_of, total_of
 from rmqio.cli.groups.members import members_text
-from rmqio.cli.output import count, note, print_json, print_table
-from rmqio.cli.queues.contents import for_all
-from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client
+from rmqio.command_line.contents import for_all
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import count, note, print_json, print_table
 from rmqio.errors import BrokerError, TransportError
 from rmqio.interfaces import QueueClient
+from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rmqio.cli.output import plural, shortened
+from rmqio.command_line.output import plural, shortened
 
 
 def members_text(members: Sequence[str] | None) -> str:

@@ -6,17 +6,17 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client, queues_of, short
-from rmqio.cli.errors import CommandFailed
 from rmqio.cli.groups.members import members_text
 from rmqio.cli.groups.reset import Change, Method, Plan, choose_method, execute, verify
-from rmqio.cli.output import count, note, plural, print_json, print_table
-from rmqio.cli.queues.contents import now_ms, resolve, states
 from rmqio.cli.queues.table import finish, print_states, require_group, state_fields, state_total
-from rmqio.cli.values import parse_queue, parse_to
-from rmqio.command_line.arguments import TIME_HELP
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
+from rmqio.command_line.contents import now_ms, resolve, states
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import count, note, plural, print_json, print_table
+from rmqio.command_line.values import parse_queue, parse_to
 from rmqio.errors import BrokerError, LocalError
+from rmqio.start.texts import TIME_HELP
 
 _SHOW_MORE = """\
 example:

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rmqio.cli.connect import short
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import note, plural
-from rmqio.cli.queues.contents import QueueState
+from rmqio.command_line.connect import short
+from rmqio.command_line.contents import QueueState
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import note, plural
 from rmqio.errors import BrokerError, CommitIgnored, RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqio.cli.output import size
-from rmqio.command_line.parser import nearest
+from rmqio.command_line.output import size
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
+from rmqio.near_names import nearest
 
 BodyStyle = Literal["auto", "text", "json", "hex", "none"]
 STYLES: Final = ("auto", "text", "json", "hex", "none")
@@ -56,7 +56,7 @@ def avro_reader(path: str) -> AvroValue:
 def show_body(record: Record, style: BodyStyle, max_bytes: int, avro: AvroValue | None = None) -> Shown:
     """Format a body as lines that are safe for a terminal.
 
-    `max_bytes` 0 is no limit. Hexadecimal shows a quarter of it, since it takes four times the room.
+    With `max_bytes` 0 there is no limit. Hexadecimal shows a quarter of it, since it takes four times the room.
     """
     body = record.body
     if style == "none":

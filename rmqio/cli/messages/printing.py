@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from rmqio.cli.connect import short
 from rmqio.cli.messages.bodies import AvroValue, BodyStyle, body_fields, show_body
-from rmqio.cli.output import count, duration, plural, print_json, time_text
+from rmqio.command_line.connect import short
+from rmqio.command_line.contents import Item
+from rmqio.command_line.output import count, duration, plural, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, display_width, safe_line
 from rmqio.errors import CorruptMessage
-from rmqio.model import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, MessageQueue, Record
+from rmqio.model import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, Record
 
 # Shown elsewhere, or of no interest to the user.
 _NOT_SHOWN: Final = frozenset({KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"})
 _VALUE_LENGTH: Final = 200
-
-
-class Item(NamedTuple):
-    """A stored message of a queue, whether it decodes or not. Sorts by store time, then by position."""
-
-    time_ms: int
-    """When it was stored; for a message that does not decode, when the previous one was."""
-    queue: MessageQueue
-    offset: int
-    content: Record | CorruptMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import client_options, missing_topic, queue_client, short
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import duration, note, plural, print_json, time_text
-from rmqio.cli.values import parse_coming_time, parse_count, parse_property
-from rmqio.command_line.parser import nearest
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import client_options, missing_topic, queue_client, short
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import duration, note, plural, print_json, time_text
+from rmqio.command_line.values import parse_coming_time, parse_count, parse_property
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
+from rmqio.near_names import nearest
 
 if TYPE_CHECKING:
     from rmqio.client.sending.producer import RemotingProducer

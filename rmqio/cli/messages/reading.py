@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import queue_client, queues_of, short
-from rmqio.cli.errors import CommandFailed
 from rmqio.cli.messages.bodies import STYLES, avro_reader
-from rmqio.cli.messages.printing import Item, Printer
-from rmqio.cli.output import note, plural
-from rmqio.cli.queues.contents import Range, for_all, items_of, newest, place_in_time, resolve
-from rmqio.cli.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
-from rmqio.cli.watch import INTERRUPTED
-from rmqio.command_line.arguments import TIME_HELP, Position
+from rmqio.cli.messages.printing import Printer
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import queue_client, queues_of, short
+from rmqio.command_line.contents import Item, Range, for_all, items_of, newest, place_in_time, resolve
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import note, plural
+from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
+from rmqio.command_line.watch import INTERRUPTED
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
+from rmqio.start.texts import TIME_HELP, Position
 
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client, queues_of
-from rmqio.cli.output import plural, print_json
-from rmqio.cli.queues.contents import QueueState, now_ms, states
 from rmqio.cli.queues.table import finish, print_states, require_group, state_fields, state_total
-from rmqio.cli.values import parse_seconds
-from rmqio.cli.watch import watch
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of
+from rmqio.command_line.contents import QueueState, now_ms, states
+from rmqio.command_line.output import plural, print_json
+from rmqio.command_line.values import parse_seconds
+from rmqio.command_line.watch import watch
 from rmqio.interfaces import QueueClient
 
 _MORE = """\

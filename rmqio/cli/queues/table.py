@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqio.cli.connect import short
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import age, count, duration, note, plural, print_table
-from rmqio.cli.queues.contents import QueueState
-from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.connect import short
+from rmqio.command_line.contents import QueueState
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import age, count, duration, note, plural, print_table
 from rmqio.errors import BrokerError
+from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import shortened
-from rmqio.cli.queues.contents import for_all
-from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.contents import for_all
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import shortened
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import BrokerData
+from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin

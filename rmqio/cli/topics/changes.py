@@ -6,15 +6,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.cli.arguments import optional_command
-from rmqio.cli.connect import open_admin, queue_client, queues_of
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import note, plural, print_json, shortened
-from rmqio.cli.queues.contents import for_all
 from rmqio.cli.topics.brokers import add_where, configs, confirmed, masters
 from rmqio.cli.topics.plan import MESSAGE_TYPE, PERMISSIONS, Wanted, contrast, description, differences, hidden_queues
-from rmqio.cli.values import parse_count, parse_property
+from rmqio.command_line.commands import optional_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of
+from rmqio.command_line.contents import for_all
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import note, plural, print_json, shortened
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_count, parse_property
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import BrokerData

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from rmqio.cli.arguments import optional_command
-from rmqio.cli.connect import missing_topic, open_admin, queue_client
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import note, plural, print_json, shortened
-from rmqio.cli.queues.contents import for_all
 from rmqio.cli.topics.brokers import add_where, configs, confirmed, masters
+from rmqio.command_line.commands import optional_command
+from rmqio.command_line.connect import missing_topic, open_admin, queue_client
+from rmqio.command_line.contents import for_all
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import note, plural, print_json, shortened
 from rmqio.command_line.parser import Parser
 from rmqio.errors import BrokerError, TopicNotExist
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client
-from rmqio.cli.output import count, note, print_json, print_table, shortened
-from rmqio.cli.queues.contents import for_all
 from rmqio.cli.topics import changes, deletion
-from rmqio.command_line.parser import nearest
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client
+from rmqio.command_line.contents import for_all
+from rmqio.command_line.output import count, note, print_json, print_table, shortened
 from rmqio.errors import TopicNotExist
 from rmqio.interfaces import QueueClient
+from rmqio.near_names import nearest
 
 _MORE = """\
 commands, each with its own --help:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqio.cli.output import plural
+from rmqio.command_line.output import plural
 
 if TYPE_CHECKING:
     from rmqio.client.topic_configs import TopicConfig

@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 
 class BadRow(SerdeError):
-    """A message that is no row."""
+    """A message that is not a row."""
 
 
 class Decoding:

@@ -61,4 +61,6 @@ def arrow_type(name: str, column: str) -> Any:
 
         known = ["string", "binary", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                  "float", "double", "date32", "timestamp[us]", "decimal128(10, 2)"]  # fmt: skip
-        raise LocalError(f"the type of {column} is {name!r}, which is none of Arrow's{nearest(text, known)}") from None
+        raise LocalError(
+            f"the type of {column} is {name!r}, which is not one of Arrow's{nearest(text, known)}"
+        ) from None

@@ -152,7 +152,7 @@ class _Reading:
         if low is None:
             return [f"{column} IS NULL"]
         if not isinstance(low, int) or not isinstance(high, int):
-            raise LocalError(f"partition_on names {self._source.partition_on}, which is no column of integers")
+            raise LocalError(f"partition_on names {self._source.partition_on}, which is not a column of integers")
         count = min(self._source.partitions, high - low + 1)
         cuts = [low + (high - low + 1) * place // count for place in range(1, count)]
         if not cuts:

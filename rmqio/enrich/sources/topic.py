@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import pickle
@@ -51,13 +50,9 @@ class Topic:
             arrow_type(kind, name)
         if factory is None:
             from rmqio.client.factory import RemotingClientFactory
-            from rmqio.options import ClientOptions
+            from rmqio.options import options_of_cluster
 
-            servers = name_server if name_server is None or isinstance(name_server, str) else tuple(name_server)
-            options = ClientOptions(servers)  # type: ignore[arg-type]  # None: NAMESRV_ADDR
-            if security is not None:
-                options = dataclasses.replace(options, security=security)
-            factory = RemotingClientFactory(options)
+            factory = RemotingClientFactory(options_of_cluster(name_server, security))
             place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
         else:
             place = _identity_of(factory)
@@ -81,7 +76,7 @@ class Topic:
         return 0
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        raise LocalError(f"{self.shown} goes on: it is no source that can be read to an end")
+        raise LocalError(f"{self.shown} goes on: it is not a source that can be read to an end")
 
 
 def _identity_of(given: Any) -> str:

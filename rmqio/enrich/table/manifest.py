@@ -24,7 +24,7 @@ _CHUNK: Final = 1 << 22
 
 
 class BadTable(LocalError):
-    """A folder that is no table of this format, or no whole one. It is built again, never read."""
+    """A folder that is not a table of this format, or no whole one. It is built again, never read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read(folder: Path) -> Manifest:
     try:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(fields, dict):
-            raise BadTable(f"{folder}: its manifest is no object")
+            raise BadTable(f"{folder}: its manifest is not an object")
         if (fields.get("format"), fields.get("hash")) != (FORMAT, hashing.NAME):
             raise BadTable(f"{folder} has format {fields.get('format')!r}, and this version of rmqio reads {FORMAT}")
         if fields["version"] != _digest_of(fields):
@@ -94,7 +94,7 @@ def read(folder: Path) -> Manifest:
     except BadTable:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadTable(f"{folder} is no table: {error}") from error
+        raise BadTable(f"{folder} is not a table: {error}") from error
     return found
 
 

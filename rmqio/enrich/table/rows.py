@@ -75,7 +75,7 @@ class Rows:
         self.columns: tuple[str, ...] = spec.columns or ()
         self.null_keys = 0
         self.coded: tuple[str, ...] = ()
-        """Columns of text that are no keys."""
+        """Columns of text that are not keys."""
         self._schema: pa.Schema | None = None
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

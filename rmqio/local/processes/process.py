@@ -32,12 +32,12 @@ class JavaProcess:
         self._output_before = 0
 
     def __repr__(self) -> str:
-        state = "not running" if self.pid is None else f"pid {self.pid}{', paused' if self._paused else ''}"
+        pid = self.pid()
+        state = "not running" if pid is None else f"pid {pid}{', paused' if self._paused else ''}"
         return f"<{self.title}, {state}>"
 
-    @property
     def pid(self) -> int | None:
-        """The process id while it runs; None before the start and after the end."""
+        """Return the process id while it runs; None before the start and after the end, which is noticed here."""
         if self._process is None:
             return None
         if self._process.poll() is not None:
@@ -49,8 +49,8 @@ class JavaProcess:
 
     def start(self) -> None:
         """Start it. Raises LocalBrokerError if it is already running or the command cannot be executed."""
-        if self.pid is not None:
-            raise LocalBrokerError(f"the {self.title} is already running (pid {self.pid})")
+        if (pid := self.pid()) is not None:
+            raise LocalBrokerError(f"the {self.title} is already running (pid {pid})")
         self._output_before = self.output.stat().st_size if self.output.is_file() else 0
         self._process = self._watchdog.spawn(self._command, cwd=self._folder, output=self.output)
 
@@ -59,7 +59,7 @@ class JavaProcess:
         self._signal(signal.SIGSTOP)
         self._paused = True
         deadline = time.monotonic() + _STOPS_IN_S
-        while not _is_stopped(self.pid) and time.monotonic() < deadline:
+        while not _is_stopped(self.pid()) and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def resume(self) -> None:
@@ -69,14 +69,14 @@ class JavaProcess:
 
     def kill(self) -> None:
         """Send SIGKILL, paused or not, and wait until it is gone. No effect if it is not running."""
-        if self.pid is not None and self._process is not None:
+        if self.pid() is not None and self._process is not None:
             self._process.kill()
             self._process.wait()
-            assert self.pid is None  # reaped and forgotten
+            self.pid()  # notices that it has ended
 
     def terminate(self, timeout_s: float) -> None:
         """Send SIGTERM, so that it saves its state; SIGKILL if that takes longer than `timeout_s`."""
-        if self.pid is not None and self._process is not None:
+        if self.pid() is not None and self._process is not None:
             self.resume()
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,7 +85,7 @@ class JavaProcess:
 
     def has_failed(self) -> bool:
         """Return whether it ended, or printed an exception since its start, which it does only when about to end."""
-        return self.pid is None or _EXCEPTION.search(self._text(self.output, self._output_before)) is not None
+        return self.pid() is None or _EXCEPTION.search(self._text(self.output, self._output_before)) is not None
 
     def tail(self) -> str:
         """Return the end of its log and output, for an error message. Stack frames are omitted."""
@@ -101,7 +101,7 @@ class JavaProcess:
         return path.read_bytes()[start:].decode(errors="replace") if path.is_file() else ""
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.pid is None or self._process is None:
+        if self.pid() is None or self._process is None:
             raise LocalBrokerError(f"the {self.title} is not running: start it with restart()")
         self._process.send_signal(number)
 

@@ -7,37 +7,37 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from rmqio.cli.arguments import Run, optional_command
-from rmqio.cli.values import parse_count, parse_from, parse_seconds
-from rmqio.command_line.arguments import Position
+from rmqio.command_line.commands import Run, optional_command
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_count, parse_from, parse_seconds
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
+from rmqio.start.texts import Position
 
 _MORE: Final = """\
 commands, each with its own --help:
   check                     find mistakes in rules, and show what they cost
   explain                   show how a rule is evaluated
-  fields                    list the fields that rules look at
+  fields                    list the fields that rules use
   run                       print the messages of a topic that match
 
 examples:
   rmqio rules check 'rules/*.yml'
   rmqio rules run 'rules/*.yml' --topic events"""
 _CHECK_MORE: Final = """\
-The exit status is 1 if a rule is not valid. Warnings leave it at 0.
+The exit status is 1 if a rule is not valid, and 0 otherwise, with or without warnings.
 
 examples:
   rmqio rules check 'rules/*.yml' --mapping mapping.yml --long
   rmqio rules check rules/*.yml --manifest rules/manifest.json"""
 _EXPLAIN_MORE: Final = """\
-A star marks the conditions by which the rule is found: it is looked at only if one of them is met.
+A star marks the conditions that select the rule: it is evaluated only for messages that meet one of them.
 
 example:
   rmqio rules explain rules/shell.yml"""
 _RUN_MORE: Final = """\
-The rules are read again when they change. A set that is not valid leaves the old one. Ctrl-C ends it with exit status
-130.
+The rules are loaded again when they change. If the new ones are not valid, the old ones stay. Ctrl-C ends the command,
+with exit status 130.
 
 examples:
   rmqio rules run 'rules/*.yml' --topic events
@@ -53,29 +53,29 @@ def add_options(parser: Parser) -> None:
     check.add_argument("--json", action="store_true", help="print one JSON document")
     explain = _command(parser, "explain", _explain, "show how a rule is evaluated", more=_EXPLAIN_MORE)
     explain.add_argument("--rule", metavar="ID", help="only this rule")
-    fields = _command(parser, "fields", _fields, "list the fields that rules look at")
+    fields = _command(parser, "fields", _fields, "list the fields that rules use")
     fields.add_argument("--json", action="store_true", help="print one JSON document")
     run = _command(parser, "run", _run, "print the messages of a topic that match", more=_RUN_MORE)
     run.add_argument("--topic", required=True, metavar="TOPIC", help="the topic of the events, whose bodies are JSON")
     run.add_argument(
         "--from", "--start", dest="begin", type=parse_from, default=Position("latest"), metavar="WHERE",
-        help="latest (default): only new messages; earliest or a TIME: first the messages stored from there on",
+        help="latest (default): new messages only; earliest or a TIME: first the messages that were stored since then",
     )  # fmt: skip
-    run.add_argument("--to_end", action="store_true", help="end where the topic ends at the start")
-    run.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after N matches")
+    run.add_argument("--to_end", action="store_true", help="stop where the topic ends when the command starts")
+    run.add_argument("-n", dest="number", type=parse_count, metavar="N", help="stop after N matches")
     run.add_argument(
         "--refresh_s", type=parse_seconds, default=5.0, metavar="N",
-        help="how often to look for changed rules; default: 5",
+        help="seconds between looks for changed rules; default: 5",
     )  # fmt: skip
-    run.add_argument("--json", action="store_true", help="print one JSON document per match, on a line")
+    run.add_argument("--json", action="store_true", help="print each match as a JSON document on one line")
 
 
 def _command(parent: Parser, name: str, run: Run, summary: str, *, more: str = "") -> Parser:
     parser = optional_command(parent, name, run, summary, more=more)
     add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="files of rules, patterns in quotes, or a manifest.json")
-    add("--rules_topic", metavar="TOPIC", help="take the rules of this topic, and not of files")
-    add("--format", choices=FORMATS, help="sigma, where or json; default: by the suffix of each file")
+    add("files", nargs="*", metavar="FILE", help="files of rules, patterns (in quotes), or a manifest.json")
+    add("--rules_topic", metavar="TOPIC", help="read the rules from this topic instead of files")
+    add("--format", choices=FORMATS, metavar="FORMAT", help="sigma, where or json; default: by the suffix of each file")
     add("--mapping", metavar="FILE", help="names of fields and log sources, or a pipeline of pySigma, as YAML")
     return parser
 

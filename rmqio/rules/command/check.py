@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from rmqio.cli.output import note, plural, print_json, print_table
+from rmqio.command_line.output import note, plural, print_json, print_table
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.rules.command.given import parsed, ruleset_of, text_of

@@ -6,10 +6,10 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqio.cli.errors import CommandFailed
-from rmqio.cli.output import print_json, print_table
-from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import print_json, print_table
 from rmqio.command_line.terminal import COLUMNS, cut, safe
+from rmqio.near_names import did_you_mean
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.command.lint import ENGINES, cost_of, shown, triggers
 from rmqio.rules.correlation.rule import CorrelationRule

@@ -16,8 +16,8 @@ def ruleset_of(arguments: argparse.Namespace) -> RuleSet:
         raise LocalError("name the files of the rules, as in 'rules/*.yml', or their topic by --rules_topic")
     if arguments.files:
         return RuleSet.from_files(*arguments.files, format=arguments.format, mapping=arguments.mapping)
-    from rmqio.cli.connect import client_options
     from rmqio.client.factory import RemotingClientFactory
+    from rmqio.command_line.connect import client_options
 
     factory = RemotingClientFactory(client_options(arguments))
     return RuleSet.from_topic(

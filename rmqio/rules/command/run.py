@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from rmqio.cli.connect import queue_client, queues_of, short
-from rmqio.cli.messages.printing import Item
-from rmqio.cli.output import note, plural, print_json, time_text
-from rmqio.cli.queues.contents import Range, for_all, items_of, place_in_time, resolve
-from rmqio.cli.watch import INTERRUPTED
+from rmqio.command_line.connect import queue_client, queues_of, short
+from rmqio.command_line.contents import Item, Range, for_all, items_of, place_in_time, resolve
+from rmqio.command_line.output import note, plural, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, cut, safe_line
+from rmqio.command_line.watch import INTERRUPTED
 from rmqio.errors import OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
@@ -105,7 +104,7 @@ class _Matches:
         self._broken = 0
 
     def note_broken(self) -> None:
-        """Says how many messages are no events."""
+        """Says how many messages are not events."""
         if self._broken:
             note(f"{plural(self._broken, 'message')} did not decode, or had no JSON object as its body")
 

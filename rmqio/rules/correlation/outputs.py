@@ -43,7 +43,7 @@ class CorrelatedCoder(Coder):
             rule_id, title, level, tags, group, first, last, count, rules = json.loads(encoded)
             pairs = tuple((name, each) for name, each in group)
         except (ValueError, TypeError) as error:
-            raise WireError(f"this is no encoded correlation: {error}") from error
+            raise WireError(f"this is not an encoded correlation: {error}") from error
         return Correlated(rule_id, title, level, tuple(tags), pairs, first, last, count, tuple(rules))
 
     def is_deterministic(self) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, joined
 from rmqio.rules.formats.mapping import Mapping
@@ -21,7 +21,7 @@ _BY_SUFFIX: Final = {".yml": "sigma", ".yaml": "sigma", ".json": "json", ".sql":
 def check_format(name: str | None) -> None:
     """Raises `LocalError` for a format that there is not. None: the suffix of each file says it."""
     if name is not None and name not in FORMATS:
-        raise LocalError(f"format={name!r} is none of {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}")
+        raise LocalError(f"format={name!r} is not one of {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}")
 
 
 def parse(texts: Sequence[RuleText], format: str | None = None, mapping: Mapping | None = None) -> Parsed:
@@ -40,7 +40,7 @@ def parse(texts: Sequence[RuleText], format: str | None = None, mapping: Mapping
             by_format.setdefault(name, []).append(each)
         else:
             known = ", ".join(_BY_SUFFIX)
-            reason = f"the suffix says no format: it is none of {known}; give format= one of {', '.join(FORMATS)}"
+            reason = f"the suffix says no format: it is not one of {known}; give format= one of {', '.join(FORMATS)}"
             unknown.append(Problem(each.name, 0, "", reason))
     found = [Parsed(problems=tuple(unknown))]
     for name, some in by_format.items():

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret
@@ -111,7 +111,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _no_constant(name: str) -> None:
-    raise _Wrong(f"{name} is no JSON")
+    raise _Wrong(f"{name} is not JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def rule_of(document: Any, place: Place | None = None) -> Rule | CorrelationRule
     }
     if common["level"] not in LEVELS:
         raise _Wrong(
-            f"level: {common['level']!r} is none of {', '.join(LEVELS)}{did_you_mean(common['level'], LEVELS)}"
+            f"level: {common['level']!r} is not one of {', '.join(LEVELS)}{did_you_mean(common['level'], LEVELS)}"
         )
     if ("condition" in document) == ("correlation" in document):
         raise _Wrong("a rule has a condition, or a correlation")
@@ -184,7 +184,7 @@ def _atom(node: Mapping[str, Any], path: str) -> Atom:
         kind = Kind(name)
     except ValueError:
         known = [each.value for each in Kind]
-        raise _Wrong(f"{path}: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}") from None
+        raise _Wrong(f"{path}: {name!r} is not one of {', '.join(known)}{did_you_mean(name, known)}") from None
     field = node.get("field")
     if not (field is None or isinstance(field, str)):
         raise _Wrong(f"{path}.field is text, not {_shown(field)}")
@@ -212,10 +212,10 @@ def _correlation(node: Any, common: dict[str, Any]) -> CorrelationRule:
     kinds = [each.value for each in CorrelationKind]
     kind = _text(node, "kind", path, is_needed=True)
     if kind not in kinds:
-        raise _Wrong(f"{path}: {kind!r} is none of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
+        raise _Wrong(f"{path}: {kind!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
     operator = _text(node, "operator", path) or "gte"
     if operator not in OPERATORS:
-        raise _Wrong(f"{path}.operator: {operator!r} is none of {', '.join(OPERATORS)}")
+        raise _Wrong(f"{path}.operator: {operator!r} is not one of {', '.join(OPERATORS)}")
     span, count = node.get("timespan_ms"), node.get("count", 1)
     if not isinstance(span, int) or isinstance(span, bool) or span <= 0:
         raise _Wrong(f"{path}.timespan_ms is a positive whole number, not {_shown(span)}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.formats.base import Parsed
 from rmqio.rules.ir import Atom, Condition, Kind, Rule

@@ -7,7 +7,7 @@ from typing import Final
 
 from sigma.correlations import SigmaCorrelationCondition
 
-from rmqio.command_line.parser import did_you_mean
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.sigma_documents import Document
@@ -26,7 +26,7 @@ def correlation_of(document: Document, known: Mapping[str, str], good: Collectio
     kinds = [each.value for each in CorrelationKind]
     name = rule.type.name.lower()
     if name not in kinds:
-        return document.problem(f"the correlation type {name} is not supported: it is none of {', '.join(kinds)}")
+        return document.problem(f"the correlation type {name} is not supported: it is not one of {', '.join(kinds)}")
     condition = rule.condition
     if not isinstance(condition, SigmaCorrelationCondition):
         return document.problem("a condition of several rules by and, or, not is not supported: use several rules")

@@ -17,7 +17,7 @@ from sigma.modifiers import modifier_mapping
 from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
 
-from rmqio.command_line.parser import did_you_mean
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import RuleText, line_with_caret
 from rmqio.rules.ir import Place
@@ -82,7 +82,7 @@ def documents(text: RuleText, problems: list[Problem]) -> Iterator[Document]:
         if action == "repeat":
             data = deep_dict_update(copy.deepcopy(before), data)
         elif action is not None:
-            problems.append(_at(text, node, f"action: {action!r} is none of {', '.join(_ACTIONS)}"))
+            problems.append(_at(text, node, f"action: {action!r} is not one of {', '.join(_ACTIONS)}"))
             continue
         elif "correlation" not in data and "filter" not in data:
             data = deep_dict_update(data, copy.deepcopy(template))

@@ -1,4 +1,4 @@
-"""Rules as conditions of SQL: one behind the other with a semicolon between, each with comments that describe it.
+"""Rules as conditions of SQL: one after the other with a semicolon between, each with comments that describe it.
 
 -- id: large-order
 -- title: A large order from a new customer
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from rmqio.command_line.parser import did_you_mean
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret
 from rmqio.rules.ir import Place, Rule
@@ -69,7 +69,7 @@ def _parsed(given: RuleText) -> Parsed:
         if not wrong and not rule_id:
             wrong = "the rule has no id: write `-- id: NAME` above its condition"
         if not wrong and level not in LEVELS:
-            wrong = f"level: {level!r} is none of {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}"
+            wrong = f"level: {level!r} is not one of {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}"
         if wrong:
             shown = line_with_caret(text, wrong_line, column)
             problems.append(Problem(given.name, wrong_line, rule_id, wrong, shown))

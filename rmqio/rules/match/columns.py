@@ -52,7 +52,7 @@ class Columns:
         return type(self).of(tables, tables.lookups)
 
     def candidates(self, bodies: Sequence[bytes]) -> tuple[list[tuple[int, dict[str, Any]]], dict[int, Exception]]:
-        """Returns the events that can match a rule, and the errors of bodies that are no events, by position."""
+        """Returns the events that can match a rule, and the errors of bodies that are not events, by position."""
         broken: dict[int, Exception] = {}
         try:
             rows = list(map(self._decode, bodies))

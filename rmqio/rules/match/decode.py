@@ -14,13 +14,13 @@ except ImportError as error:
 
 
 class Broken(NamedTuple):
-    """A body that is no event."""
+    """A body that is not an event."""
 
     reason: str
 
 
 def failure_text(error: Exception) -> str:
-    """Why a body is no event. The body is not quoted."""
+    """Why a body is not an event. The body is not quoted."""
     if isinstance(error, UnicodeDecodeError):
         return f"the body is not UTF-8: byte {error.start}"
     if isinstance(error, RecursionError):

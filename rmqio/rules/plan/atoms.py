@@ -82,7 +82,7 @@ def _field(atom: Atom, limits: Limits) -> str | None:
             raise BadAtom(f"{atom.kind} needs a field")
         return None
     if not isinstance(field, str) or not field:
-        raise BadAtom(f"{field!r} is no name of a field")
+        raise BadAtom(f"{field!r} is not the name of a field")
     for name in (field, atom.value if atom.kind is Kind.FIELD else ""):
         if isinstance(name, str) and name.count(".") >= limits.max_field_names:
             raise BadAtom(f"the field {name[:40]!r} has {name.count('.') + 1} names; max_field_names is "

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 
 _MAX_NUMBER = 64
-"""Longer texts are no numbers."""
+"""Longer texts are not numbers."""
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Wild(Enum):
-    """A part of a wildcard that is no text."""
+    """A part of a wildcard that is not text."""
 
     ANY = "*"
     ONE = "?"

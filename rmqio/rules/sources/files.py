@@ -128,7 +128,7 @@ def _of_manifest(pattern: str, is_checked: bool) -> Iterator[tuple[str, str, str
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if not is_checked:
             return
-        reason = f"this is no manifest ({error}): write it with rmqio rules check FILES --manifest {pattern}"
+        reason = f"this is not a manifest ({error}): write it with rmqio rules check FILES --manifest {pattern}"
         raise RuleError((Problem(pattern, 0, "", reason),)) from error
     for name, digest in found:
         path = os.path.realpath(os.path.join(base, name))

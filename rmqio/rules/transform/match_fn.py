@@ -18,8 +18,7 @@ from rmqio.rules.match.decode import failure_text
 from rmqio.rules.transform.events import body_of, event_of_element
 from rmqio.rules.transform.outputs import Match, MatchedMessage
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.metrics import observe_process
-from rmqio.transforms.read_failures import failure_of_record, failure_of_value
+from rmqio.transforms.parts import failure_of_record, failure_of_value, observe_process
 
 ERRORS_TAG: Final = "errors"
 NAMESPACE: Final = "rmqio.rules"
@@ -28,7 +27,7 @@ _LEVELS: Final = {"informational": 0, "low": 1, "medium": 2, "high": 3, "critica
 
 
 class MatchFn(beam.DoFn):
-    """Emits what matches, and to `ERRORS_TAG` the elements that are no events.
+    """Emits what matches, and to `ERRORS_TAG` the elements that are not events.
 
     Args:
       live: returns the rules of the process.
@@ -65,7 +64,7 @@ class MatchFn(beam.DoFn):
                 yield output
         else:
             if isinstance(element, (str, bytes)) or not isinstance(element, list):
-                raise LocalError(f"batches=True, but this element is no list: {type(element).__name__}")
+                raise LocalError(f"batches=True, but this element is not a list: {type(element).__name__}")
             batch = element if isinstance(element, Batch) else Batch(element)
             outputs, failures = self._results(batch)
             if outputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import apache_beam as beam
 from apache_beam import PCollection
@@ -19,8 +19,8 @@ from rmqio.rules.store import FolderStore
 from rmqio.rules.transform.match_fn import ERRORS_TAG, MatchFn
 from rmqio.rules.transform.outputs import Match, MatchedMessage
 from rmqio.security import Security
-from rmqio.transforms import ReadFailure, WriteDeadLetters
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import BatchConstraint, HandlesFailures
 
 Which = Literal["all", "first", "best"]
 Output = Literal["match", "message"]
@@ -34,10 +34,10 @@ class MatchRulesResult(NamedTuple):
     """A `Match` for each rule that a message matches, or a `MatchedMessage` for each message that matches a rule. Of
     batches: a `Batch` of them, with the places of the messages."""
     errors: PCollection[ReadFailure]
-    """The elements that are no JSON object, also those that go to an error handler or to dead letters."""
+    """The elements that are not JSON objects, also those that go to an error handler or to dead letters."""
 
 
-class MatchRules(beam.PTransform):
+class MatchRules(HandlesFailures):
     """Finds for each message the rules that it matches.
 
     Elements are bodies of JSON (bytes, text, `Record`, `Message`), or events: dicts, Rows, named tuples. With
@@ -55,7 +55,7 @@ class MatchRules(beam.PTransform):
       batches: whether elements are lists; None: by the type of the input.
       limits: bounds on the rules.
       cache_folder: for compiled patterns that processes of a machine share; None: in the user's cache folder.
-      dead_letter_topic: a topic for elements that are no JSON object.
+      dead_letter_topic: a topic for elements that are not JSON objects.
       name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
 
     Returns: `MatchRulesResult`, which can be unpacked: `hits, errors = messages | MatchRules(...)`. Whoever leaves
@@ -81,7 +81,7 @@ class MatchRules(beam.PTransform):
         security: Security | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dead_letter_topic, name_server, security, client_factory)
         for method in ("load", "signature"):
             if not callable(getattr(ruleset, method, None)):
                 raise LocalError(f"ruleset is {type(ruleset).__name__}, which has no {method}(); give a RuleSet")
@@ -102,18 +102,6 @@ class MatchRules(beam.PTransform):
         self._output = output
         self._batches = batches
         self._cache_folder = cache_folder
-        self._dead_letter_topic = dead_letter_topic
-        self._letters: WriteDeadLetters | None = None
-        if dead_letter_topic is not None:
-            self._letters = WriteDeadLetters(
-                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
-            )
-        self._error_handler: Any = None
-
-    def with_error_handler(self, error_handler: Any) -> Self:
-        """Send elements that are no JSON object to Beam's `ErrorHandler`, too, as `ReadFailure`."""
-        self._error_handler = error_handler
-        return self
 
     def expand(self, messages: Any) -> MatchRulesResult:
         batches = isinstance(messages.element_type, ListConstraint) if self._batches is None else self._batches
@@ -125,11 +113,8 @@ class MatchRules(beam.PTransform):
         outputs = messages | "Match" >> beam.ParDo(fn).with_outputs(ERRORS_TAG, main="hits")
         hits, errors = outputs["hits"], outputs[ERRORS_TAG]
         made = Match if self._output == "match" else MatchedMessage
-        hits.element_type, errors.element_type = (BatchConstraint(made) if batches else made), ReadFailure
-        if self._error_handler is not None:
-            self._error_handler.add_error_pcollection(errors)
-        if self._letters is not None:
-            _ = errors | "Dead letters" >> self._letters
+        hits.element_type = BatchConstraint(made) if batches else made
+        self.take_failures(errors)
         return MatchRulesResult(hits, errors)
 
     def display_data(self) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from apache_beam.coders import FastPrimitivesCoder, registry
 
 from rmqio.model import Record
-from rmqio.transforms.coders import RecordCoder
-from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
+from rmqio.transforms.parts import DECODE_ERRORS, ENCODE_ERRORS, RecordCoder, ValueCoder
 
 
 class Match(NamedTuple):

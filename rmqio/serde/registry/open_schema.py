@@ -52,7 +52,7 @@ class OpenSchemaRegistry:
     Records never change, and are requested once per process. Requests are retried as `RestRegistry` does.
 
     Args:
-      url: of the API: http://host:8080/schema-registry/v1, or with /cluster/C/tenant/T behind it; default for both:
+      url: of the API: http://host:8080/schema-registry/v1, or with /cluster/C/tenant/T after it; default for both:
         `default`. `user:password@` in it is used as `auth`.
       auth: `BasicAuth` or `TokenAuth`, for a proxy in front of it.
       ca_file: trusted certificates in PEM; None: those of `requests`.

@@ -76,7 +76,7 @@ def require_constructor(cls: type, fields: Mapping[str, object]) -> None:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     }
     if more := needed - set(fields):
-        raise LocalError(f"the constructor of {cls.__qualname__} needs {', '.join(sorted(more))}, which is no field")
+        raise LocalError(f"the constructor of {cls.__qualname__} needs {', '.join(sorted(more))}, which is not a field")
     if (less := set(fields) - set(parameters)) and inspect.Parameter.VAR_KEYWORD not in kinds:
         raise LocalError(f"the constructor of {cls.__qualname__} does not take its field {', '.join(sorted(less))}")
 

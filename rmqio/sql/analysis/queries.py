@@ -268,7 +268,7 @@ def scan_of(table: Table) -> Relation:
     """Returns the rows of a table, with its computed columns."""
     if table.options.connector not in ("rocketmq", "elements", FILES, DATABASE):
         raise Refusal(f"the table {table.name} cannot be read: its connector is {table.options.connector!r}", None)
-    # Metadata that is only written, such as a delay, is no column of what is read.
+    # Metadata that is only written, such as a delay, is not a column of what is read.
     read = tuple(
         each for each in table.columns if each.expression is None and (each.metadata is None or each.metadata.read)
     )

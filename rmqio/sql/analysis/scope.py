@@ -91,9 +91,9 @@ def _fields(expression: Expr, path: list[nodes.Name]) -> Expr:
 
 
 def field_of(expression: Expr, name: nodes.Name) -> Expr:
-    """Returns a field of a row. Raises `Refusal` if the expression is no row, or has no such field."""
+    """Returns a field of a row. Raises `Refusal` if the expression is not a row, or has no such field."""
     if expression.type.kind != "ROW":
-        raise Refusal(f"{name} is no field: what stands before it is {expression.type.text}, not a ROW", name.span)
+        raise Refusal(f"{name} is not a field: what stands before it is {expression.type.text}, not a ROW", name.span)
     if name.text not in expression.type.names:
         raise Refusal(f"the row has no field {name}{nearest(name.text, expression.type.names)}", name.span)
     index = expression.type.names.index(name.text)

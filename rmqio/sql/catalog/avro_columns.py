@@ -47,14 +47,14 @@ class _Names:
         if isinstance(node, list):
             others = [each for each in node if each != "null"]
             if len(others) != 1:
-                raise Refusal(f"a union of {', '.join(map(_name, others)) or 'null alone'} is no type of SQL", None)
+                raise Refusal(f"a union of {', '.join(map(_name, others)) or 'null alone'} is not a type of SQL", None)
             return self.type_of(others[0])[0], len(others) < len(node)
         if isinstance(node, str):
             if node in _SIMPLE:
                 return _SIMPLE[node], False
             full = node if "." in node or node in self._known else f"{self._namespace}.{node}"
             if full not in self._known:
-                raise Refusal(f"{node} is no type", None)
+                raise Refusal(f"{node} is not a type", None)
             if full in self._within:
                 raise Refusal(f"the record {full} contains itself", None)
             return self.type_of(self._known[full])

@@ -52,7 +52,7 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+_]*:")
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOptions:
-    """Options of a table that is no topic, checked.
+    """Options of a table that is not a topic, checked.
 
     Attributes:
       path: of files: a file, a folder or a pattern.

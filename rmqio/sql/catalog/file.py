@@ -51,7 +51,7 @@ class CatalogFile:
         return found
 
     def add(self, kind: str, name: str, text: str) -> None:
-        """Adds a statement, given without comments behind it.
+        """Adds a statement, given without comments after it.
 
         Raises `SqlError` if the file has the name already, or cannot be written.
         """

@@ -6,17 +6,20 @@ Blink (`type = 'rocketmq'`).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from rmqio.errors import LocalError
 from rmqio.sql.catalog import connectors
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom
+from rmqio.start.texts import time_of
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole", connectors.FILES, connectors.DATABASE)
 FORMATS: Final = (
@@ -279,10 +282,15 @@ def _number(option: Option) -> int:
 
 
 def _milliseconds(option: Option, zone: dt.tzinfo) -> int:
+    """Returns a time in milliseconds: as rocketmq-flink and RocketMQ-SQL write it, or as on a command line."""
+    text = option.value.strip()
     for pattern in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d-%H-%M-%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d%H%M%S"):
         try:
-            found = dt.datetime.strptime(option.value.strip(), pattern).replace(tzinfo=zone)
+            found = dt.datetime.strptime(text, pattern).replace(tzinfo=zone)
         except ValueError:
             continue
         return int(found.timestamp() * 1000)
+    with contextlib.suppress(LocalError):
+        if not text.isdigit():  # a number would be milliseconds, for which there are other options
+            return time_of(text, zone)
     raise Refusal(f"{option.key} is {option.value!r}; a time is 2024-01-31 23:59:59", option.value_span)

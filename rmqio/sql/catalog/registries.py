@@ -134,7 +134,7 @@ class _Confluent:
 
     def names(self) -> list[str]:
         subjects = self._registry.subjects()
-        # The schema of a key is no table; a subject without a suffix is one, unless there is one with it.
+        # The schema of a key is not a table; a subject without a suffix is one, unless there is one with it.
         found = {each: each for each in subjects if not each.endswith(("-value", "-key"))}
         found |= {each.removesuffix("-value"): each for each in subjects if each.endswith("-value")}
         self._subjects = found

@@ -167,7 +167,9 @@ def table_of(statement: statements.CreateTable) -> Table:
     options = _options(statement)
     for each in options.keys:
         if each not in columns:
-            raise Refusal(f"keyColumns names {each}, which is no column{nearest(each, columns)}", statement.name.span)
+            raise Refusal(
+                f"keyColumns names {each}, which is not a column{nearest(each, columns)}", statement.name.span
+            )
     if watermark is not None:
         _require_column(columns, watermark.column)
     return Table(

@@ -84,7 +84,7 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
         with out.block("with localcontext(DECIMALS):"):  # Python's own context has 28 digits
             with out.block("for position, record in enumerate(batch):"):
                 with out.block("try:"), deep_trees():
-                    emit_row(fragment, _source(fragment, out), out)
+                    emit_row(fragment, source_names(fragment, out), out)
                 emit_failures(fragment, out)
         if is_grouped:
             out.line("if is_own: values = list(groups.items())")
@@ -125,7 +125,7 @@ def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
     """Adds what happens to a row that fails: it fails as a whole, also if it has become several.
 
     Args:
-      number: behind the names of the results.
+      number: at the end of the names of the results.
     """
     out.constants.update({"ValueFailure": ValueFailure, "FunctionError": FunctionError, "placed": placed})
     for caught, error in (("ValueFailure", "error"), ("(UnicodeError, ArithmeticError)", "ValueFailure(str(error))")):
@@ -142,9 +142,9 @@ def _is_generating(given: Fragment) -> bool:
     return any(isinstance(each, (Generate, LookUp, WindowStep)) for each in given.steps)
 
 
-def _source(fragment: Fragment, out: Emitter) -> list[str]:
+def source_names(fragment: Fragment, out: Emitter) -> list[str]:
     """Loads the columns that are used. Returns their names; those of others are empty."""
-    used = _used(fragment)
+    used = used_columns(fragment)
     if isinstance(fragment.source, OtherSource):
         return _load(fragment.source.codes(used, out), fragment.source.fields, out)
     if isinstance(fragment.source, FromRows):
@@ -189,14 +189,14 @@ def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
         out.line(f"{', '.join(names)}, = exact(record.body)")
 
 
-def _used(fragment: Fragment) -> set[int]:
+def used_columns(fragment: Fragment) -> set[int]:
     """The columns of the source that the first step reads, or all."""
     if not fragment.steps:
         fields = fragment.source.columns if isinstance(fragment.source, FromTable) else fragment.source.fields
         return set(range(len(fields)))
     first = fragment.steps[0]
     if isinstance(first, (Generate, LookUp, WindowStep)):
-        return _used(replace(fragment, steps=()))
+        return used_columns(replace(fragment, steps=()))
     used = [each for each in (first.condition, *first.projections) if each is not None]
     return {index for each in used for index in expressions.inputs(each)}
 

@@ -49,7 +49,7 @@ def on_common_columns(given: Sequence[Fragment]) -> tuple[Table, tuple[Column, .
     used = {
         each.source.columns[i].name: each.source.columns[i]  # type: ignore[union-attr]
         for each in given
-        for i in fragment._used(each)
+        for i in fragment.used_columns(each)
     }
     known = {each.name: at for at, each in enumerate(source.table.columns)}
     columns = tuple(sorted(used.values(), key=lambda each: known.get(each.name, len(known))))
@@ -150,13 +150,13 @@ def _decoded(table: Table, columns: tuple[Column, ...], out: Emitter) -> None:
     reads_all = Fragment(FromTable(table, columns), (), ToRows())
     names: list[str] = []
     with out.block("try:"):
-        names = fragment._source(reads_all, out)
+        names = fragment.source_names(reads_all, out)
         if not names:
             out.line("pass")
     with out.block("except Exception:"):
         out.line("by_itself(position, record, results, all_groups)")
         out.line("continue")
-    for position, name in enumerate(names):  # what was known in the block is known behind it
+    for position, name in enumerate(names):  # what was known in the block is known after it
         out.remember(InputRef(columns[position].type, position), name)
 
 

@@ -10,7 +10,7 @@ from rmqio.sql.values import ValueFailure
 
 
 def windowed(window: Window, columns: list[str], is_nullable: bool, out: Emitter, loops: ExitStack) -> list[str]:
-    """Writes code that goes through the windows of a row. Returns the columns with start, end and time behind them.
+    """Writes code that goes through the windows of a row. Returns the columns with start, end and time after them.
 
     Args:
       columns: names of the row's values.

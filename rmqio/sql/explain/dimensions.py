@@ -1,4 +1,4 @@
-"""EXPLAIN of dimension tables, and of tables that are no topics."""
+"""EXPLAIN of dimension tables, and of tables that are not topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro bodies: the value without a frame (`avro`), or behind a schema's id in a registry (`avro-confluent`).
+"""Avro bodies: the value without a frame (`avro`), or after a schema's id in a registry (`avro-confluent`).
 
 Columns are the fields of a record with their names. A field that the writer's schema does not have is NULL. Without an
 option for the schema it is the one that Flink derives from the table. A BIGINT can be a date or time as its number.
@@ -228,7 +228,7 @@ def writers_of(schema: AvroSchema, fields: Sequence[Field]) -> list[Convert | No
     names = {each.name for each in fields}
     with_default = {each["name"] for each in schema.parsed["fields"] if "default" in each}
     if missing := [each for each in known if each not in names and each not in with_default]:
-        raise Refusal(f"the schema has the field {missing[0]}, which is no column and has no default", None)
+        raise Refusal(f"the schema has the field {missing[0]}, which is not a column and has no default", None)
     found = []
     for each in fields:
         name, kind = each.name, each.type

@@ -1,7 +1,7 @@
 """CSV bodies: one line a message, columns by position. What Flink's format `csv` reads and writes.
 
 A body has a field for each physical column of the table. The option `lengthCheck` of older tables changes that: CUT
-ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is no part of the last field.
+ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is not part of the last field.
 
 An empty field is empty for STRING and BYTES, and NULL for anything else; the null literal is NULL, quoted or not. NULL
 is written as the null literal, and without one as an empty field: a STRING or BYTES that is NULL then comes back empty.
@@ -166,7 +166,7 @@ def _reader_of_lines(options: CsvOptions) -> Callable[[str], list[str]]:
     reader = csv.reader(iter(given.pop, None), delimiter=options.delimiter, quotechar=options.quote, strict=True)
 
     def read(text: str) -> list[str]:
-        # It raises csv.Error for fields above its limit, text behind a quote and several lines, and IndexError without
+        # It raises csv.Error for fields above its limit, text after a quote and several lines, and IndexError without
         # the end of a quote, since `given` has no second line.
         if text[-1] in "\r\n":  # it would be left out, however many there are
             raise ValueError
@@ -197,7 +197,7 @@ def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
                 break
             at += len(delimiter)
         if at < end and text[at] not in "\r\n":
-            raise RowFailure(f"text stands behind the quotes of field {len(row)}")
+            raise RowFailure(f"text stands after the quotes of field {len(row)}")
         at += 2 if text.startswith("\r\n", at) else 1
         yield row
 

@@ -8,7 +8,7 @@ Names of fields are compared with case; of several fields with one name the last
 needed is not converted, and msgspec does not check that it is UTF-8. NULL for a NOT NULL column is a failure.
 
 Other than in Flink, only true and false, and the text that CAST accepts, are BOOLEAN (Flink: anything else is false);
-half of a surrogate pair fails (Flink: `?`); a body is one object, not an array of them; text behind it fails.
+half of a surrogate pair fails (Flink: `?`); a body is one object, not an array of them; text after it fails.
 """
 
 from __future__ import annotations
@@ -172,4 +172,4 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

@@ -57,7 +57,7 @@ def pattern_named(option: Option) -> str | None:
         return None
     name = option.key[len(PATTERN) :]
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise Refusal(f"{name!r} is no name of a grok pattern: letters, digits and _", option.span)
+        raise Refusal(f"{name!r} is not the name of a grok pattern: letters, digits and _", option.span)
     return PATTERN + name
 
 

@@ -72,9 +72,9 @@ def time_reader(kind: SqlType) -> Callable[[str], int]:
 
 
 def date_of_text(text: str) -> int:
-    """Returns days since 1970 of `2020-01-31`; a time behind it is left out. Raises `ValueFailure`.
+    """Returns days since 1970 of `2020-01-31`; a time after it is left out. Raises `ValueFailure`.
 
-    A year, or a year and a month, is no date here: only CAST accepts those.
+    A year, or a year and a month, is not a date here: only CAST accepts those.
     """
     if len(text) == 10 and text[4] == text[7] == "-":
         try:
@@ -88,7 +88,7 @@ def date_of_text(text: str) -> int:
 
 
 def _time_of_text(text: str) -> int:
-    if ":" not in text:  # an hour alone is no time here
+    if ":" not in text:  # an hour alone is not a time here
         raise ValueFailure(f"{values.shown(text)} is not a time of day")
     return values.time_of_text(text)
 

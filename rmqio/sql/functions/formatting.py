@@ -168,7 +168,7 @@ _GROUPS: Final = {
 
 @lru_cache(maxsize=500)
 def _reader(pattern: str, is_lenient: bool) -> re.Pattern[str]:
-    """The regular expression that reads a pattern; lenient: as many digits as there are, and text behind."""
+    """The regular expression that reads a pattern; lenient: as many digits as there are, and text after them."""
     found, known = [], set[str]()
     parts = pieces(pattern)
     for position, (letter, count, text) in enumerate(parts):
@@ -208,7 +208,7 @@ def parsed(text: str, pattern: str, *, is_lenient: bool) -> tuple[int, int | Non
     """Returns microseconds since 1970 without a zone, and the offset in microseconds if the text has one.
 
     None: the text is not of the pattern. Lenient is Java's older class: 30 February is 1 or 2 March, fewer digits are
-    read too, and text behind is left out.
+    read too, and text after it is left out.
     """
     reader = _reader(pattern, is_lenient)
     found = reader.match(text.strip()) if is_lenient else reader.fullmatch(text)

@@ -32,7 +32,7 @@ def _found(text: str, path: str) -> Any:
 
 
 def value_at(text: str, path: str) -> str | None:
-    """Returns the text of the scalar at a path; None: there is none, or it is no JSON."""
+    """Returns the text of the scalar at a path; None: there is none, or it is not JSON."""
     found = _found(text, path)
     if found is None or found is MISSING or isinstance(found, (dict, list)):
         return None
@@ -40,7 +40,7 @@ def value_at(text: str, path: str) -> str | None:
 
 
 def query(text: str, path: str) -> str | None:
-    """Returns the object or array at a path as JSON; None: there is none, or it is no JSON."""
+    """Returns the object or array at a path as JSON; None: there is none, or it is not JSON."""
     found = _found(text, path)
     return written(found) if isinstance(found, (dict, list)) else None
 

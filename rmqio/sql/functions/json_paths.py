@@ -25,7 +25,7 @@ MISSING: Final = object()
 
 
 class NotJson(ValueError):
-    """Text that is no JSON."""
+    """Text that is not JSON."""
 
 
 @lru_cache(maxsize=1000)
@@ -76,7 +76,7 @@ def _all(document: Any, path: tuple[str | int | None, ...]) -> list[Any]:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
@@ -84,7 +84,7 @@ _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
 
 @lru_cache(maxsize=8)
 def parsed(text: str) -> Any:
-    """Returns the document; numbers with a fraction are exact. Text behind it is left out. Raises `NotJson`."""
+    """Returns the document; numbers with a fraction are exact. Text after it is left out. Raises `NotJson`."""
     try:
         return _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
     except (ValueError, ArithmeticError, RecursionError) as error:

@@ -186,7 +186,7 @@ def key_value(text: str | None, pair_end: str | None, key_end: str | None, key: 
 
 
 def substring_index(text: str, separator: str, count: int) -> str:
-    """Returns what stands before the nth separator; negative: behind it, counted from the end."""
+    """Returns what stands before the nth separator; negative: after it, counted from the end."""
     if not separator or not count:
         return ""
     parts = text.split(separator)

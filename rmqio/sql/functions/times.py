@@ -21,7 +21,7 @@ _SQL: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: +(\d{1,2}):(\d{1,2}):(
 FIRST_INSTANT: Final = -62_135_596_800_000_000
 LAST_INSTANT: Final = 253_402_300_799_999_999
 _NO_TIME: Final = -(1 << 63)
-"""The result of UNIX_TIMESTAMP for text that is no time."""
+"""The result of UNIX_TIMESTAMP for text that is not a time."""
 
 # ---- now ------------------------------------------------------------------------------------------------------------
 
@@ -151,18 +151,18 @@ def text_of_seconds(seconds: int, pattern: str = _STANDARD) -> str:
 
 
 def format_time(time: int | str, pattern: str) -> str | None:
-    """Returns a TIMESTAMP, or text such as `2020-01-31 23:59:59`, in a format; None: the text is no time."""
+    """Returns a TIMESTAMP, or text such as `2020-01-31 23:59:59`, in a format; None: the text is not a time."""
     return format_text(time, pattern) if isinstance(time, str) else formatting.formatted(time, pattern)
 
 
 def format_text(text: str, pattern: str) -> str | None:
-    """Returns text such as `2020-01-31 23:59:59` in another format; None: it is no time."""
+    """Returns text such as `2020-01-31 23:59:59` in another format; None: it is not a time."""
     found = formatting.parsed(text, _STANDARD, is_lenient=True)
     return None if found is None else formatting.formatted(found[0], pattern)
 
 
 def convert_zone(text: str, given: str, wanted: str) -> str | None:
-    """Returns text such as `2020-01-31 23:59:59` of a zone in another zone; None: it is no time.
+    """Returns text such as `2020-01-31 23:59:59` of a zone in another zone; None: it is not a time.
 
     A time that the zone skips, or has twice, is taken by the smaller offset. Raises `ValueFailure` for a zone.
     """
@@ -207,7 +207,7 @@ def _months(later: int, earlier: int) -> int:
 
 
 def last_day(value: int | str) -> int | None:
-    """Returns the last day of the date's month; None: the text is no date."""
+    """Returns the last day of the date's month; None: the text is not a date."""
     days = _days(value)
     if days is None:
         return None
@@ -222,18 +222,18 @@ def _days(value: int | str) -> int | None:
 
 
 def days_after(value: int | str, days: int) -> str | None:
-    """Returns the text of the date so many days later; None: the text is no date."""
+    """Returns the text of the date so many days later; None: the text is not a date."""
     start = _days(value)
     return None if start is None else values.text_of_date(start + days)
 
 
 def days_before(value: int | str, days: int) -> str | None:
-    """Returns the text of the date so many days earlier; None: the text is no date."""
+    """Returns the text of the date so many days earlier; None: the text is not a date."""
     return days_after(value, -days)
 
 
 def days_between(end: int | str, start: int | str) -> int | None:
-    """Returns the days from the second to the first; None: a text is no date."""
+    """Returns the days from the second to the first; None: a text is not a date."""
     last, first = _days(end), _days(start)
     return None if last is None or first is None else last - first
 

@@ -20,7 +20,7 @@ _ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 def url_part(url: str, part: str, key: str | None = None) -> str | None:
     """Returns HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY or USERINFO; of QUERY, also the value of a key.
 
-    None: there is none, or it is no URL of a protocol that Java knows.
+    None: there is none, or it is not a URL of a protocol that Java knows.
     """
     found = _URL.fullmatch(url.strip())
     of_authority = found and _AUTHORITY.fullmatch(found["authority"] or "")

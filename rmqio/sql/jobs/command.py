@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.command_line.arguments import whole_number
-from rmqio.command_line.parser import Parser, did_you_mean
+from rmqio.command_line.parser import Parser
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.sql.jobs.listing import table
 from rmqio.sql.jobs.log import follow, last_lines
 from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, JobFolder, StateFolder
@@ -35,7 +36,7 @@ _TAKEN_S: Final = 15.0
 def add_options(parser: Parser) -> None:
     """Adds the options of jobs to `rmqio sql`, and its commands."""
     add = parser.add_argument
-    add("--jobs", metavar="DIR", help="run every .sql file of a folder and its folders as a job, and follow changes")
+    add("--jobs", metavar="DIR", help="run each .sql file in a folder and its subfolders as a job, and follow changes")
     add("--state_dir", metavar="DIR", help=f"where jobs keep checkpoints and logs; default: {_STATE} in the folder")
     add("--text_of", metavar="FILE", help=argparse.SUPPRESS)  # the text, while FILE is only its name
     add("--replaces", metavar="FILE", help=argparse.SUPPRESS)  # with --check
@@ -47,20 +48,20 @@ def add_options(parser: Parser) -> None:
     ):
         command = Parser(prog=f"{parser.prog} {name}", description=f"{summary[0].upper()}{summary[1:]}.")
         if name != "ps":
-            command.add_argument("name", metavar="NAME", help="its name: that of the file, GROUP/NAME in a folder")
+            command.add_argument("name", metavar="NAME", help="the name of its file, or GROUP/NAME in a subfolder")
         command.add_argument("--jobs", metavar="DIR", required=True, help="the folder of the jobs")
-        command.add_argument("--state_dir", metavar="DIR", help=f"that of the supervisor; default: {_STATE} in DIR")
+        command.add_argument("--state_dir", metavar="DIR", help=f"the one of the supervisor; default: {_STATE} in DIR")
         if name == "ps":
-            command.add_argument("--json", action="store_true", help="print a JSON document for each job, on a line")
+            command.add_argument("--json", action="store_true", help="print each job as a JSON document on one line")
         if name == "logs":
-            command.add_argument("-f", "--follow", action="store_true", help="go on with what is printed, until Ctrl-C")
+            command.add_argument("-f", "--follow", action="store_true", help="print new lines until Ctrl-C")
             command.add_argument(
                 "-n",
                 dest="lines",
                 type=whole_number("number", 0),
                 default=_LINES,
                 metavar="N",
-                help=f"the last lines; default: {_LINES}",
+                help=f"print this many of the last lines; default: {_LINES}",
             )
         command.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         command.set_defaults(run=run, parser=command)

@@ -10,7 +10,7 @@ from typing import Final
 
 SUFFIX: Final = ".sql"
 _NAME: Final = re.compile(r"\w[\w.-]*")
-NAMES: Final = "letters, digits, '_', '-' and '.', and begins with none of the last two"
+NAMES: Final = "letters, digits, '_', '-' and '.', and does not begin with one of the last two"
 
 
 @dataclass(frozen=True, slots=True)

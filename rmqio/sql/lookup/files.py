@@ -189,7 +189,7 @@ def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
         try:
             source = pq.ParquetFile(file)
         except (pa.ArrowException, OSError) as error:
-            raise LocalError(f"{path} is no file of Parquet: {error}") from error
+            raise LocalError(f"{path} is not a Parquet file: {error}") from error
         known = source.schema_arrow.names
         for each in names:
             if each not in known:
@@ -206,7 +206,7 @@ def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
                 yield [Line(row, path, number + i) for i, row in enumerate(rows, 1)]
                 number += len(rows)
         except pa.ArrowException as error:
-            raise LocalError(f"{path} cannot be read behind row {number}: {error}") from error
+            raise LocalError(f"{path} cannot be read after row {number}: {error}") from error
 
 
 def _microseconds(pa: Any, batch: Any) -> Any:

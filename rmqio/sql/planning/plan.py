@@ -139,7 +139,7 @@ class LookupJoin(Relation):
     """Each row of the input, with the rows of a dimension table that have its key at that moment.
 
     Attributes:
-      dimension: projections and filters of the table's scan. It is no input: workers load it.
+      dimension: projections and filters of the table's scan. It is not an input: workers load it.
       kind: INNER or LEFT.
       keys: what must be equal, of the input, and the position of the dimension's column.
       residual: a condition on the columns of both.

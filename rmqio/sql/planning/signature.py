@@ -1,4 +1,4 @@
-"""The signature of a job: what its state depends on, in words, so that a changed query can be told what has changed.
+"""The signature of a job: what its state depends on, in words, so that a refusal says what a query has changed.
 
 It has the reads, the joins and the groups of each statement, with what they are keyed by, what they keep, and for how
 long. Comments, aliases, conditions and what is computed after the last shuffle are not in it: they change no state.

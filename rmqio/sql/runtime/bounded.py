@@ -20,8 +20,7 @@ from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.shared import acquire
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan
 from rmqio.sql.runtime.reads.read_rows import ReadRowsFn, parts_of
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.reading.options import factory_of
+from rmqio.transforms.parts import BatchConstraint, factory_of
 
 Reach = Callable[[Table], dict[str, Any]]
 """Returns the arguments of a transform that name the cluster of a table."""

@@ -7,7 +7,7 @@ from typing import Any
 from apache_beam.typehints import Tuple
 
 from rmqio.sql.compile.description import OtherTarget, Target, ToGroups, ToKeys, ToRanks
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 
 def hint_of(target: Target) -> Any:

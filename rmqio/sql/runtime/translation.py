@@ -64,7 +64,7 @@ from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScan
 from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.runtime.writes.writing import identified, write
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ class Completion:
     catalog: Catalog
 
     def candidates(self, text: str, after: str = "") -> list[Candidate]:
-        """Returns what can stand at the end of the text, which is before the cursor; `after` is behind it."""
+        """Returns what can stand at the end of the text, which is before the cursor; `after` follows it."""
         found = pieces(text)
         begin = found[-1].start if found and not found[-1].is_ended else len(text)
         statement = text[begin:].lstrip()

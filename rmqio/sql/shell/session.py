@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.interfaces import ClientFactory, QueueClient
-from rmqio.options import ClientOptions, parse_name_server
+from rmqio.options import options_of_cluster
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
@@ -221,7 +221,7 @@ class Session:
             found = catalog.relation(statement.name)
             table = found if isinstance(found, Table) else None
             fields = listings.columns_of(found) if isinstance(found, Table) else (
-                self.script._binder().named(statement.name).fields
+                self.script.binder().named(statement.name).fields
             )  # fmt: skip
             self._list(listings.described(fields, table, self.script.texts))
         elif statement.name is not None:
@@ -309,8 +309,7 @@ class Session:
     def _factory(self, name_server: str | None) -> ClientFactory:
         from rmqio.client.factory import RemotingClientFactory
 
-        options = ClientOptions(parse_name_server(name_server), security=security.from_arguments(self.arguments))
-        return RemotingClientFactory(options)
+        return RemotingClientFactory(options_of_cluster(name_server, security.from_arguments(self.arguments)))
 
     def _insert(self, sinks: list[Sink]) -> None:
         from rmqio.sql.shell.processes import run

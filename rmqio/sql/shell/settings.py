@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rmqio.command_line.arguments import start_parser, stop_parser
+from rmqio.errors import LocalError
 from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom, StopAt
+from rmqio.start.texts import StartKind, StopKind, start_of, stop_of
 
 START: Final = "scan.startup.mode"
 STOP: Final = "scan.bounded.mode"
@@ -18,8 +18,8 @@ OWN: Final = {
     STOP: "unbounded, latest or timestamp:TIME",
 }
 """The shell's own settings, and what they can be."""
-_START: Final = start_parser("earliest", "latest", "group", "timestamp:TIME")
-_STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
+_STARTS: Final[tuple[StartKind, ...]] = ("earliest", "latest", "group", "timestamp:TIME")
+_STOPS: Final[tuple[StopKind, ...]] = ("none", "latest", "timestamp:TIME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Scan:
         text = text.lower().removesuffix("-offset").removesuffix("-offsets") if ":" not in text else text
         try:
             if key == START:
-                found = _START(text)
+                found = start_of(text, _STARTS)
                 # A group without an offset begins where a SELECT begins.
                 return replace(self, start=StartFrom.group_offsets("earliest") if text == "group" else found)
-            stop = _STOP("none" if text == "unbounded" else text)
-        except argparse.ArgumentTypeError as error:
+            stop = stop_of("none" if text == "unbounded" else text, _STOPS)
+        except LocalError as error:
             reason = f": {error}" if ":" in text else f"; it can be {OWN[key]}"
             raise Refusal(f"{option.key} is {option.value!r}{reason}", option.value_span) from None
         return replace(self, stop=stop, is_endless=stop is None)

@@ -23,7 +23,7 @@ def run(work: Work) -> int:
         return _select(work, work.query)
     from rmqio.sql import command
 
-    return command._run_job(Script(settings=work.settings, sinks=list(work.sinks)), work.arguments)
+    return command.run_job(Script(settings=work.settings, sinks=list(work.sinks)), work.arguments)
 
 
 def _select(work: Work, query: Relation) -> int:

@@ -24,7 +24,7 @@ REFUSED: Final = {
 
 
 class Phrase:
-    """A part of a statement that is no node of its own, with the rule's name."""
+    """A part of a statement that is not a node of its own, with the rule's name."""
 
     __slots__ = ("kind", "span", "value")
 

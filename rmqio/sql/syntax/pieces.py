@@ -48,7 +48,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def open_token(text: str) -> str:
-    """Returns what the text ends within: `'`, a backquote or `/*`; nothing if it is none of them."""
+    """Returns what the text ends within: `'`, a backquote or `/*`; nothing if it is not one of them."""
     for token in _TOKEN.finditer(text):
         for kind, sign in (("string", "'"), ("name", "`"), ("comment", "/*")):
             if token[kind] and not token[f"{kind}_end"]:

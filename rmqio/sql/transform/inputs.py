@@ -31,7 +31,7 @@ from rmqio.sql.transform.row_types import columns_of
 from rmqio.sql.transform.script import declared
 from rmqio.sql.types import SqlType
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 CONNECTOR: Final = "elements"
 _INSTANT: Final = SqlType("TIMESTAMP_LTZ", False, precision=6)
@@ -94,7 +94,7 @@ class ElementsInput:
             if rowtime not in names:
                 hint = nearest(rowtime, names)
                 raise Refusal(
-                    f"rowtime is {rowtime!r}, which is no column of {name}{hint}; the time of the elements is "
+                    f"rowtime is {rowtime!r}, which is not a column of {name}{hint}; the time of the elements is "
                     f"rowtime=element_time({rowtime!r})",
                     None,
                 )

@@ -20,7 +20,7 @@ class QueryScript(Script):
 
     def _run(self, statement: statements.Statement) -> None:
         if self.selected is not None:
-            raise Refusal("nothing can stand behind the query whose rows are the output", statement.span)
+            raise Refusal("nothing can follow the query whose rows are the output", statement.span)
         match statement:
             case statements.QueryStatement():
                 resolved = names.resolved(statement, self.catalog.functions)

@@ -26,7 +26,7 @@ from rmqio.sql.transform.row_types import require_names
 from rmqio.sql.transform.script import QueryScript
 from rmqio.sql.values import in_zone
 from rmqio.start import StartFrom, StopAt
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 PCOLLECTION: Final = "PCOLLECTION"
 """The name of a single input, as in Beam's own SqlTransform."""
@@ -139,7 +139,9 @@ class SqlTransform(beam.PTransform):
             )
         for name in self._tables:
             if name not in given:
-                raise LocalError(f"tables names {name!r}, which is no input{nearest(name, given) or _listed(given)}")
+                raise LocalError(
+                    f"tables names {name!r}, which is not an input{nearest(name, given) or _listed(given)}"
+                )
         rowtime = self._rowtime
         if rowtime is not None and not isinstance(rowtime, Mapping):
             if len(given) != 1:
@@ -147,7 +149,9 @@ class SqlTransform(beam.PTransform):
             rowtime = dict.fromkeys(given, rowtime)
         for name in rowtime or {}:
             if name not in given:
-                raise LocalError(f"rowtime names {name!r}, which is no input{nearest(name, given) or _listed(given)}")
+                raise LocalError(
+                    f"rowtime names {name!r}, which is not an input{nearest(name, given) or _listed(given)}"
+                )
         return {name: self._input(name, pcoll, (rowtime or {}).get(name)) for name, pcoll in given.items()}
 
     def _input(self, name: str, pcoll: Any, rowtime: Rowtime | None) -> Input:

@@ -61,7 +61,7 @@ def reader(kind: SqlType) -> Convert:
 
 
 def _wrong(value: Any, wanted: str) -> ValueFailure:
-    return ValueFailure(f"{bounded(repr(value))} is no {wanted}")
+    return ValueFailure(f"{bounded(repr(value))} is not a valid {wanted}")
 
 
 def _boolean(value: Any) -> bool | None:

@@ -28,7 +28,7 @@ _ITERABLES: Final = (
 
 
 class HintError(Exception):
-    """A hint that is no type of SQL; the text says which one, and what would be one."""
+    """A hint that is not a type of SQL; the text says which one, and what would be one."""
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
@@ -64,7 +64,7 @@ def _sql_type(inner: Any, hint: Any) -> SqlType:
         return row_of([(f"f{position}", each) for position, each in enumerate(arguments)])
     if (fields := fields_of(inner)) is not None:
         return row_of(fields)
-    raise HintError(f"{shown(hint)} is no type of SQL{_instead(inner)}")
+    raise HintError(f"{shown(hint)} is not a type of SQL{_instead(inner)}")
 
 
 def _inside(hint: Any) -> SqlType:

@@ -23,7 +23,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class WrongFunction(Exception):
-    """An object that is no function of SQL; the text says why, and what to write."""
+    """An object that is not a function of SQL; the text says why, and what to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +227,4 @@ def type_named(text: str) -> SqlType:
             return types.resolve(item.expression.type)
     except (SqlError, Refusal, ValueError, AssertionError):
         pass
-    raise WrongFunction(f"its decorator states {text!r}, which is no type of SQL")
+    raise WrongFunction(f"its decorator states {text!r}, which is not a type of SQL")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
-from rmqio.options import ClientOptions, ReadOptions, WriteOptions, parse_name_server
+from rmqio.options import ClientOptions, ReadOptions, WriteOptions, options_of_cluster, parse_name_server
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
@@ -114,7 +114,7 @@ def client_options(
         raise LocalError(f"client is {client!r}; it must be rmqio.ClientOptions, e.g. ClientOptions('host:9876')")
     name_server = name_server or options.name_server
     if client is None:
-        made = ClientOptions(name_server)  # type: ignore[arg-type]  # None: NAMESRV_ADDR
+        made = options_of_cluster(name_server)
     elif name_server is not None and parse_name_server(name_server) != client.name_servers:
         raise _said_twice("name_server", name_server, "name_servers", ";".join(client.name_servers))
     else:

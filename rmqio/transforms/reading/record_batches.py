@@ -164,7 +164,7 @@ class UnbatchFn(beam.DoFn):
 
 
 def require_of_record(error: Exception) -> None:
-    """Raises an error that the record did not cause, e.g. a registry that is down: good records are no dead letters."""
+    """Raises an error that the record did not cause, e.g. if a registry is down: good records are not dead letters."""
     if isinstance(error, RmqioError) and not isinstance(error, SerdeError):
         raise error
 

@@ -58,7 +58,7 @@ def estimated_size(message: Message) -> int:
 
 
 def wrong_type(name: str, value: object) -> LocalError:
-    """Return the error for a field of a message that is no text."""
+    """Return the error for a field of a message that is not text."""
     return LocalError(f"{name} of a message is a {type(value).__name__}; it must be a text")
 
 

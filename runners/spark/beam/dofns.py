@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import apache_beam as beam
 from apache_beam.transforms import core
 
+from rmqio.runners.beam.versions import release
 from rmqio.runners.spark.beam.private import bundle_processor, common, operations, pickler
-from rmqio.runners.spark.beam.versions import release
 
 if TYPE_CHECKING:
     from apache_beam.utils.counters import CounterFactory

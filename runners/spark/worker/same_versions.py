@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pyspark import cloudpickle
 
-from rmqio.runners.spark.beam.versions import VARIABLE
+from rmqio.runners.beam.versions import VARIABLE
 
 MISMATCH: Final = "[RMQIO_VERSION_MISMATCH]"
 """Marks the error in Spark's message about the failed job, for the driver (`session.unfit_workers`)."""

@@ -11,8 +11,8 @@ from rmqio.errors import SystemBusy
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import BrokerSettings, InMemoryCluster, ManualClock, ScriptedTransport
-from rmqio.testing._handlers import BrokerHandlers, NameServerHandlers
-from rmqio.testing._pull import should_hold
+from rmqio.testing._protocol.handlers import BrokerHandlers, NameServerHandlers
+from rmqio.testing._protocol.pull import should_hold
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 

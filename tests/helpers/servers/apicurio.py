@@ -78,7 +78,7 @@ class Apicurio:
         self._process.start()
         until = time.monotonic() + _BOOT_S
         while not self._answers():
-            if self._process.pid is None or time.monotonic() > until:
+            if self._process.pid() is None or time.monotonic() > until:
                 raise RuntimeError(f"the schema registry did not start:\n{self._process.tail()}")
             time.sleep(0.1)
 

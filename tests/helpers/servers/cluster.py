@@ -43,7 +43,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        return self.process.pid is not None
+        return self.process.pid() is not None
 
     def kill(self) -> None:
         """Sends SIGKILL."""

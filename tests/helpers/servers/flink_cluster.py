@@ -22,8 +22,8 @@ from typing import Any
 from rmqio.local.fetch import cache_dir
 from rmqio.local.processes.java import find_java
 from rmqio.local.processes.ports import free_port
-from rmqio.runners.flink.command import java_options
 from rmqio.runners.flink.errors import FlinkError
+from rmqio.runners.flink.jobserver.command import java_options
 from rmqio.runners.flink.rest import FlinkRest
 from tests.helpers.servers.spark_cluster import below, end, end_with_the_tests, eventually
 

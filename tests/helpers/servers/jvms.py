@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE
+from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE
 
 SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -31,8 +31,8 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpoint_lock import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
+from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.options import FlinkOptions
-from rmqio.runners.flink.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.ledgers.ledger import wait_until

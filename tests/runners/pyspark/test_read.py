@@ -271,7 +271,7 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
     def says_the_ends() -> bool:  # a little after the rows are there
         (source,) = query.lastProgress.sources
         end = json.loads(source.endOffset)
-        return {topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset)
+        return bool({topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset))
 
     wait(says_the_ends, query)
 

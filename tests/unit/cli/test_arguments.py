@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.cli.connect import client_options
 from rmqio.cli.main import main, make_parser, parse
-from rmqio.cli.values import QueueName, parse_from, parse_queue, parse_to
-from rmqio.command_line.arguments import Position
+from rmqio.command_line.connect import client_options
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import QueueName, parse_from, parse_queue, parse_to
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
 from rmqio.serde.avro.schemas.compatibility import Level
+from rmqio.start.texts import Position
 
 
 def parsed(line: str) -> argparse.Namespace:
@@ -57,14 +57,14 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("pek orders", "rmqio: 'pek' is none of topics, groups, describe, peek, tail, produce, offsets, sql, "),
+        ("pek orders", "rmqio: 'pek' is not one of topics, groups, describe, peek, tail, produce, offsets, sql, "),
         ("pek orders", "completion; did you mean peek? (see rmqio --help)"),
-        ("offsets shw orders", "rmqio offsets: 'shw' is none of show, reset; did you mean show?"),
+        ("offsets shw orders", "rmqio offsets: 'shw' is not one of show, reset; did you mean show?"),
         ("topics creat orders", "unknown argument 'orders'; did you mean `rmqio topics create`?"),
         ("topics update orders", "nothing is said to change: add --queues, --permission or another option"),
-        ("topics create o --permission rx", "'rx' is none of rw, r, w"),
-        ("topics create o --message_type FIF", "'FIF' is none of NORMAL, FIFO, "),
-        ("completion bsh", "'bsh' is none of bash, zsh, fish; did you mean bash?"),
+        ("topics create o --permission rx", "'rx' is not one of rw, r, w"),
+        ("topics create o --message_type FIF", "'FIF' is not one of NORMAL, FIFO, "),
+        ("completion bsh", "'bsh' is not one of bash, zsh, fish; did you mean bash?"),
         ("describe orders --watch=0", "argument --watch: '0' is not a number of seconds from 0.1 to 86400"),
         ("peek orders --quee b:1", "rmqio peek: unknown argument '--quee'; did you mean --queue?"),
         ("peek orders --name_servr=h:1", "unknown argument '--name_servr=h:1'; did you mean --name_server?"),
@@ -79,7 +79,7 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("peek orders --from 2026-01-31T12:00", "has no time zone; add one"),
         ("produce orders x --property a=", "property 'a=' is not NAME=VALUE"),
         ("offsets reset orders --group g --to 1 --dry_run --execute", "not allowed with argument"),
-        ("peek orders --body xml", "'xml' is none of auto, text, json, hex, none"),
+        ("peek orders --body xml", "'xml' is not one of auto, text, json, hex, none"),
     ],
 )
 def test_wrong_usage_is_one_line(line: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

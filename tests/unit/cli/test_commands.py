@@ -11,8 +11,8 @@ import pytest
 
 from rmqio.cli.main import make_parser, parse
 from rmqio.cli.messages import reading
-from rmqio.cli.messages.printing import Item
 from rmqio.cli.messages.produce import _lines_of
+from rmqio.command_line.contents import Item
 from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqio.cli.output import note
-from rmqio.cli.watch import watch
+from rmqio.command_line.output import note
+from rmqio.command_line.watch import watch
 from rmqio.errors import TransportError
 from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool

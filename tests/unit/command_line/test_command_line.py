@@ -6,11 +6,13 @@ import argparse
 
 import pytest
 
-from rmqio.command_line.arguments import Position, add_connection, client_options, connection_options, position_parser
-from rmqio.command_line.parser import Parser, did_you_mean
+from rmqio.command_line.arguments import add_connection, client_options, connection_options, position_parser
+from rmqio.command_line.parser import Parser
 from rmqio.command_line.terminal import cut, display_width
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.options import NAME_SERVER_VARIABLE
+from rmqio.start.texts import Position
 
 EVERY = position_parser("earliest", "latest", "none", "group", "group:RESET", "timestamp:TIME")
 

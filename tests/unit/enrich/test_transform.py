@@ -106,7 +106,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     ({"id": 5}, {}, r"the key has the type int \(id\), and in the table id is text"),
     ({"id": "a", "tier": 1}, {}, "has a field tier already: give Enrich a prefix"),
     (Order("a", 1), {"key": "idd"}, "Order has no field idd, the key; did you mean id"),
-    (b"{", {}, "the body is no JSON"),
+    (b"{", {}, "the body is not JSON"),
     (b"[]", {}, "the body is JSON, but no object"),
     ({"id": "x"}, {"on_missing": "error"}, "the table has no row with the key id = 'x'"),
     (Order("a", 1), {"output_type": Order}, "unexpected keyword"),
@@ -217,7 +217,7 @@ def test_a_dict_of_another_class_keeps_its_fields() -> None:
 
 
 def test_a_body_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:
-    with pytest.raises(SerdeError, match="the body is no JSON"):
+    with pytest.raises(SerdeError, match="the body is not JSON"):
         fields_of(b"[" * 100_000)
 
 

@@ -53,7 +53,7 @@ def test_limits_name_the_rule(limits: dict[str, int], atoms: list[str], reason: 
         (Atom("f", Kind.LESS, True), "less of 'f' is True; it must be a number or a text"),
         (Atom("f", Kind.CIDR, "10.0.0.0/33"), "cidr of 'f': '10.0.0.0/33' does not appear"),
         (Atom(None, Kind.EXISTS), "exists needs a field"),
-        (Atom("", Kind.EQUALS, 1), "'' is no name of a field"),
+        (Atom("", Kind.EQUALS, 1), "'' is not the name of a field"),
         (Atom("f", Kind.FIELD, ""), "a condition on 'f' must name another field"),
         (Atom(None, Kind.SQL, ""), "an expression of SQL must be a text"),
     ],

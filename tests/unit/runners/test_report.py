@@ -88,7 +88,7 @@ def test_why_state_in_windows_that_merge_is_refused() -> None:
 
 
 def test_the_refusal_says_what_where_and_what_to_do() -> None:
-    with pytest.raises(Refused, match=r"DirectRunner cannot run.*behind a read without end \(Group\).*the read a stop"):
+    with pytest.raises(Refused, match=r"DirectRunner cannot run.*after a read without end \(Group\).*the read a stop"):
         compare(proto(grouped), Mode.DIRECT).check()
     assert issubclass(Refused, LocalError)
 
@@ -197,7 +197,7 @@ def test_the_look_of_the_table() -> None:
 needed                      by                          on DirectRunner
 --------------------------  --------------------------  --------------------------------------------
 reads without end           Read                        yes
-shuffles behind a read      Group                       refused: it would wait for ever for the end
+shuffles after a read       Group                       refused: it would wait for ever for the end
 without end                                             of the read; give the read a stop, or take
                                                         SparkRunner --streaming or FlinkRunner
 splittable DoFns that       Read                        yes

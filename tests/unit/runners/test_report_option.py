@@ -41,7 +41,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         (windowed_orders.main, [], 2, ["Sum and count", "refused: it would wait for ever"]),
         (windowed_orders.main, ["--stop=latest"], 0, ["reads that end"]),
         (windowed_orders.main, ["--runner=FlinkRunner"], 0, ["Sum and count", "exactly once"]),
-        (windowed_orders.main, STREAMING, 0, ["shuffles behind a read", "Sum and count"]),
+        (windowed_orders.main, STREAMING, 0, ["shuffles after a read", "Sum and count"]),
         (word_count.main, ["--stop=latest"], 0, ["Read sentences"]),
         (word_count.main, STREAMING, 0, ["Count", "exactly once"]),
     ],
@@ -93,4 +93,4 @@ def test_a_value_that_is_no_good_is_wrong_usage(
 def test_a_pipeline_that_is_refused_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert windowed_orders.main(TOPICS[:-1]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("windowed_orders.py: DirectRunner cannot run this pipeline: shuffles behind a read")
+    assert line.startswith("windowed_orders.py: DirectRunner cannot run this pipeline: shuffles after a read")

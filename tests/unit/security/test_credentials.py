@@ -227,7 +227,7 @@ def test_sources_as_text(text: str, source: object) -> None:
 
 @pytest.mark.parametrize("text", [SECRET, f"key:{SECRET}", "file:", "function:abc", ""])
 def test_text_that_is_no_source_is_not_quoted(text: str) -> None:
-    with pytest.raises(LocalError, match="this is none of them") as raised:
+    with pytest.raises(LocalError, match="this is not one of them") as raised:
         Security(text)
     assert SECRET not in str(raised.value)
 

@@ -278,7 +278,7 @@ def test_a_forbidden_topic_that_the_write_needs_is_raised(alone: bool) -> None:
         NoPermission(16, "the broker[10.0.0.1] sending message is forbidden", "send"),
         NoPermission(16, None, "send"),
         CredentialsError("the file is gone"),
-        SetupError("a route leads to 10.0.0.1:10911, which is none of the allowed addresses"),
+        SetupError("a route leads to 10.0.0.1:10911, which is not one of the allowed addresses"),
         broker_error(29, "request queueId[3] is illegal, topicConfig.writeQueueNums=2", "send"),
     ],
 )

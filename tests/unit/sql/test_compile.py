@@ -121,7 +121,7 @@ def query(text: str, rows: list[tuple[Any, ...]]) -> Mapped:
     script.run(TABLE)
     (statement,) = parse(text)
     assert isinstance(statement, statements.QueryStatement)
-    relation: Relation = optimize(script._binder().query(statement.query))
+    relation: Relation = optimize(script.binder().query(statement.query))
     steps: tuple[Step, ...] = ()
     while isinstance(relation, Calc):
         steps = (Step(relation.condition, relation.projections), *steps)

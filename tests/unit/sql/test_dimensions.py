@@ -252,17 +252,23 @@ def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
     lease = shared.acquire(dimension)
     try:
         assert list(lease.getter()(1)) == [(1, "Ann")]
-        path.write_text("1,Anne,\n7,Gus,\n")
+        replaced(path, "1,Anne,\n7,Gus,\n")
         wait_for(lambda: lease.getter()(7))
         assert list(lease.getter()(1)) == [(1, "Anne")]
         assert not lease.getter()(2)
-        path.write_text("many,Anne,\n")
+        replaced(path, "many,Anne,\n")
         wait_for(lambda: "cannot be loaded again" in caplog.text)
         assert list(lease.getter()(1)) == [(1, "Anne")]
-        path.write_text("1,Ann,\n")
+        replaced(path, "1,Ann,\n")
         wait_for(lambda: list(lease.getter()(1)) == [(1, "Ann")])
     finally:
         shared.close_all()
+
+
+def replaced(path: Path, text: str) -> None:
+    """Replaces a file at once: a load must not find it half written."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
 
 
 def wait_for(condition: Any) -> None:

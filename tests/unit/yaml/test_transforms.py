@@ -169,7 +169,7 @@ def test_columns_of_schemas() -> None:
         ({"schema": SCHEMA, "columns": {"a": "INT"}}, "schema and columns both give the columns"),
         ({"columns": {"a": "INTT"}}, "INTT is not a type"),
         ({"format": "jsn", "columns": {"a": "INT"}}, "format is 'jsn': did you mean 'json'?"),
-        ({"format": "avro", "schema": "{"}, "schema is no JSON, as an Avro schema is"),
+        ({"format": "avro", "schema": "{"}, "schema is not JSON, as an Avro schema is"),
         ({"columns": {"a": "INT"}, "metadata": ["tagz"]}, "'tagz' is not metadata of a message: did you mean 'tags'?"),
         ({"columns": {"a": "INT"}, "event_time": "b"}, "there is no column b"),
         ({"columns": {"a": "INT"}, "event_time_delay": 1}, "event_time_delay needs event_time"),

@@ -78,7 +78,7 @@ def _leaf(body: bytes, at: int, path: str, node: Any, kind: str) -> int:
     if kind in ("int", "long", "enum"):
         value, end = _long(body, at, path)
         if kind == "int" and not _LEAST_INT <= value <= _MOST_INT:
-            raise BrokenValue(f"{path}: a number of more than 32 bits is no int")
+            raise BrokenValue(f"{path}: a number of more than 32 bits is not a valid int")
         if kind == "enum" and not 0 <= value < len(node["symbols"]):
             raise BrokenValue(f"{path}: no symbol {value} in an enum of {len(node['symbols'])}")
         return end

@@ -279,7 +279,7 @@ class _Comparison:
                 if name in default and (misfit := self._misfit(field["type"], default[name])):
                     return misfit
             return None
-        return None if _is_simple_default(schema, default) else f"{_json(default)} is no {_words(schema)}"
+        return None if _is_simple_default(schema, default) else f"{_json(default)} is not valid for {_words(schema)}"
 
     def _reader_type(self, schema: Any) -> Any:
         return self._reader_names.get(schema, schema) if isinstance(schema, str) else schema

@@ -60,7 +60,7 @@ def _whole(kind: str, bits: int) -> Check:
                 _not(f"{kind}, a whole number", value)
             value = int(value)
         if not least <= value <= most:
-            raise BadValue(f"a number of more than {bits} bits is no {kind}")
+            raise BadValue(f"a number of more than {bits} bits is not a valid {kind}")
         return value
 
     return check
@@ -140,7 +140,7 @@ def enum_of(symbols: frozenset[str]) -> Check:
         if not isinstance(value, str):
             _not("a symbol, which is text or an enum.Enum", value)
         if value not in symbols:
-            raise BadValue(f"is none of the {len(symbols)} symbols")
+            raise BadValue(f"is not one of the {len(symbols)} symbols")
         return str(value)
 
     return check
@@ -165,7 +165,7 @@ def _decimal(node: Node) -> Check:
         if not isinstance(value, decimal.Decimal):
             _not("decimal.Decimal", value)
         if not value.is_finite():
-            raise BadValue("is no finite number")
+            raise BadValue("is not a finite number")
         _, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int)
         if -exponent > scale:

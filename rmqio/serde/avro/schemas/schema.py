@@ -47,7 +47,7 @@ class AvroSchema:
             list(nodes_of(value))  # fastavro accepts a record without fields
             self.parsed: Final[Node] = parse_schema(_interned(value))
         except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
-            raise LocalError(f"{origin} is no Avro schema: {_reason(error)}") from error
+            raise LocalError(f"{origin} is not an Avro schema: {_reason(error)}") from error
         except RecursionError as error:
             raise LocalError(f"{origin} is nested too deeply") from error
         self.names: Final[dict[str, Node]] = {
@@ -175,9 +175,9 @@ def _refuse(node: Node, origin: str) -> None:
     if logical == "decimal" and node["precision"] > MAX_PRECISION:
         raise LocalError(f"{origin} has a decimal of {node['precision']} digits; at most are {MAX_PRECISION}")
     if node["type"] in _NAMED and node["name"] in PRIMITIVES:
-        raise LocalError(f"{origin} is no Avro schema: {node['name']!r} is a type of Avro's own")
+        raise LocalError(f"{origin} is not an Avro schema: {node['name']!r} is a type of Avro's own")
     if node["type"] == "fixed" and (type(size) is not int or size < 0):
-        raise LocalError(f"{origin} is no Avro schema: the size of a fixed is {size!r:.40}")
+        raise LocalError(f"{origin} is not an Avro schema: the size of a fixed is {size!r:.40}")
 
 
 def _interned(value: Any) -> Any:

@@ -94,7 +94,7 @@ def fields_of(value: Any) -> Mapping[str, Any]:
     if hasattr(value, "as_dict"):  # beam.Row
         found: Mapping[str, Any] = value.as_dict()
         return found
-    raise BadValue(f"{type_of(value)} is no record: a dict, a NamedTuple, a dataclass or a beam.Row")
+    raise BadValue(f"{type_of(value)} is not a record: a dict, a NamedTuple, a dataclass or a beam.Row")
 
 
 def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
@@ -122,7 +122,7 @@ def _record(fields: list[tuple[str, Check]], defaults: dict[str, Any]) -> Check:
 def _array(check_item: Check) -> Check:
     def check(value: Any) -> Any:
         if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__len__"):
-            raise BadValue(f"{type_of(value)} is no array: a list or a tuple")
+            raise BadValue(f"{type_of(value)} is not an array: a list or a tuple")
         made = []
         for at, item in enumerate(value):
             try:
@@ -137,7 +137,7 @@ def _array(check_item: Check) -> Check:
 def _map(check_value: Check) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise BadValue(f"{type_of(value)} is no map: a dict with text as keys")
+            raise BadValue(f"{type_of(value)} is not a map: a dict with text as keys")
         made = {}
         for key, each in value.items():
             if not isinstance(key, str):

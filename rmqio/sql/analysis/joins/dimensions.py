@@ -45,7 +45,7 @@ def looked_up(join: nodes.Join, left: Side, right: Side) -> Side:
     _require_processing_time(join.right.as_of, left_scope, rows)
     table = table_of(dimension)
     if table is None:
-        _refuse(f"{join.right.name} is no table: a dimension is a table, or a view with columns and rows of one",
+        _refuse(f"{join.right.name} is not a table: a dimension is a table, or a view with columns and rows of one",
                 join.right.name.span)  # fmt: skip
     _require_dimension(table, join.right.name)
     scope, conditions = _conditions(join, left_scope, right_scope, len(rows.fields))
@@ -53,7 +53,7 @@ def looked_up(join: nodes.Join, left: Side, right: Side) -> Side:
 
 
 def require_no_metadata(table: Table) -> None:
-    """Raises `Refusal` for metadata of messages in a table that is no topic."""
+    """Raises `Refusal` for metadata of messages in a table that is not a topic."""
     if table.options.connector in (FILES, DATABASE):
         for each in table.columns:
             if each.metadata is not None:
@@ -110,8 +110,8 @@ def _require_dimension(table: Table, name: nodes.Name) -> None:
         _refuse(f"{name} is neither a topic nor files nor a table of a database: workers cannot load it", name.span)
     if not table.primary_key:
         _refuse(
-            f"{name} is a stream, whose rows are no versions of each other: with a PRIMARY KEY, the newest row of each "
-            "key is the table",
+            f"{name} is a stream, whose rows are not versions of each other: with a PRIMARY KEY, the newest row of "
+            "each key is the table",
             name.span,
         )
     for each in table.primary_key:
@@ -123,7 +123,7 @@ def _require_dimension(table: Table, name: nodes.Name) -> None:
 
 
 def _conditions(join: nodes.Join, left: Scope, right: Scope, width: int) -> tuple[Scope, list[Expr]]:
-    """The columns behind the join, and its conditions."""
+    """The columns after the join, and its conditions."""
     scope = left.joined(
         Scope(
             tuple(replace(each, expression=shifted(each.expression, width)) for each in right.columns),
@@ -142,7 +142,7 @@ def _conditions(join: nodes.Join, left: Scope, right: Scope, width: int) -> tupl
 
 
 def _with_nulls(scope: Scope, width: int) -> Scope:
-    """The columns of the dimension can be NULL behind a LEFT JOIN, and not yet in its condition."""
+    """The columns of the dimension can be NULL after a LEFT JOIN, and not yet in its condition."""
 
     def of(each: Expr) -> Expr:
         return replace(each, type=each.type.nullable()) if isinstance(each, InputRef) and each.index >= width else each

@@ -146,7 +146,7 @@ def _rows_of(call: nodes.Call, binder: ExpressionBinder) -> Expr:
         return user_calls.rows(call, binder)
     if not _is_known(call):
         call_of(call.name.text.upper(), [], call)  # which says that there is none, and the nearest name
-    return _refuse(f"{call.name} is no table function: UNNEST(...) makes rows of an array", call.span)
+    return _refuse(f"{call.name} is not a table function: UNNEST(...) makes rows of an array", call.span)
 
 
 def _is_known(call: nodes.Call) -> bool:
@@ -160,7 +160,7 @@ def _is_known(call: nodes.Call) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Nested(Scope):
-    """The columns of a query, and behind them those of the row that it is computed of."""
+    """The columns of a query, and after them those of the row from which it is computed."""
 
     outer: Scope = field(default_factory=lambda: Scope(()))
 

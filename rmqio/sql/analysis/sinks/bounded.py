@@ -1,4 +1,4 @@
-"""INSERT INTO tables that are no topics: what can be written."""
+"""INSERT INTO tables that are not topics: what can be written."""
 
 from __future__ import annotations
 

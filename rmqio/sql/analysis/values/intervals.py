@@ -118,7 +118,7 @@ def _part(unit: str) -> Special:
 
 
 def rounded(name: str, given: nodes.ToUnit, binder: Any) -> Expr:
-    """Returns FLOOR or CEIL of a time to a unit. Raises `Refusal` if it is no time."""
+    """Returns FLOOR or CEIL of a time to a unit. Raises `Refusal` if it is not a time."""
     operand = binder.bind(given.operand)
     kind = operand.type.kind
     if kind == "NULL":

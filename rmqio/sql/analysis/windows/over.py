@@ -105,7 +105,7 @@ def _over_calls(node: object) -> Iterator[nodes.Call]:
             pending += reversed(each)
         elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
             if isinstance(each, nodes.Call) and each.over is not None:
-                if each.name.text.upper() not in RANKINGS:  # these number rows, which is no result over a frame
+                if each.name.text.upper() not in RANKINGS:  # these number rows, which is not a result over a frame
                     yield each
             else:
                 pending += reversed(list(vars(each).values()))

@@ -13,7 +13,7 @@ from rmqio.sql.planning.plan import Relation, Window
 from rmqio.sql.syntax import nodes
 
 PROCESSING: Final = -1
-"""The position of the time of a window that is PROCTIME() itself: it is no column."""
+"""The position of the time of a window that is PROCTIME() itself: it is not a column."""
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",

@@ -58,7 +58,7 @@ def extension_of(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, key in enumerate(keys):
         end = keys[number + 1].start() if number + 1 < len(keys) else len(text)
-        # The blank before the next key is no part of the value, and those at the end of the line are padding.
+        # The blank before the next key is not part of the value, and those at the end of the line are padding.
         value = text[key.end() : end - 1] if end < len(text) else text[key.end() :].rstrip(" ")
         found[key[1]] = _ESCAPE.sub(lambda escape: _MEANT.get(escape[1], escape[1]), value)
     return found

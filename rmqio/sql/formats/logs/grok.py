@@ -107,7 +107,7 @@ def _expanded(pattern: str, known: Mapping[str, str], places: dict[str, str]) ->
                 raise WrongPattern(f"{found[0]} is not a part of a grok pattern; one is %{{IP:client}}")
             name, field, kind = parts.groups()
             if kind is not None and kind not in _KINDS:
-                raise WrongPattern(f"{found[0]}: {kind} is no type{nearest(kind, _KINDS)}")
+                raise WrongPattern(f"{found[0]}: {kind} is not a type{nearest(kind, _KINDS)}")
             if name not in known:
                 raise WrongPattern(f"there is no grok pattern {name}{nearest(name, known)}")
             if name in within:

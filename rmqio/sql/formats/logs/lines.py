@@ -84,7 +84,7 @@ def _event(line: str) -> Mapping[str, str]:
 
 
 def _extension_text(line: str) -> str:
-    """The text behind the seventh bar that is not escaped."""
+    """The text after the seventh bar that is not escaped."""
     at = line.index("CEF:")
     for _ in range(7):
         at = _bar(line, at) + 1
@@ -135,7 +135,7 @@ def _syslog(options: FormatOptions) -> Parse:
         zone = zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         hint = nearest(name, zoneinfo.available_timezones())
-        raise options.refusal("syslog_zone", f"is {name!r}, which is no time zone{hint}") from None
+        raise options.refusal("syslog_zone", f"is {name!r}, which is not a time zone{hint}") from None
     return lambda line: syslog.parse(line, rfc=rfc, year=year, zone=zone)
 
 

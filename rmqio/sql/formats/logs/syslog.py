@@ -36,7 +36,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def parse(line: str, *, rfc: str = "auto", year: int | None = None, zone: dt.tzinfo = dt.UTC) -> dict[str, str]:
-    """Returns the fields of a line that it has. Raises `ValueFailure` if it is no line of syslog.
+    """Returns the fields of a line that it has. Raises `ValueFailure` if it is not a line of syslog.
 
     Args:
       line: with or without its priority, which files lack.
@@ -51,7 +51,7 @@ def parse(line: str, *, rfc: str = "auto", year: int | None = None, zone: dt.tzi
     if priority is not None:
         number = int(priority[1])
         if number > 191:
-            raise ValueFailure(f"<{number}> is no priority of syslog: the largest is 191")
+            raise ValueFailure(f"<{number}> is not a priority of syslog: the largest is 191")
         facility, severity = divmod(number, 8)
         found = {
             "priority": str(number),

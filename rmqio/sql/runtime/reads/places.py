@@ -7,7 +7,8 @@ import json
 from rmqio.dead_letters.letters import ELEMENT
 from rmqio.model import Record
 from rmqio.sql.lookup.files import Line
-from rmqio.transforms.read_failures import ReadFailure, failure_of_record
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import failure_of_record
 
 
 def place_of(record: Record | Line) -> str:
@@ -18,7 +19,7 @@ def place_of(record: Record | Line) -> str:
 
 
 def failure_of(record: Record | Line, error: Exception) -> ReadFailure:
-    """Returns what becomes a dead letter. A row that is no message has no coordinates: the reason names its place."""
+    """Returns what becomes a dead letter. A row of a file has no coordinates: the reason names its place."""
     if isinstance(record, Record):
         return failure_of_record(record, error)
     body = record.body if isinstance(record.body, bytes) else json.dumps(record.body, default=str).encode()

@@ -19,7 +19,7 @@ from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS
-from rmqio.transforms.read_failures import failure_of_record
+from rmqio.transforms.parts import failure_of_record
 
 _MOST_GROUPS: Final = 100_000
 """Groups of a bundle in memory, of all fragments."""

@@ -65,7 +65,7 @@ class TableTime:
 
     @staticmethod
     def _are_deleted(records: Sequence[Record], found: Mapping[int, int]) -> bool:
-        """Whether those without a time are tombstones, which are no rows."""
+        """Whether those without a time are tombstones, which are not rows."""
         return not any(each.body for at, each in enumerate(records) if at not in found)
 
 

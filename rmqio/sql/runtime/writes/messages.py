@@ -32,7 +32,7 @@ def message(
         sharding_key = sharding_key or row
     for each in key_columns:
         if each is not None and (not each or each.split() != [each]):
-            raise ValueFailure(f"{each!r:.60} is no key of a message: a key has no white space, and is not empty")
+            raise ValueFailure(f"{each!r:.60} is not a message key: a key has no white space, and is not empty")
         if each is not None:
             found.append(each)
     try:

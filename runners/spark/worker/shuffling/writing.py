@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -28,17 +29,30 @@ if TYPE_CHECKING:
 __all__ = ["CREATORS", "WriteOperation", "payload"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """The payload of a transform with `WRITE_URN`."""
+
+    channel: int
+    form: Form
+    buckets: int
+    coder_id: str
+    group: GroupSpec | None
+
+    def to_bytes(self) -> bytes:
+        group = self.group and (self.group.grouping.value, self.group.kv_coder_id, self.group.windowing_id)
+        return json.dumps([self.channel, self.form.value, self.buckets, self.coder_id, group]).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> _Spec:
+        channel, form, buckets, coder_id, group = json.loads(payload)
+        spec = group and GroupSpec(Grouping(group[0]), group[1], group[2])
+        return cls(channel, Form(form), buckets, coder_id, spec)
+
+
 def payload(output: Output, coder_id: str, group: GroupSpec | None) -> bytes:
     """Returns the payload of a transform with `WRITE_URN`."""
-    return json.dumps(
-        {
-            "channel": output.channel,
-            "form": output.form.value,
-            "buckets": output.buckets,
-            "coder": coder_id,
-            "group": group and [group.grouping.value, group.kv_coder_id, group.windowing_id],
-        }
-    ).encode()
+    return _Spec(output.channel, output.form, output.buckets, coder_id, group).to_bytes()
 
 
 def _create(
@@ -48,23 +62,24 @@ def _create(
     parameter: bytes,
     consumers: dict[str, list[operations.Operation]],
 ) -> WriteOperation:
-    spec = json.loads(parameter)
-    args = (transform.unique_name, transform_id, factory, factory.data_channel_factory.rows, spec["channel"])
-    form, buckets = Form(spec["form"]), spec["buckets"]
+    spec = _Spec.from_bytes(parameter)
+    args = (transform.unique_name, transform_id, factory, factory.data_channel_factory.rows, spec.channel)
+    form, buckets = spec.form, spec.buckets
     coder_of: Callable[[str], Coder] = factory.context.coders.get_by_id
-    coder = coder_of(spec["coder"])
+    coder = coder_of(spec.coder_id)
     if form is Form.PLAIN:
         return PlainWrite(*args, coder=coder)
     if form is Form.DEALT:
         return DealtWrite(*args, coder=coder, buckets=buckets)
     if form is Form.KEYED:
         return WholeWrite(*args, kv_coder=coder.wrapped_value_coder, coder=coder, only_value=False, buckets=buckets)
-    grouping, kv_coder_id, windowing_id = spec["group"]
-    kv_coder = coder_of(kv_coder_id)
-    if form is Form.GROUPED and Grouping(grouping) is Grouping.GLOBAL:
+    assert spec.group is not None  # as for all other forms
+    grouping = spec.group.grouping
+    kv_coder = coder_of(spec.group.kv_coder_id)
+    if form is Form.GROUPED and grouping is Grouping.GLOBAL:
         return GlobalWrite(*args, kv_coder=kv_coder, buckets=buckets)
-    windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
-    if form is Form.STATEFUL or (form is Form.WINDOWS and Grouping(grouping) is Grouping.TRIGGERED):
+    windowing = factory.context.windowing_strategies.get_by_id(spec.group.windowing_id)
+    if form is Form.STATEFUL or (form is Form.WINDOWS and grouping is Grouping.TRIGGERED):
         opaque = form is Form.WINDOWS
         if opaque:
             coder = WindowedValueCoder(BytesCoder(), windowing.windowfn.get_window_coder())
@@ -74,7 +89,7 @@ def _create(
         )
     if form is Form.WINDOWS:
         return WindowsWrite(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
-    if Grouping(grouping) is Grouping.WINDOWED:
+    if grouping is Grouping.WINDOWED:
         return WindowedWrite(*args, kv_coder=kv_coder, windowing=windowing, buckets=buckets)
     values = WindowedValueCoder(kv_coder.value_coder(), windowing.windowfn.get_window_coder())
     return WholeWrite(*args, kv_coder=kv_coder, coder=values, only_value=True, buckets=buckets)

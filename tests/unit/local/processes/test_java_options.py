@@ -26,7 +26,7 @@ def test_options_from_the_environment_are_given_to_both(monkeypatch: pytest.Monk
         for make in (name_server_process, broker_process):
             process = make(SETTINGS, programs, tmp_path / make.__name__, watchdog, {})
             process.start()
-            while process.pid is not None:  # it ends by itself
+            while process.pid() is not None:  # it ends by itself
                 time.sleep(0.01)
     finally:
         watchdog.close()

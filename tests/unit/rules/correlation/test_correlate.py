@@ -114,7 +114,7 @@ def test_a_correlation_comes_back_from_its_coder() -> None:
     assert coder.decode(coder.encode(given)) == given
     assert coder.is_deterministic()
     for broken in (b"", b"[]", b'["r"]', b"\xff"):
-        with pytest.raises(WireError, match="no encoded correlation"):
+        with pytest.raises(WireError, match="not an encoded correlation"):
             coder.decode(broken)
 
 

@@ -122,7 +122,7 @@ def test_a_mistake_is_named_and_no_valid_text_of_the_schema(rule: dict[str, Any]
         ('[{"id": "a"}\n {"id": "b"}]', 2, "expected ',' or ']'"),
         ('{"id": "a"} {"id": "b"}', 1, "several rules are a list"),
         ('{"id": "a", "id": "b"}', 1, "'id' is there twice"),
-        ('{"id": NaN}', 1, "NaN is no JSON"),
+        ('{"id": NaN}', 1, "NaN is not JSON"),
         ("[" * 100_000, 1, "nested too deeply"),
         ('{"id": "a", "condition": ' + '{"not": ' * 100_000, 1, "nested too deeply"),
         ("", 1, "not JSON"),

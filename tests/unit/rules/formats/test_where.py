@@ -204,7 +204,7 @@ def test_one_rule_has_the_name_of_its_file() -> None:
         ("-- id: x\na > 5 AND\nLOWR(b) = 'x'", 3, "did you mean 'LOWER'?"),
         ("-- id: x\n-- levle: high\na > 5", 2, "the key 'levle' is not known; did you mean level?"),
         ("-- id: x\n-- id: y\na > 5", 2, "the key 'id' is there twice"),
-        ("-- id: x\n-- level: worst\na > 5", 1, "level: 'worst' is none of"),
+        ("-- id: x\n-- level: worst\na > 5", 1, "level: 'worst' is not one of"),
     ],
 )
 def test_a_mistake_in_a_file_has_its_line(text: str, line: int, reason: str) -> None:

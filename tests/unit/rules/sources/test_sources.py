@@ -137,7 +137,7 @@ def test_an_id_is_one_rules_and_all_problems_come_at_once(tmp_path: Path) -> Non
 
 def test_a_format_is_known_or_said(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(rule("a"))
-    with pytest.raises(LocalError, match=r"none of sigma, where, json; did you mean json\?"):
+    with pytest.raises(LocalError, match=r"not one of sigma, where, json; did you mean json\?"):
         RuleSet.from_files("x", format="jsn")
     with pytest.raises(RuleError, match="the suffix says no format"):
         RuleSet.from_files(tmp_path / "a.txt").load()

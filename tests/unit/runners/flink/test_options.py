@@ -12,11 +12,11 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 
 from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.errors import LocalError
-from rmqio.runners.flink import checkpoints
-from rmqio.runners.flink.command import STREAM_RESTARTS
+from rmqio.runners.flink.jobserver.command import STREAM_RESTARTS
 from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
 from rmqio.runners.flink.rest import FlinkJob
-from rmqio.runners.flink.resume import storage_of
+from rmqio.runners.flink.resuming import checkpoints
+from rmqio.runners.flink.resuming.resume import storage_of
 from rmqio.runners.flink.runner import _wanted
 
 BATCH, BOUNDED, ENDLESS = Job(False, False), Job(True, False), Job(True, True)

@@ -35,7 +35,7 @@ QUERIES = [
     ("SELECT o.id FROM o JOIN c FOR SYSTEM_TIME AS OF o.proctim ON o.id = c.id", "proctim",
      "there is no column proctim in o: did you mean 'proctime'?"),
     (f"SELECT o.id FROM o JOIN stream {NOW} ON o.id = stream.id", "stream",
-     "stream is a stream, whose rows are no versions of each other: with a PRIMARY KEY, the newest row of each key is "
+     "stream is a stream, whose rows are not versions of each other: with a PRIMARY KEY, the newest row of each key is "
      "the table"),
     (f"SELECT o.id FROM o RIGHT JOIN c {NOW} ON o.id = c.id", f"o RIGHT JOIN c {NOW} ON o.id = c.id",
      "a RIGHT JOIN would give rows of the dimension that nothing has looked up: use JOIN or LEFT JOIN"),
@@ -56,7 +56,7 @@ QUERIES = [
     (f"SELECT o.id FROM o JOIN c {NOW} AS o ON o.id = c.id", f"c {NOW} AS o",
      "two tables of FROM are called o: give one of them an alias"),
     (f"SELECT o.id FROM o JOIN counts {NOW} ON o.id = counts.id", "counts",
-     "counts is no table: a dimension is a table, or a view with columns and rows of one"),
+     "counts is not a table: a dimension is a table, or a view with columns and rows of one"),
     (f"SELECT o.id FROM o JOIN d {NOW} ON o.id = d.id", "d",
      "d sends bad rows to dead letters, which is not possible while it is loaded as a dimension: 'on-error' is fail or "
      "skip there"),

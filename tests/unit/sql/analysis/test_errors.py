@@ -30,7 +30,7 @@ QUERIES = [
     ("SELECT id FROM orders o JOIN customers c ON o.id = c.id", "id", "id is ambiguous: it can be o.id and c.id"),
     ("SELECT o.* FROM orders", "o", "there is no table o"),
     ("SELECT address.town FROM orders", "town", "the row has no field town"),
-    ("SELECT customer.x FROM orders", "x", "x is no field: what stands before it is STRING, not a ROW"),
+    ("SELECT customer.x FROM orders", "x", "x is not a field: what stands before it is STRING, not a ROW"),
     ("SELECT UPPR(customer) FROM orders", "UPPR(customer)", "there is no function UPPR: did you mean 'UPPER'?"),
     ("SELECT UPPER(id) FROM orders", "UPPER(id)", "UPPER does not take (BIGINT); it is UPPER(STRING)"),
     ("SELECT UPPER() FROM orders", "UPPER()", "UPPER does not take (nothing)"),

@@ -64,7 +64,7 @@ COLUMNS = {
     "order": "DOUBLE NOT NULL",
 }
 UNFIT = {
-    "union-value": (record(of("x", ["int", "string"])), "its field x: a union of int, string is no type of SQL"),
+    "union-value": (record(of("x", ["int", "string"])), "its field x: a union of int, string is not a type of SQL"),
     "text-value": ('"string"', "its schema is string, and not a record with fields"),
     "tree-value": (record(of("next", ["null", "n.Order"])), "its field next: the record n.Order contains itself"),
     "empty-value": (record(of("x", {"type": "record", "name": "E", "fields": []})), "its field x: the record n.E"),

@@ -160,12 +160,12 @@ def test_the_schema_of_a_table_is_that_of_flink() -> None:
 @pytest.mark.parametrize(
     ("schema", "kind", "value", "reason"),
     [
-        ("int", types.BIGINT, 2**40, "a number of more than 32 bits is no int"),
+        ("int", types.BIGINT, 2**40, "a number of more than 32 bits is not a valid int"),
         ("int", types.BIGINT, None, "the schema does not have the row"),
         (logical("long", "timestamp-millis"), MICROS, 1, "column a: the time 00:00:00.000001 has microseconds"),
         (logical("bytes", "decimal", precision=4, scale=1), types.decimal(4, 2), Decimal("1.25"), "more than 1 digits"),
         (logical("bytes", "decimal", precision=2, scale=1), types.decimal(4, 1), Decimal("125.0"), "than 2 digits"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, types.VARCHAR, "B", "none of the 1 symbols"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, types.VARCHAR, "B", "not one of the 1 symbols"),
     ],
 )  # fmt: skip
 def test_values_that_the_schema_does_not_have_fail(schema: Any, kind: SqlType, value: Any, reason: str) -> None:
@@ -183,7 +183,7 @@ def test_fields_that_are_no_columns_need_a_default() -> None:
     table = table_with({"a": types.BIGINT}, format="avro", avro__schema=record(("a", "long"), ("b", "string")))
     with pytest.raises(Refusal) as refused:
         encoder_of(table, fields_of(table))
-    assert refused.value.message == "the schema has the field b, which is no column and has no default"
+    assert refused.value.message == "the schema has the field b, which is not a column and has no default"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_csv_is_read(body: str, options: dict[str, str], expected: tuple[Any, ..
         (b"1,x,y", {}, "column c: 'y' is not a number"),
         (b"1,\xff,2", {}, "the body is not UTF-8 text: invalid start byte at byte 2"),
         (b'1,"x,2', {}, "a quote is missing"),
-        (b'1,"x"y,2', {}, "text stands behind the quotes of field 2"),
+        (b'1,"x"y,2', {}, "text stands after the quotes of field 2"),
         (b"1,x,2\\", {"csv__escape_character": "\\"}, "the body ends with an escape character"),
         (b"# nothing", {"csv__allow_comments": "true"}, "the body has only comments"),
         (b"z" * 500 + b",x,2", {}, "z\\.\\.\\."),

@@ -74,7 +74,7 @@ def test_reading(kind: SqlType, given: str, expected: Any) -> None:
         (types.TINYINT, b'{"a": 128}', "column a: 128 is out of range of an integer of 8 bits"),
         (types.TINYINT, b'{"a": 1' + b"0" * 1000 + b"}", r"column a: 10{46}\.\.\. is out of range"),
         (types.DOUBLE, b'{"a": [1]}', r"column a: \[1\] is not a number"),
-        (types.DOUBLE, b'{"a": NaN}', "the body is not JSON: NaN is no number of JSON"),
+        (types.DOUBLE, b'{"a": NaN}', "the body is not JSON: NaN is not a JSON number"),
         (types.BOOLEAN, b'{"a": 1}', "column a: 1 is not a boolean"),
         (types.VARCHAR, b'{"a": "\\ud800"}', "column a: .* has half of a surrogate pair"),
         (types.DATE, b'{"a": 1}', "column a: 1 is not a string, as DATE is in JSON"),

@@ -1,4 +1,4 @@
-"""Types of rows. Annotations are no text here: Beam looks at them."""
+"""Types of rows. Annotations are not text here: Beam looks at them."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence

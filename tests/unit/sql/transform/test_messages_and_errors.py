@@ -86,7 +86,7 @@ def test_tables_of_the_text_are_read(cluster: InMemoryCluster, pipeline: beam.Pi
         ("INSERT INTO PCOLLECTION SELECT 1", "INSERT INTO has no rows as its output: end with SELECT"),
         ("EXPLAIN SELECT id FROM PCOLLECTION", "EXPLAIN has no rows as its output"),
         ("CREATE VIEW v AS SELECT 1 AS a", "the text ends without a query: SELECT ..."),
-        ("SELECT id FROM PCOLLECTION; SELECT 1 AS a", "nothing can stand behind the query"),
+        ("SELECT id FROM PCOLLECTION; SELECT 1 AS a", "nothing can follow the query"),
         ("CREATE VIEW PCOLLECTION AS SELECT 1 AS a; SELECT 1 AS a", "there is a table PCOLLECTION already"),
     ],
 )  # fmt: skip
@@ -122,13 +122,13 @@ def test_elements_that_are_no_rows(pipeline: beam.Pipeline, elements: list[Any],
 def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> None:
     rows = orders(pipeline)
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (rows, {"rowtime": "idd"}, "rowtime is 'idd', which is no column of PCOLLECTION: did you mean 'id'?"),
+        (rows, {"rowtime": "idd"}, "rowtime is 'idd', which is not a column of PCOLLECTION: did you mean 'id'?"),
         (rows, {"rowtime": "id"}, "rowtime is a Timestamp or a datetime, and id is BIGINT"),
         (rows, {"rowtime": element_time("id")}, "PCOLLECTION has a column id already"),
-        (rows, {"rowtime": {"x": "id"}}, "rowtime names 'x', which is no input"),
+        (rows, {"rowtime": {"x": "id"}}, "rowtime names 'x', which is not an input"),
         (rows, {"tables": {"PCOLLECTION": "(a INT)"}}, "PCOLLECTION has rows, which need no CREATE TABLE"),
         ({"a": rows, "b": rows}, {"rowtime": "id"}, "rowtime of several inputs is a dict by their names"),
-        ({"a": rows}, {"tables": {"c": None}}, "tables names 'c', which is no input"),
+        ({"a": rows}, {"tables": {"c": None}}, "tables names 'c', which is not an input"),
         (
             (rows, rows),
             {},

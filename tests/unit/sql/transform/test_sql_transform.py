@@ -153,11 +153,11 @@ def test_the_time_of_a_column_becomes_that_of_the_row(pipeline: beam.Pipeline) -
 
 
 REASONS = [
-    "column n: '1' is no int of 64 bits",
-    "column n: True is no int of 64 bits",
+    "column n: '1' is not a valid int of 64 bits",
+    "column n: True is not a valid int of 64 bits",
     "column n: it is None, and its type is not Optional",
     "column n: 9223372036854775808 is out of range of an integer of 64 bits",
-    "column text: 2 is no str",
+    "column text: 2 is not a valid str",
     "the element has no field text",
     "division by zero",
 ]

@@ -151,6 +151,6 @@ def test_defaults_and_types_that_are_given_twice() -> None:
     assert schema["fields"][2:] == [
         {"name": "rate", "type": "double", "default": 0.0},
         {"name": "limit", "type": ["double", "null"], "default": 2.0},
-        {"name": "share", "type": "double"},  # NaN is no JSON
+        {"name": "share", "type": "double"},  # NaN is not JSON
     ]
     assert AvroSchema(schema).name == "Prices"

@@ -63,8 +63,8 @@ NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ({"type": "record", "name": "R"}, "is no Avro schema"),
-        ({"type": "recrod", "name": "R", "fields": []}, "is no Avro schema"),
+        ({"type": "record", "name": "R"}, "is not an Avro schema"),
+        ({"type": "recrod", "name": "R", "fields": []}, "is not an Avro schema"),
         ("{", "is neither JSON nor the path of an .avsc file"),
         ("nowhere.avsc", "the schema's file nowhere.avsc cannot be read"),
         (5, "a schema is a dict, a list, JSON text or the path of an .avsc file, not int"),
@@ -72,7 +72,7 @@ NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
         (record(field("a", NANOS)), "no type of Python's standard library holds nanoseconds"),
         ({"type": "array", "items": "null"}, "an array of items that take no bytes"),
         ({"type": "array", "items": record()}, "an array of items that take no bytes"),
-        (record(field("a", "int", default="x")), "is no Avro schema: Default value"),
+        (record(field("a", "int", default="x")), "is not an Avro schema: Default value"),
         (record(field("a", ["null", "int"], default=1)), "the default of R.a is not a value of its type"),
         (record(field("a", "int", default=True)), "the default of R.a is not a value of its type"),
     ],

@@ -92,7 +92,7 @@ def test_patterns_of_ones_own_can_use_all_others() -> None:
     ("pattern", "own", "message"),
     [
         ("%{WRD:x}", {}, "there is no grok pattern WRD: did you mean 'WORD'?"),
-        ("%{WORD:x:integer}", {}, "%{WORD:x:integer}: integer is no type: did you mean 'int'?"),
+        ("%{WORD:x:integer}", {}, "%{WORD:x:integer}: integer is not a type: did you mean 'int'?"),
         ("%{}", {}, "%{} is not a part of a grok pattern; one is %{IP:client}"),
         ("%{A}", {"A": "x%{B}", "B": "%{A}"}, "the grok pattern A contains itself"),
         ("(", {}, "'(' is not a grok pattern: missing ) at position 1"),

@@ -61,7 +61,7 @@ def test_syslog_is_read(line: str, expected: dict[str, str]) -> None:
     [
         ("", {}, "the line is not syslog: ''"),
         ("hello", {}, "the line is not syslog: 'hello'"),
-        ("<192>Oct 11 22:14:15 h x", {}, "<192> is no priority of syslog: the largest is 191"),
+        ("<192>Oct 11 22:14:15 h x", {}, "<192> is not a priority of syslog: the largest is 191"),
         ("<34>Oct 11 22:14:15 h x", {"rfc": "5424"}, "the line is not syslog of RFC 5424"),
         ("<34>1 - h a - - [x", {}, "the structured data of syslog does not end with ]"),
         ('<34>1 - h a - - [x a="b]', {}, "the structured data of syslog does not end with ]"),

@@ -128,7 +128,7 @@ def outcome(bundles: Bundles, elements: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _unknown(failure: Any) -> dict[str, None]:
-    """The fields that only a batch knows: the message of a value without a topic, or with one that is no text."""
+    """The fields that only a batch knows: the message of a value without a topic, or with one that is not text."""
     no_topic = failure.reason.startswith(("no topic", "topic of a message"))
     return {"message": None, "topic": None} if no_topic else {}
 

@@ -1,0 +1,11 @@
+"""Look-ups in dimension tables for programs without Beam, such as plain PySpark: what to load, when, and the copy."""
+
+from __future__ import annotations
+
+from rmqio.enrich.definition import Table
+from rmqio.enrich.loading import Wanted
+from rmqio.enrich.refresh import Schedule, acquire
+from rmqio.enrich.table.names import nearest
+from rmqio.enrich.table.rows import Spec
+
+__all__ = ["Schedule", "Spec", "Table", "Wanted", "acquire", "nearest"]

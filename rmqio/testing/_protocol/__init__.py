@@ -1,0 +1,1 @@
+"""The side of `FakeBroker` that speaks on ports: frames, answers, stored messages."""

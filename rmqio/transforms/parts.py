@@ -1,0 +1,34 @@
+"""The parts of our transforms, for transforms on top of them: batches, failures with coordinates, metrics, coders.
+
+Packages on top of `rmqio.transforms` import its public names and these, and none of its other modules.
+"""
+
+from __future__ import annotations
+
+from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.coders import RecordCoder
+from rmqio.transforms.handles_failures import HandlesFailures
+from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.read_failures import failure_of_record, failure_of_value
+from rmqio.transforms.reading.options import factory_of
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
+from rmqio.transforms.reading.watermark import beam_timestamp
+from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
+
+__all__ = [
+    "DECODE_ERRORS",
+    "ENCODE_ERRORS",
+    "ERRORS_TAG",
+    "BatchConstraint",
+    "Count",
+    "HandlesFailures",
+    "RecordCoder",
+    "ValueCoder",
+    "beam_timestamp",
+    "factory_of",
+    "failure_of_record",
+    "failure_of_value",
+    "located",
+    "located_at",
+    "observe_process",
+]

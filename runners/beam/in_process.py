@@ -1,0 +1,106 @@
+"""Beam's in-process runner, with one correction, and what its failures hold.
+
+Not in `portable`, which every program imports: it imports slowly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rmqio.runners.beam import versions
+
+try:
+    from apache_beam.metrics import monitoring_infos
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.runners.portability import fn_api_runner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
+    from apache_beam.runners.worker.bundle_processor import BundleProcessor
+    from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
+    from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+except ImportError:
+    versions.check("DirectRunner")  # an untested Beam may lack a name
+    raise
+
+__all__ = ["FnApiRunner", "StateWrite", "failed_state_write"]
+
+_Result = tuple[beam_fn_api_pb2.InstructionResponse, list[beam_fn_api_pb2.ProcessBundleSplitResponse]]
+
+
+class _WholeBundleManager(ParallelBundleManager):
+    """Runs the parts of a bundle on several workers, and keeps what they have left for later.
+
+    Beam's own class keeps the first part's result and, of the others, only the metrics. If a splittable DoFn defers its
+    work in a part, the deferred work is dropped: a read that waits for its broker would end without its messages.
+    """
+
+    def process_bundle(
+        self,
+        inputs: Mapping[str, Any],
+        expected_outputs: Any,
+        fired_timers: Mapping[Any, Any],
+        expected_output_timers: Any,
+        dry_run: bool = False,
+    ) -> _Result:
+        parts: list[dict[str, Any]] = [{} for _ in range(self._num_workers)]
+        for name, buffer in inputs.items():
+            for part, data in zip(parts, buffer.partition(len(parts)), strict=False):
+                part[name] = data
+
+        def run(part: dict[str, Any], timers: Mapping[Any, Any]) -> _Result:
+            manager = BundleManager(
+                self.bundle_context_manager,
+                self._progress_frequency,
+                cache_token_generator=self._cache_token_generator,
+            )
+            done: _Result = manager.process_bundle(part, expected_outputs, timers, expected_output_timers, dry_run)
+            return done
+
+        timers_of_parts = [fired_timers, *({} for _ in parts[1:])]
+        # As in Beam's class: its threads do not hold up the end of the program if Ctrl-C has ended their workers.
+        results = list(shared_unbounded_instance().map(run, parts, timers_of_parts))
+        whole = beam_fn_api_pb2.InstructionResponse(error=next((each.error for each, _ in results if each.error), ""))
+        bundles = [each.process_bundle for each, _ in results]
+        infos = itertools.chain.from_iterable(each.monitoring_infos for each in bundles)
+        whole.process_bundle.monitoring_infos.extend(monitoring_infos.consolidate(infos))
+        for each in bundles:
+            whole.process_bundle.residual_roots.extend(each.residual_roots)
+        whole.process_bundle.requires_finalization = any(each.requires_finalization for each in bundles)
+        return whole, [split for _, splits in results for split in splits]
+
+
+class FnApiRunner(fn_api_runner.FnApiRunner):
+    """Beam's runner; with several workers it loses nothing that a bundle defers."""
+
+    def _get_bundle_manager(self, bundle_context_manager: Any) -> Any:
+        chosen = super()._get_bundle_manager(bundle_context_manager)
+        if type(chosen) is not ParallelBundleManager:
+            return chosen
+        return _WholeBundleManager(
+            bundle_context_manager,
+            self._progress_frequency,
+            cache_token_generator=chosen._cache_token_generator,
+        )
+
+
+class StateWrite(NamedTuple):
+    """State that a bundle writes when it ends."""
+
+    key: beam_fn_api_pb2.StateKey
+    coder: Any
+    elements: Iterable[object]
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor
+
+
+def failed_state_write(error: BaseException) -> StateWrite | None:
+    """Returns what was being written when the error was raised, from the frames of its traceback; None: no state."""
+    descriptor = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        local = frame.f_locals
+        if frame.f_code is BundleProcessor.process_bundle.__code__:
+            descriptor = local["self"].process_bundle_descriptor
+        elif frame.f_code is GlobalCachingStateHandler.extend.__code__ and descriptor is not None:
+            return StateWrite(local["state_key"], local["coder"], local["elements"], descriptor)
+    return None

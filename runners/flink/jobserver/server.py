@@ -1,0 +1,242 @@
+"""`JobServer`: Beam's job server for Flink as a context manager."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from rmqio.errors import LocalError
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.folder import temporary_folder
+from rmqio.local.processes.java import find_java
+from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
+from rmqio.local.processes.process import JavaProcess
+from rmqio.local.processes.ready import wait_until
+from rmqio.local.processes.watchdog import Watchdog
+from rmqio.runners.flink.errors import JobServerError
+from rmqio.runners.flink.jobserver.artefacts import Jars, find_jars
+from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, Settings, Value, write_command
+from rmqio.runners.flink.jobserver.loopback import NotPatchable, write_loopback_jar
+
+_MINIMUM_JAVA: Final = 11
+_TERMINATE_TIMEOUT_S: Final = 10.0
+_PROBE_TIMEOUT_S: Final = 3.0
+_PORT_ATTEMPTS: Final = 5
+
+# The HTTP/2 connection preface, and an empty SETTINGS frame (RFC 9113, 3.4 and 4.1).
+_FRAME_HEADER: Final = 9
+_SETTINGS_FRAME: Final = 4
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _SETTINGS_FRAME, 0, 0, 0, 0, 0))
+
+_log = logging.getLogger(__name__)
+
+
+class JobServer:
+    """A Beam job server for Flink that runs on this machine for the duration of the `with` block.
+
+    Pipelines with the options `flags` run on Flink: on a cluster inside the job server, or on the one at
+    `flink_master`. The job server listens on the loopback interface only. When this process ends, even by SIGKILL, the
+    job server is killed with everything that it started. Several instances can run side by side; one instance belongs
+    to one thread at a time.
+
+    Cancelling a pipeline's result is not enough: Beam reports it as cancelled, but Flink continues the job. In the
+    embedded cluster, the job ends when the job server stops, or soon after the process that has its Python code.
+
+    Args:
+      jar: the job server to run, as Beam publishes or builds it. None: the one in RMQIO_FLINK_JOB_SERVER_JAR, else the
+        Maven artefacts that a lock names, fetched at the first start (200 MB), else the one that Beam publishes.
+      flink_master: "[local]" for the embedded cluster, or host:port of a cluster's REST endpoint.
+      port: the port to listen on; None for a free port.
+      heap_mb: the maximum heap, which the tasks of the embedded cluster share. Off-heap memory comes on top.
+      flink_config: Flink's own properties, for example {"state.backend.type": "rocksdb"}; they override ours.
+      java_options: further options of the JVM.
+      artifacts_dir: where the files of jobs are staged. Workers of a remote cluster must see that folder. None: a
+        temporary one.
+      verbose: log what Flink and Beam do, not only warnings.
+      start_timeout_s: limits the wait for the start, downloads not included.
+
+    Raises:
+      LocalError: an argument is invalid.
+      JobServerError: there is a problem with Java, the artefacts, the port or the job server itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        jar: str | os.PathLike[str] | None = None,
+        flink_master: str = LOCAL_MASTER,
+        port: int | None = None,
+        heap_mb: int = 512,
+        flink_config: Mapping[str, Value] | None = None,
+        java_options: Sequence[str] = (),
+        artifacts_dir: str | os.PathLike[str] | None = None,
+        verbose: bool = False,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        self._settings = Settings(
+            flink_master=flink_master,
+            heap_mb=heap_mb,
+            flink_config=dict(flink_config or {}),
+            java_options=tuple(java_options),
+            artifacts_dir=None if artifacts_dir is None else Path(artifacts_dir).absolute(),
+            verbose=verbose,
+        )
+        if start_timeout_s <= 0:
+            raise LocalError(f"start_timeout_s={start_timeout_s}: it must be positive")
+        self._jar, self._given_port, self._start_timeout_s = jar, port, start_timeout_s
+        self._jars: Jars | None = None
+        self._folder: Path | None = None
+        self._watchdog: Watchdog | None = None
+        self._process: JavaProcess | None = None
+        self._port = 0
+        self._owner = os.getpid()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if self._process is None:
+            return f"<JobServer for Flink {self._settings.flink_master}, not started>"
+        return f"<JobServer for Flink {self._settings.flink_master} at {self.endpoint}: {self._process!r}>"
+
+    @property
+    def endpoint(self) -> str:
+        """The job server's address, "127.0.0.1:port"."""
+        self._here()
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def flags(self) -> list[str]:
+        """Options that run a pipeline here, with its Python code in the process that submits it (LOOPBACK).
+
+        With checkpoints, a streaming pipeline needs the last option. Otherwise, Beam holds back the output of a bundle
+        that a checkpoint interrupts until the next bundle or watermark of that step. If the first checkpoint comes
+        before a read has begun, neither arrives, and the pipeline never reads anything.
+        """
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self.endpoint}",
+            "--environment_type=LOOPBACK",
+            "--finish_bundle_before_checkpointing",
+        ]
+
+    @property
+    def origin(self) -> str:
+        """The origin of the job server."""
+        self._here()
+        return "" if self._jars is None else self._jars.origin
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None if the job server is not running."""
+        return None if self._process is None else self._process.pid()
+
+    @property
+    def log(self) -> Path:
+        """The log file, which is removed when the job server stops."""
+        return self._here().log
+
+    def logs(self) -> str:
+        """Return the end of the log."""
+        return self._here().tail()
+
+    def start(self) -> None:
+        """Fetch what is missing, start the job server, and return when it answers. A failure leaves nothing running.
+
+        Raises JobServerError, with the end of the log if there is one; also if it is already started.
+        """
+        if self._process is not None:
+            raise JobServerError(f"already started: {self!r}")
+        try:
+            for attempt in range(_PORT_ATTEMPTS):
+                try:
+                    self._start()
+                    return
+                except BaseException as error:
+                    # Another process took the free port before Java bound it: try another one, if the choice is ours.
+                    lost = isinstance(error, LocalBrokerError) and "Address already in use" in str(error)
+                    self._stop(graceful=False)
+                    if not lost or self._given_port is not None or attempt == _PORT_ATTEMPTS - 1:
+                        raise
+        except LocalBrokerError as error:
+            raise JobServerError(str(error)) from error
+
+    def stop(self) -> None:
+        """Stop the job server with the jobs of an embedded cluster, and remove its files. Idempotent.
+
+        Jobs on the cluster at `flink_master` continue: cancel them there.
+        """
+        if self._owner == os.getpid():  # a forked child has the object, but must not stop the process
+            self._stop(graceful=True)
+
+    def _start(self) -> None:
+        java = find_java(minimum_major=_MINIMUM_JAVA, program="Flink's job server")
+        if self._given_port is not None:
+            require_free(self._given_port, "job server")
+        if self._jars is None:
+            self._jars = find_jars(self._jar)
+        self._port = free_port() if self._given_port is None else self._given_port
+        self._folder = temporary_folder()
+        self._watchdog = Watchdog(self._folder)
+        class_path = list(self._jars.paths)
+        try:
+            write_loopback_jar(class_path, self._folder / "loopback.jar")
+            class_path.insert(0, self._folder / "loopback.jar")
+        except NotPatchable as error:
+            _log.warning("The job server's ports will be open on all interfaces, as Beam opens them: %s", error)
+        command = write_command(self._settings, java, class_path, self._folder, self._port)
+        self._process = process = JavaProcess("job server", self._folder, self._watchdog, command)
+        process.start()
+        wait_until(
+            lambda: _check(self._port),
+            [process],
+            what=f"starting {self._jars.origin} for Flink {self._settings.flink_master}",
+            timeout_s=self._start_timeout_s,
+        )
+
+    def _here(self) -> JavaProcess:
+        if self._process is None:
+            raise JobServerError("this JobServer is not started: use it as a context manager or call start()")
+        return self._process
+
+    def _stop(self, *, graceful: bool) -> None:
+        if self._process is not None and (group := self._process.pid()) is not None:
+            if graceful:
+                # Lets it end the workers that it started (--environment_type=PROCESS).
+                self._process.terminate(_TERMINATE_TIMEOUT_S)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+            self._process.kill()
+        self._process = None
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def _check(port: int) -> str | None:
+    """Return None if the gRPC server at `port` answers in its own protocol, or the problem."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=_PROBE_TIMEOUT_S) as connection:
+            connection.sendall(_PREFACE)
+            answer = b""
+            while len(answer) < _FRAME_HEADER and (chunk := connection.recv(_FRAME_HEADER)):
+                answer += chunk
+    except OSError as error:
+        return f"the job server at {LOOPBACK}:{port} does not answer ({error})"
+    if len(answer) < _FRAME_HEADER or answer[3] != _SETTINGS_FRAME:
+        return f"what listens at {LOOPBACK}:{port} does not speak HTTP/2: {answer!r}"
+    return None
