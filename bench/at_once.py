@@ -1,6 +1,6 @@
 """A producer without a network: a transport that answers each request at once. CPU of a batch send, part by part.
 
-python -m bench.at_once [--messages 500000] [--repeats 7] [--size 100] [--profile]
+python -m bench.at_once [--messages 500000] [--repeats 7] [--size 100] [--phases]
 
 This needs no broker, and shows what our process alone needs: microseconds of CPU per message in batches of 500.
 """
@@ -8,28 +8,37 @@ This needs no broker, and shows what our process alone needs: microseconds of CP
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
-import pstats
 import statistics
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from itertools import cycle
-from typing import Final
+from typing import Any, Final
+from unittest import mock
+
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from bench.ours import body
 from bench.report import aligned, machine_text
 from bench.sending import Work, encode, make
+from rmqio.batches import Batch
+from rmqio.client.connections.session import Session
 from rmqio.client.environment import Environment
+from rmqio.client.sending.in_flight import InFlight
+from rmqio.client.sending.pending import PendingRequest
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.interfaces import PendingSend
-from rmqio.model import MessageQueue, SendStatus
-from rmqio.options import ClientOptions
+from rmqio.model import MessageQueue, Record, SendStatus
+from rmqio.options import ClientOptions, WriteOptions
+from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
+from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.wire.codes import RequestCode
-from rmqio.wire.messages.batch import MessageIds, send_results
+from rmqio.wire.messages import places
+from rmqio.wire.messages.batch import BatchBuilder, MessageIds, send_results
 
 _ROUTE: Final = {
     "brokerDatas": [{"brokerAddrs": {"0": "b:1"}, "brokerName": "b", "cluster": "c"}],
@@ -110,6 +119,48 @@ def results(work: Work) -> None:
         send_results(work.queues[0], 0, taken, list(taken), SendStatus.OK)
 
 
+class Factory:
+    """Makes such producers for a writing DoFn."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def producer(self, group: str) -> RemotingProducer:
+        environment = Environment(connect=lambda *_: AtOnce(self._work.batch))
+        return RemotingProducer(
+            ClientOptions("ns:1", max_in_flight=self._work.in_flight), group, environment=environment
+        )
+
+
+def write(work: Work, batches: Iterable[list[Any]], *, with_sent: bool) -> None:
+    """One bundle of the DoFn of `WriteToRocketMQ(batches=True)`, without Beam."""
+    factory: Any = Factory(work)
+    options = WriteOptions(max_batch_messages=work.batch)
+    fn = BatchWriteFn(MessageMaker("sending"), factory, "bench", options, with_sent=with_sent)
+    fn.setup()
+    fn.start_bundle()
+    windows = (GlobalWindow(),)
+    for batch in batches:
+        deque(fn.process(batch, WindowedValue(batch, 0, windows)) or (), 0)
+    deque(fn.finish_bundle(), 0)
+    fn.teardown()
+
+
+def write_with_ids_in_python(work: Work, batches: Iterable[list[Any]]) -> None:
+    with mock.patch.object(places, "_usual_place_ids", None):
+        write(work, batches, with_sent=False)
+
+
+def records(work: Work) -> list[Batch[Record]]:
+    """Batches as a read emits them."""
+    queue, found = MessageQueue("source", "b", 0), []
+    for begin in range(0, len(work.bodies), work.batch):
+        offsets = range(begin, min(begin + work.batch, len(work.bodies)))
+        rest = (1, 2, b"KEYS\x0112\x02", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+        found.append(Batch([Record(*queue, at, work.bodies[at], *rest) for at in offsets], queue, offsets))
+    return found
+
+
 STEPS: Final[dict[str, Callable[[Work], None]]] = {
     "messages, by the benchmark": make,
     "messages, ids, encoding": encode,
@@ -119,18 +170,64 @@ STEPS: Final[dict[str, Callable[[Work], None]]] = {
 }
 
 
+_PHASES: Final[Sequence[tuple[Any, str]]] = (
+    (MessageIds, "take"),
+    (BatchBuilder, "add_all"),
+    (RemotingProducer, "_batch"),
+    (InFlight, "admit"),
+    (AtOnce, "send_all"),
+    (PendingRequest, "start"),
+    (RemotingProducer, "submit"),
+    (Session, "pump"),
+    (PendingRequest, "_results"),
+    (PendingRequest, "result"),
+)
+
+
+def phases(work: Work) -> list[list[str]]:
+    """Microseconds per message in each method, with what it calls: its median call, by the clock, times its calls."""
+    times: dict[str, list[float]] = {}
+
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(*arguments, **named)
+            finally:
+                times.setdefault(name, []).append(time.perf_counter() - began)
+
+        return call
+
+    with ExitStack() as stack:
+        for owner, name in _PHASES:
+            stack.enter_context(
+                mock.patch.object(owner, name, watched(f"{owner.__name__}.{name}", getattr(owner, name)))
+            )
+        whole(work)
+    costs = {name: 1e6 * statistics.median(seconds) * len(seconds) for name, seconds in times.items()}
+    return [[name, f"{us / len(work.bodies):.3f}"] for name, us in costs.items()]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--profile", action="store_true", help="show the functions that take the time")
+    parser.add_argument("--phases", action="store_true", help="show the time in the methods of a send, too")
     given = parser.parse_args(argv)
     queues = [MessageQueue("sending", "b", number) for number in range(8)]
     work = Work("ns:1", "b:1", queues, [body(number, given.size) for number in range(given.messages)], 500, 4)
-    found: dict[str, list[float]] = {step: [] for step in STEPS}
+    found: dict[str, list[float]]
+    lists, read = list(work.made()), records(work)
+    steps = STEPS | {
+        "the writing DoFn, lists of messages, with `sent`": lambda work: write(work, lists, with_sent=True),
+        "the writing DoFn, lists of messages": lambda work: write(work, lists, with_sent=False),
+        "the writing DoFn, batches of records": lambda work: write(work, read, with_sent=False),
+        "the same, ids in Python": lambda work: write_with_ids_in_python(work, read),
+    }
+    found = {step: [] for step in steps}
     for number in range(given.repeats + 1):
-        for step, function in STEPS.items():
+        for step, function in steps.items():
             began = time.thread_time()
             function(work)
             if number:
@@ -138,10 +235,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     lines = [[step, f"{min(us):.3f}", f"{statistics.median(us):.3f}"] for step, us in found.items()]
     print(f"Machine: {machine_text()}. {given.messages:,} messages of {given.size} bytes, {given.repeats} repeats.")
     print(aligned([("us of CPU per message", "least", "median"), *lines], left={0}))
-    if given.profile:
-        profile = cProfile.Profile(time.thread_time)
-        profile.runcall(whole, work)
-        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+    if given.phases:
+        print(aligned([("method", "us per message"), *phases(work)], left={0}))
 
 
 if __name__ == "__main__":

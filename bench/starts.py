@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from bench.lab import say
 from bench.report import aligned, machine_text
 from bench.tally import BenchError
 
@@ -100,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in range(given.repeats + 1):
         for side in sides if number % 2 else reversed(sides):
             found[side].append(run(side))
+            say(f"{side}: {found[side][-1][0]:.1f} s, {found[side][-1][1]:.1f} s of CPU")
     lines = []
     for side, all_runs in found.items():
         runs, peers = all_runs[1:], found[PEER][1:]

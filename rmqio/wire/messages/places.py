@@ -13,7 +13,7 @@ _usual_place_ids = accelerator.usual_place_ids
 
 
 def place_ids(queue: MessageQueue, offsets: Sequence[int], steps: str = "") -> list[str]:
-    """Returns what `batches.place_ids` does, in a fifth of the time."""
+    """Returns what `batches.place_ids` does, in less time."""
     found = None
     if _usual_place_ids is not None:
         prefix, tail = around_offset(queue, steps)
