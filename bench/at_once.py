@@ -156,7 +156,7 @@ def records(work: Work) -> list[Batch[Record]]:
     queue, found = MessageQueue("source", "b", 0), []
     for begin in range(0, len(work.bodies), work.batch):
         offsets = range(begin, min(begin + work.batch, len(work.bodies)))
-        rest = (1, 2, b"KEYS\x0112\x02", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+        rest: Any = (1, 2, b"KEYS\x0112\x02", 0, 0, 0, 0, 0, b"", b"", 0, 0)
         found.append(Batch([Record(*queue, at, work.bodies[at], *rest) for at in offsets], queue, offsets))
     return found
 

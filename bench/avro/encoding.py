@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ def cost(step: Callable[[Any], Any], batches: Sequence[Any], rows: int, repeats:
 
 def main() -> None:
     try:
-        import polars
+        polars: Any = importlib.import_module("polars")
     except ImportError as error:
         raise BenchError("python -m bench.avro.encoding needs Polars: pip install polars") from error
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,12 +81,12 @@ def main() -> None:
 
     frames = [by_columns(batch) for batch in batches]
     files = [written(frame) for frame in frames]
-    fields = fastavro.reader(BytesIO(files[0])).writer_schema["fields"]  # type: ignore[index]
+    schema: Any = fastavro.reader(BytesIO(files[0])).writer_schema
 
     def ends(file: bytes) -> list[int]:
         """Where each body ends in the content of the block."""
         (block,) = fastavro.block_reader(BytesIO(file))
-        stream, schema, found = block.bytes_, block.writer_schema, []  # type: ignore[attr-defined]
+        stream, found = block.bytes_, list[int]()  # type: ignore[attr-defined]
         for _ in range(block.num_records):
             fastavro.schemaless_reader(stream, schema, None)
             found.append(stream.tell())
@@ -103,7 +104,7 @@ def main() -> None:
     ]
     print(machine_text(), end="\n\n")
     print(aligned([_HEAD, *lines], {0}))
-    print(f"\nPolars' schema: {fields}")
+    print(f"\nPolars' schema: {schema['fields']}")
 
 
 if __name__ == "__main__":

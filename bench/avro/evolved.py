@@ -81,7 +81,7 @@ def main() -> None:
         ):
             found = ours(records)
             rows = found[0] if isinstance(found, tuple) else found.to_pylist()
-            if [plain(row._asdict() if isinstance(row, tuple) else row) for row in rows] != expected:
+            if [plain(row._asdict() if hasattr(row, "_asdict") else row) for row in rows] != expected:
                 raise UnequalWork(f"{name} as {kind}: the values are not those of fastavro")
             lines.append([name, kind, *compare(batch_rate(ours, records, time.thread_time), other, given.repeats)])
     print(machine_text(), end="\n\n")

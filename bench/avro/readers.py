@@ -11,6 +11,7 @@ left out: pip install polars datafusion pyruhvro.
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import re
@@ -79,14 +80,12 @@ def by_us() -> Decode:
 
 
 def by_polars() -> Decode:
-    import polars
-
+    polars: Any = importlib.import_module("polars")
     return lambda bodies: int(polars.read_avro(io.BytesIO(_file_of(bodies))).height)
 
 
 def by_datafusion() -> Decode:
-    import datafusion
-
+    datafusion: Any = importlib.import_module("datafusion")
     folder = Path(tempfile.mkdtemp(prefix="rmqio-bench-"))
 
     def decode(bodies: Sequence[bytes]) -> int:
@@ -98,8 +97,7 @@ def by_datafusion() -> Decode:
 
 
 def by_pyruhvro() -> Decode:
-    import pyruhvro
-
+    pyruhvro: Any = importlib.import_module("pyruhvro")
     schema = json.dumps(SCHEMA)
     return lambda bodies: int(pyruhvro.deserialize_array(list(bodies), schema).num_rows)
 
@@ -145,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=2, metavar=("READER", "FILE"), help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.one:
-        print(json.dumps(measure(*given.one, given.repeats)))
+        print(json.dumps(measure(given.one[0], given.one[1], given.repeats)))
         return
     from bench.avro.__main__ import flat
 
