@@ -103,7 +103,7 @@ def whole(work: Work) -> None:
 
 
 def answers(work: Work) -> None:
-    """What the stand-in itself needs."""
+    """The work of the stand-in itself."""
     transport, request = AtOnce(work.batch), json.dumps({"code": 320, "opaque": 1, "x": "y" * 300}).encode()
     frame = struct.pack(">II", 4 + len(request), len(request)) + request
     for _ in range(0, len(work.bodies), work.batch):

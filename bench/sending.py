@@ -1,4 +1,4 @@
-"""Where a batch send's time goes, and how fast it could be with a sender that does not hold the GIL.
+"""The time of a batch send, part by part, and how fast it could be with a sender that does not hold the GIL.
 
 python -m bench.sending [--messages 500000] [--repeats 5] [--size 100]
 

@@ -84,7 +84,7 @@ def main() -> None:
     schema: Any = fastavro.reader(BytesIO(files[0])).writer_schema
 
     def ends(file: bytes) -> list[int]:
-        """Where each body ends in the content of the block."""
+        """The ends of the bodies in the content of the block."""
         (block,) = fastavro.block_reader(BytesIO(file))
         stream, found = block.bytes_, list[int]()  # type: ignore[attr-defined]
         for _ in range(block.num_records):

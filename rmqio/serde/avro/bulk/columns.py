@@ -53,7 +53,7 @@ class Made(Protocol):
 
 
 class Column(Made, Protocol):
-    """That of one of the extension's nodes."""
+    """The column of one of the extension's nodes."""
 
     @property
     def number(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a terminal shows while Spark starts. The Spark of these programs has no Java, and so fails at once."""
+"""The line that a terminal shows while Spark starts. The Spark of these programs has no Java, and so fails at once."""
 
 from __future__ import annotations
 
