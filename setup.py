@@ -15,7 +15,7 @@ from setuptools.command.editable_wheel import editable_wheel
 # optional: without a compiler rmqio installs all the same, and runs in Python.
 _FAST = Extension(
     "rmqio.wire._fast",
-    [f"rmqio/wire/_fast{name}.c" for name in ("", "_values", "_copies", "_header")],
+    [f"rmqio/wire/_fast{name}.c" for name in ("", "_values", "_copies", "_header", "_places")],
     depends=["rmqio/wire/_fast.h"],
     optional=True,
 )

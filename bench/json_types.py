@@ -3,7 +3,8 @@
 python -m bench.json_types [--values 20000] [--repeats 7]
 
 `json.loads` makes dicts and checks nothing. Ours makes values of a type and checks each field; "many" gets a batch of
-512 records per call, as a read does. Both sides read the same bodies, and the values are compared before.
+512 records per call, as a read does. Rates are per second of CPU. Both sides read the same bodies, and the values are
+compared before.
 """
 
 from __future__ import annotations
@@ -11,20 +12,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import gc
 import json
 import time
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
-from bench.avro.__main__ import compare, timed
+from bench.avro.__main__ import batch_rate, compare, timed
 from bench.report import aligned, machine_text
 from bench.tally import UnequalWork
 from rmqio.model import Record
 from rmqio.serde import JsonDeserializer
 
 _HEAD: Final = ("as", "call", "ours/s", "json.loads/s", "ratio", "target")
-_BATCH: Final = 512
 _TARGET: Final = 5.0
 
 
@@ -67,15 +65,6 @@ def as_dict(value: Any) -> dict[str, Any]:
     return value._asdict() if isinstance(value, tuple) else value  # type: ignore[attr-defined, no-any-return]
 
 
-def in_batches(deserializer: JsonDeserializer, records: Sequence[Record]) -> float:
-    """Values per second."""
-    gc.collect()
-    began = time.perf_counter()
-    for start in range(0, len(records), _BATCH):
-        deserializer.many(records[start : start + _BATCH])
-    return len(records) / (time.perf_counter() - began)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--values", type=int, default=20_000)
@@ -83,7 +72,7 @@ def main() -> None:
     given = parser.parse_args()
     bodies = [json.dumps(order(n)).encode() for n in range(given.values)]
     records = [Record("t", "b", 0, 0, body, 0, 0, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0) for body in bodies]
-    loads = functools.partial(timed, json.loads, bodies)
+    loads = functools.partial(timed, json.loads, bodies, time.thread_time)
     rows = []
     for kind, cls in (("NamedTuple", Order), ("dataclass", OrderData), ("TypedDict", OrderDict)):
         deserializer = JsonDeserializer(cls)
@@ -91,8 +80,8 @@ def main() -> None:
         if errors or [as_dict(each) for each in elements] != [json.loads(body) for body in bodies]:
             raise UnequalWork(f"{kind}: the values are not those of json.loads")
         for call, ours in (
-            ("one", functools.partial(timed, deserializer, records)),
-            ("many", functools.partial(in_batches, deserializer, records)),
+            ("one", functools.partial(timed, deserializer, records, time.thread_time)),
+            ("many", batch_rate(deserializer.many, records, time.thread_time)),
         ):
             rows.append([kind, call, *compare(ours, loads, given.repeats), f"{_TARGET:g}"])
     print(machine_text(), end="\n\n")

@@ -59,6 +59,12 @@ class Lab:
             say(f"Java peer: {self._java.ready['ready']}")
         return self._java.ask(line)
 
+    @property
+    def java_pid(self) -> int:
+        """The process of the Java peer, which must have been asked before."""
+        assert self._java is not None
+        return self._java.pid
+
     def call(self, side: str, module: str, function: str, **arguments: Any) -> dict[str, Any]:
         """Call a function of ours in the worker process of this side, with the name server."""
         worker = self._workers.get(side)

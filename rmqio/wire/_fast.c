@@ -1,6 +1,6 @@
 /* The two hot loops of rmqio.wire in C: `decode_usual` for stored.py, `encode_usual` for batch.py, with the properties
-   of a single send beside it; and the module, with what _fast_values.c, _fast_copies.c and _fast_header.c add
-   to it.
+   of a single send beside it; and the module, with what _fast_values.c, _fast_copies.c, _fast_header.c and
+   _fast_places.c add to it.
 
    Optional (docs/accelerator.md). All handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
@@ -629,6 +629,7 @@ static PyMethodDef fast_methods[] = {
     {"encode_usual", (PyCFunction)(void (*)(void))encode_usual, METH_FASTCALL, encode_usual_doc},
     {"read_usual_header", read_usual_header, METH_O, read_usual_header_doc},
     {"send_results", (PyCFunction)(void (*)(void))send_results, METH_FASTCALL, send_results_doc},
+    {"usual_place_ids", (PyCFunction)(void (*)(void))usual_place_ids, METH_FASTCALL, usual_place_ids_doc},
     {"usual_properties", (PyCFunction)(void (*)(void))usual_properties, METH_FASTCALL, usual_properties_doc},
     {"usual_size", usual_size, METH_O, usual_size_doc},
     {NULL, NULL, 0, NULL},

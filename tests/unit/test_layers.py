@@ -85,7 +85,9 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
             return None
-        if imported.top == "pyarrow" and is_in(module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk.columns"):
+        if imported.top == "pyarrow" and is_in(
+            module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk.columns", "rmqio.serde.avro.bulk.evolved"
+        ):
             return None
         return "serde imports stdlib, rmqio.errors and rmqio.model only (avro also fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):

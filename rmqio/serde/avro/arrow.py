@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
 from rmqio.serde.avro.bulk.columns import BulkColumns, columns_of
+from rmqio.serde.avro.bulk.evolved import evolved_columns_of
 from rmqio.serde.avro.deserializer import AvroDeserializer, key_of
 from rmqio.serde.avro.framing import BadFraming, Framing
 from rmqio.serde.avro.schemas.leaves import DURATION
@@ -31,6 +33,8 @@ _AT_ONCE: Final = 8_192
 _DICTS: Final = 200
 """How many values exist as dicts at a time. With ten thousand, garbage collection costs a third more."""
 _MAX_PREFIXES: Final = 1_000
+_MOST_SCHEMAS: Final = 8
+"""Bodies of more writers' schemas than that, in one call, are decoded in Python."""
 _MOST_DIGITS: Final = 38
 _DECODED: Final = frozenset(("decimal", "time-millis", "time-micros"))
 """Types that AvroDeserializer must read: bytes that Arrow cannot read, and numbers that may not be a time of day."""
@@ -74,7 +78,7 @@ class AvroToArrow:
     arguments that `AvroDeserializer` refuses.
     """
 
-    __slots__ = ("_columns", "_config", "_decode", "_is_ours", "_made", "_on_error", "_type", "schema")
+    __slots__ = ("_columns", "_config", "_decode", "_made", "_on_error", "_plain", "_type", "schema")
 
     def __init__(
         self,
@@ -92,12 +96,12 @@ class AvroToArrow:
         if not wanted.is_record:
             raise LocalError(f"an Arrow batch needs the schema of a record, not of {wanted.name}")
         written = None if writer_schema is None else schema_of(writer_schema, registry)
-        plain = AvroSchema(_without_logical_types(json.loads(wanted.text)))
+        self._plain: Final = AvroSchema(_without_logical_types(json.loads(wanted.text)))
         # Without a second schema, bodies are read without schema resolution.
-        known = plain if written == wanted else written
-        self._decode: Final = AvroDeserializer(plain, known, framing=framing, registry=registry)
-        self._made: Final = arrow_type(wanted)
-        fields = [each.with_nullable(True) if on_error == "null" else each for each in self._made]
+        known = self._plain if written == wanted else written
+        self._decode: Final = AvroDeserializer(self._plain, known, framing=framing, registry=registry)
+        fields = [each.with_nullable(True) if on_error == "null" else each for each in arrow_type(wanted)]
+        self._made: Final = pa.struct(fields)
         self.schema: Final = pa.schema(fields) if cast_to is None else cast_to
         self._type: Final = pa.struct(list(self.schema))
         if _shape(self._made) != _shape(self._type):  # Arrow would fill a field of another name with nulls
@@ -108,8 +112,7 @@ class AvroToArrow:
             raise LocalError(f"cast_to: the Arrow type of {wanted.name} cannot be cast to it: {error}") from error
         self._on_error: Final = on_error
         self._config: Final = (wanted, written, framing, registry, on_error, cast_to)
-        self._columns: Final = columns_of(wanted, self._made)
-        self._is_ours: Final[dict[bytes, bool]] = {}
+        self._columns: Final[dict[bytes, BulkColumns | None]] = {}
 
     def __call__(self, records: Sequence[Record]) -> pa.RecordBatch:
         """Returns a batch with a row for each record. Raises `SerdeError` for the first that cannot be decoded."""
@@ -124,47 +127,61 @@ class AvroToArrow:
 
     def _in_bulk(self, records: list[Record]) -> list[pa.StructArray]:
         bodies = [record.body for record in records]
-        prefix = b"" if self._decode.framing == "bare" else self._decode.prefix_of(bodies[0])
-        columns = None if prefix is None else self._columns_of(prefix)
-        if columns is None or prefix is None:
+        left, done, others = list(range(len(bodies))), list[int](), list[int]()
+        parts: list[pa.StructArray] = []
+        for _ in range(_MOST_SCHEMAS):
+            if not left:
+                break
+            prefix = b"" if self._decode.framing == "bare" else self._decode.prefix_of(bodies[left[0]])
+            same = left[:1] if prefix is None else [at for at in left if bodies[at].startswith(prefix)]
+            columns = None if prefix is None else self._columns_of(prefix)
+            left = [] if len(same) == len(left) else sorted({*left}.difference(same))
+            unusual: Sequence[int] = range(len(same))
+            # A cast fails for a value that does not fit: it must not affect the other records.
+            with suppress(pa.ArrowException, ValueError):
+                if columns is not None and prefix is not None:
+                    made, unusual_ones = columns.decode([bodies[at] for at in same], len(prefix))
+                    parts.append(self._cast(made))
+                    unusual = unusual_ones
+            if len(unusual) == 0 and len(same) == len(bodies):
+                return parts
+            not_done = {same[at] for at in unusual}
+            done += [at for at in same if at not in not_done]
+            others += sorted(not_done)
+        others = sorted([*others, *left])
+        if not done:
             return self._in_dicts(records)
-        same: Sequence[int] = range(len(bodies))
-        if prefix:
-            same = [at for at, body in enumerate(bodies) if body.startswith(prefix)]
-        made, left = columns.decode(bodies if len(same) == len(bodies) else [bodies[at] for at in same], len(prefix))
-        try:
-            made = self._cast(made)
-        except (pa.ArrowException, ValueError):  # a value that does not fit: it must not affect the other records
-            return self._in_dicts(records)
-        if len(made) == len(records):
-            return [made]
-        unusual = {same[at] for at in left}
-        done = [at for at in same if at not in unusual]
-        others = sorted(set(range(len(records))).difference(done))
-        found = pa.concat_arrays([made, *self._in_dicts([records[at] for at in others])])
+        found = pa.concat_arrays([*parts, *self._in_dicts([records[at] for at in others])])
         rows = {at: row for row, at in enumerate([*done, *others])}
         return [found.take(pa.array([rows[at] for at in range(len(records))], pa.int64()))]
 
     def _columns_of(self, prefix: bytes) -> BulkColumns | None:
-        """The decoder of bodies that begin so. None: their schema is another one, or they are decoded in Python."""
-        if prefix not in self._is_ours:
-            if len(self._is_ours) >= _MAX_PREFIXES:
-                self._is_ours.clear()
-            self._is_ours[prefix] = self._is_written_so(prefix)
-        return self._columns if self._is_ours[prefix] else None
+        """The decoder of bodies that begin so. None: they are decoded in Python."""
+        if prefix not in self._columns:
+            if len(self._columns) >= _MAX_PREFIXES:
+                self._columns.clear()
+            self._columns[prefix] = self._columns_by(self._writer_by(prefix))
+        return self._columns[prefix]
 
-    def _is_written_so(self, prefix: bytes) -> bool:
-        """Whether bodies that begin so were written with the reader's schema."""
+    def _columns_by(self, writer: AvroSchema | None) -> BulkColumns | None:
+        wanted, plain = self._config[0], self._plain
+        if writer is None:
+            return None
+        return columns_of(wanted, self._made) if writer == wanted else evolved_columns_of(writer, plain, self._made)
+
+    def _writer_by(self, prefix: bytes) -> AvroSchema | None:
+        """The schema of bodies that begin so. None: it is not known, which Python reports."""
         wanted, written, *_ = self._config
         if not prefix:
-            return written is None or written == wanted
+            return written or wanted
         key = key_of(prefix)
-        if isinstance(key, bytes):
-            return key == wanted.fingerprint
+        for known in (written, wanted):
+            if known is not None and key == known.fingerprint:
+                return known
         try:
-            return AvroSchema(self._decode.text_of(key), is_writers=True) == wanted
-        except (BadFraming, LocalError):  # Python reports it
-            return False
+            return AvroSchema(self._decode.text_of(key), is_writers=True)
+        except (BadFraming, LocalError, RecursionError):
+            return None
 
     def _in_dicts(self, records: list[Record]) -> list[pa.StructArray]:
         return [self._decoded(records[at : at + _DICTS]) for at in range(0, len(records), _DICTS)]

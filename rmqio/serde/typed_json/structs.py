@@ -118,7 +118,9 @@ class Structs:
         if after:
             return Decoded(struct, _by_place(create, after))
         if is_named_tuple(cls):
-            return Decoded(struct, lambda it: create(astuple(it)), lambda them: map(create, map(astuple, them)))
+            make: Any = tuple.__new__  # called by `map` itself, which costs less than a partial
+            several = lambda them: map(make, itertools.repeat(cls), map(astuple, them))  # noqa: E731
+            return Decoded(struct, lambda it: create(astuple(it)), several)
         return Decoded(struct, lambda it: new(*astuple(it)), lambda them: itertools.starmap(new, map(astuple, them)))
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from rmqio.batches import Batch, MessageBatch, place_ids
+from rmqio.batches import Batch, MessageBatch
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.wire.messages.batch import wrong_type
 from rmqio.wire.messages.copies import copies_of
+from rmqio.wire.messages.places import place_ids
+
+_own_topic = operator.itemgetter(Message._fields.index("topic"))
 
 
 @dataclass(slots=True)
@@ -44,7 +48,7 @@ class BatchMaker:
             ids = element.ids
         elif isinstance(element, (list, tuple)):
             values = element
-            ids = element.ids() if isinstance(element, Batch) else None
+            ids = element.ids(place_ids) if isinstance(element, Batch) else None
         else:
             raise LocalError(
                 f"WriteToRocketMQ(batches=True) writes lists and MessageBatch, and this is {type(element).__name__}"
@@ -91,10 +95,16 @@ class BatchMaker:
 
     def _with_topics(self, made: MadeBatch) -> MadeBatch:
         default = self.maker.topic
+        with contextlib.suppress(TypeError):  # a topic that has no hash is no text
+            own = {*map(_own_topic, made.messages)}
+            only = own.pop() or default if len(own) == 1 else None
+            if only and isinstance(only, str):
+                made.topics = (only,)
+                return made
         topics: list[Any] = [
             message[1] or default or None for message in made.messages
         ]  # by position: this runs per message
-        with contextlib.suppress(TypeError):  # a topic that has no hash is no text
+        with contextlib.suppress(TypeError):
             named = {*topics}
             if len(named) == 1 and isinstance(topics[0], str):
                 made.topics = (topics[0],)

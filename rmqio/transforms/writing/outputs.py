@@ -26,6 +26,7 @@ SENT: Final = "sent"
 LETTERS: Final = "letters"
 """The tag of the output for dead letters: one `Message` for each failure."""
 _status = operator.itemgetter(SendResult._fields.index("status"))  # by position: runs per message
+_body = operator.itemgetter(Message._fields.index("body"))
 _UNQUOTED: Final = "see the output for its text"
 
 LetterOf = Callable[[Any, FailedMessage], Message]
@@ -55,7 +56,7 @@ class WriteMetrics:
         """Count a batch that was stored in one queue."""
         labels, count = queue_labels(results[0].queue), len(messages)
         self.messages_sent.add(count, labels)
-        self.bytes_sent.add(sum([len(message[0]) for message in messages]), labels)
+        self.bytes_sent.add(sum(map(len, map(_body, messages))), labels)
         self.batches_sent.add(1, labels)
         self.send_latency.add(latency_s * 1000, labels[:2])
         # Each message has its own status: not every producer stores a batch with one request.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.options import WriteOptions
 from rmqio.repeats.attempts import Attempt, running
 from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
+from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.sink import Sink
 from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.transforms.writing.write_once import committed
+from tests.helpers.transforms.write_bundles import gathered, taken_apart, windowed
 
 GROUP = "position"
 
@@ -28,34 +29,45 @@ def sink_of(cluster: InMemoryCluster, **look_back: Any) -> Sink:
 
 
 class Writer:
-    """One instance of the DoFn, with batches of three messages."""
+    """One instance of the DoFn, which sends three messages at a time."""
+
+    in_batches: ClassVar[bool] = False
+    """Whether the elements of each call are one list, for a `BatchWriteFn`."""
 
     def __init__(self, cluster: InMemoryCluster, sink: Sink | None = None, attempt: Attempt | None = None) -> None:
         self.cluster, self.sink, self.attempt = cluster, sink or sink_of(cluster), attempt
-        fn = WriteFn(
-            MessageMaker("t", id_fn=lambda body: f"id-{body.decode()}"),
-            InMemoryClientFactory(cluster.name),
-            "g",
-            WriteOptions(max_batch_messages=3),
-            sink=self.sink,
-        )
-        self.fn = fn
+        self.fn = self.made_fn(MessageMaker("t", id_fn=lambda body: f"id-{body.decode()}"))
         self.fn.setup()
+
+    def made_fn(self, maker: MessageMaker) -> WriteFn:
+        kind, factory = BatchWriteFn if self.in_batches else WriteFn, InMemoryClientFactory(self.cluster.name)
+        return kind(maker, factory, "g", WriteOptions(max_batch_messages=3), sink=self.sink)
 
     def begin(self) -> None:
         with self._attempt():
             self.fn.start_bundle()
 
     def process(self, numbers: range) -> list[Any]:
-        found: list[Any] = []
-        for number in numbers:
-            body = b"%d" % number
-            found += self.fn.process(body, WindowedValue(body, 0, (GlobalWindow(),))) or []
-        return found
+        return self.give([b"%d" % number for number in numbers])
+
+    def give(self, elements: Sequence[Any]) -> list[Any]:
+        """Processes elements and returns their outputs."""
+        values = windowed(elements)
+        outputs: list[Any] = []
+        for value in gathered(values) if self.in_batches else values:
+            outputs += self.fn.process(value.value, value) or []
+        return self._each(outputs)
+
+    def outputs(self) -> list[Any]:
+        """Finishes the bundle and returns its outputs."""
+        return self._each(list(self.fn.finish_bundle()))
+
+    def _each(self, outputs: list[Any]) -> list[Any]:
+        return list(taken_apart(outputs)) if self.in_batches else outputs
 
     def finish(self) -> list[bytes]:
         """Finishes the bundle and returns the marks."""
-        outputs = list(self.fn.finish_bundle())
+        outputs = self.outputs()
         return [each.value.value for each in outputs if isinstance(each, TaggedOutput) and each.tag == "marks"]
 
     def run(self, numbers: range) -> list[bytes]:

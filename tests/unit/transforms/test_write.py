@@ -281,14 +281,12 @@ def _counters(result: Any) -> dict[str, int]:
     return {counter.key.metric.name: counter.committed for counter in queried["counters"]}
 
 
-def test_metrics(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_metrics(cluster: InMemoryCluster, in_batches: bool) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner())
-    (
-        pipeline
-        | beam.Create([b"abc"] * 5 + [b""])
-        | beam.Reshuffle()
-        | writer(cluster, options=WriteOptions(max_batch_messages=2))
-    )
+    elements = [b"abc"] * 5 + [b""]
+    made: Any = pipeline | beam.Create([elements] if in_batches else elements) | beam.Reshuffle()
+    _ = made | writer(cluster, options=WriteOptions(max_batch_messages=2), batches=in_batches)
     result = pipeline.run()
     counters = _counters(result)
     assert (counters["messages_sent"], counters["bytes_sent"], counters["send_failures"]) == (5, 15, 1)

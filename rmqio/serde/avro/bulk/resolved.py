@@ -69,12 +69,12 @@ class _Resolution(Plan):
             return self._branch(written, wanted, hint)
         if isinstance(written, list):
             raise _NotHere
-        kind, reads = _kind(written), _kind(wanted)
+        kind, reads = type_name(written), type_name(wanted)
         if kind != reads:
             return self._promoted(written, wanted, hint)
         if kind == "null":
             return self._add(Kind.NULL)
-        if kind in _NAMED and _short(written) != _short(wanted):
+        if kind in _NAMED and short_name(written) != short_name(wanted):
             raise _NotHere
         permitted, _ = choices(hint)
         if kind in _RECORDS:
@@ -95,20 +95,20 @@ class _Resolution(Plan):
     def _branch(self, written: Node, wanted: list[Node], hint: Any) -> int:
         """As fastavro: the first branch of the reader's union that can take the value."""
         written, branches = self._written(written), [self._wanted(each) for each in wanted]
-        kind = _kind(written)
+        kind = type_name(written)
         others = [each for each in branches if each != "null"]
-        if len(others) > 1 and not all(_kind(each) in _SIMPLE for each in others):
+        if len(others) > 1 and not all(type_name(each) in _SIMPLE for each in others):
             raise _NotHere  # the branch that was written is not always the one that its value is converted as
         for each in branches:
-            reads = _kind(each)
+            reads = type_name(each)
             if reads in _PROMOTED.get(kind, ()) or (kind in _NAMED and reads in _NAMED and each.get("aliases")):
                 raise _NotHere
-            if kind == reads and (kind not in _NAMED or _short(written) == _short(each)):
+            if kind == reads and (kind not in _NAMED or short_name(written) == short_name(each)):
                 return self.of_pair(written, each, hint_for(each, hint))
         raise _NotHere
 
     def _promoted(self, written: Node, wanted: Node, hint: Any) -> int:
-        kind, reads = _kind(written), _kind(wanted)
+        kind, reads = type_name(written), type_name(wanted)
         is_number = kind in _NUMBERS and reads in _PROMOTED[kind]
         if not is_number or any(_of_leaf(written)) or any(_of_leaf(wanted)):
             raise _NotHere
@@ -180,7 +180,7 @@ class _Resolution(Plan):
             if value is None and node[0] == "null":
                 return None
             raise _NotHere
-        kind = _kind(node)
+        kind = type_name(node)
         if kind not in _SIMPLE or any(_of_leaf(node)):
             raise _NotHere
         permitted, _ = choices(hint)
@@ -192,7 +192,7 @@ class _Resolution(Plan):
         node = self._written(node)
         if isinstance(node, list):
             return self._add(Kind.UNION, [self._skipped(each) for each in node])
-        kind = _kind(node)
+        kind = type_name(node)
         if kind in _RECORDS:
             if node["name"] not in self._left_out:
                 index = self._left_out[node["name"]] = self._add(Kind.NULL)
@@ -210,13 +210,13 @@ class _Resolution(Plan):
         return self._leaf(kind, kind, Any)
 
     def _written(self, node: Node) -> Node:
-        return _inner(node, self._writer.resolve)
+        return inner(node, self._writer.resolve)
 
     def _wanted(self, node: Node) -> Node:
-        return _inner(node, self._schema.resolve)
+        return inner(node, self._schema.resolve)
 
 
-def _inner(node: Node, resolve: Callable[[Node], Node]) -> Node:
+def inner(node: Node, resolve: Callable[[Node], Node]) -> Node:
     """The type that a node names or wraps."""
     node = resolve(node)
     while isinstance(node, dict) and not isinstance(node["type"], str):
@@ -234,11 +234,11 @@ def _with_defaults(
     return lambda values: make(pick(values + defaults))
 
 
-def _kind(node: Node) -> str:
+def type_name(node: Node) -> str:
     return str(node["type"] if isinstance(node, dict) else node)
 
 
-def _short(node: Node) -> str:
+def short_name(node: Node) -> str:
     return str(node["name"]).rpartition(".")[2]
 
 

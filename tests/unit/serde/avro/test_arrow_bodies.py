@@ -80,6 +80,20 @@ def test_each_body_says_what_it_was_written_with(framing: Any, registry: Any) ->
     assert pickle.loads(pickle.dumps(made))(records) == made(records)
 
 
+def test_bodies_of_many_schemas_in_one_batch(registry: Any) -> None:
+    """More than are decoded in bulk, one after another and mixed, and broken ones between them."""
+    writers = [record("Order", **{f"gone{n}": "string"}, id="int") for n in range(12)]
+    reader = record("Order", id="long")
+    for writer in writers:
+        registry.register("many", json.dumps(writer))
+    how: Any = {"framing": "confluent", "registry": registry, "subject": "many"}
+    records = [written(writer, {f"gone{n}": "x", "id": n}, **how)[0] for n, writer in enumerate(writers)] * 3
+    records = [each._replace(body=b"\0" if n in (0, 20) else each.body) for n, each in enumerate(records)]
+    made = AvroToArrow(reader, framing="confluent", registry=registry, on_error="null")
+    found = made.decode(records).to_pylist()
+    assert found == [None if n in (0, 20) else {"id": n % 12} for n in range(36)]
+
+
 def test_a_single_object_of_the_same_schema_needs_no_registry() -> None:
     records = written(LINE, ONE_LINE, framing="single_object")
     assert AvroToArrow(LINE, framing="single_object")(records).to_pylist() == [ONE_LINE]
@@ -111,6 +125,15 @@ def test_broken_bodies_as_rows_of_nulls() -> None:
     assert batch.schema == made.schema
     assert batch.to_pylist()[0] == {"sku": None, "quantity": None}
     assert batch.to_pylist()[1] == ONE_LINE
+
+
+def test_a_field_of_nulls_in_records_of_an_array() -> None:
+    """Arrow's cast gives such a field the length of the batch, and then the array is broken."""
+    schema = record(items={"type": "array", "items": record("Item", never="null", a="int")})
+    records = written(schema, {"items": [{"never": None, "a": n} for n in range(3)]})
+    found = AvroToArrow(schema, on_error="null").decode(records)
+    found.validate(full=True)
+    assert found.to_pylist() == [{"items": [{"never": None, "a": n} for n in range(3)]}]
 
 
 class Away:

@@ -15,11 +15,9 @@ from rmqio.dead_letters.letters import ORIGIN, SINK_MESSAGE_ID
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.options import WriteOptions
-from rmqio.transforms.writing import batch_write_fn
 from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.wire import accelerator
 from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -27,15 +25,6 @@ QUEUE = MessageQueue("orders", "broker-a", 3)
 
 def record(offset: int, body: bytes = b"body", properties: bytes = b"") -> Record:
     return Record("orders", "broker-a", 3, offset, body, 1, 2, properties, 0, 0, 0, 0, 0, b"", b"", 0, 0)
-
-
-@pytest.fixture(autouse=True)
-def _same_implementation(
-    _implementation: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    in_c = request.node.callspec.params["_implementation"] == "c"
-    usual_size = accelerator.usual_size if in_c else batch_write_fn._plain_size
-    monkeypatch.setattr(batch_write_fn, "_usual_size", usual_size)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from rmqio.model import Message
 from rmqio.options import WriteOptions
 from tests.helpers.transforms.write_bundles import Bundles, batches_of
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_nothing_is_sent_before_a_batch_is_full_or_the_bundle_ends(bundles: Bundles) -> None:
     bundles.fn.start_bundle()

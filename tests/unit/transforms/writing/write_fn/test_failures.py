@@ -14,6 +14,8 @@ from rmqio.options import WriteOptions
 from rmqio.transforms.writing.elements import MessageMaker
 from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def boom(element: Any) -> Any:
     raise RuntimeError(f"cannot do {element}")

@@ -20,6 +20,8 @@ from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
 from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles, batches_of
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 OTHER_PANE = PaneInfo(False, False, PaneInfoTiming.LATE, 3, 1)
 
 

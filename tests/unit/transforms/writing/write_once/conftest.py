@@ -10,6 +10,7 @@ from rmqio.sending import certain
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing import write_once
+from tests.helpers.transforms.writing_once import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +28,9 @@ def cluster() -> Iterator[InMemoryCluster]:
     with InMemoryCluster() as made:
         made.create_topic("t", 4)
         yield made
+
+
+@pytest.fixture(params=["elements", "batches"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements are written one by one, and in lists."""
+    monkeypatch.setattr(Writer, "in_batches", request.param == "batches")

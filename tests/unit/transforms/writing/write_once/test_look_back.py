@@ -7,20 +7,18 @@ from typing import Any
 
 import pytest
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import RmqioError, TransportError
 from rmqio.model import Message
-from rmqio.options import WriteOptions
 from rmqio.repeats.attempts import Attempt
 from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.sink import Sink, SinkState, state_of
-from rmqio.transforms.writing.write_fn import WriteFn
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, REPEAT, Writer, bodies, new_process, sink_of
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 @pytest.mark.parametrize("forget", [new_process, lambda sink: None], ids=["in another process", "in this process"])
@@ -43,9 +41,7 @@ def test_the_results_of_what_is_there_are_where_it_is(cluster: InMemoryCluster) 
     second = Writer(cluster)
     second.begin()
     results = [
-        each.value
-        for each in [*second.process(range(3)), *second.fn.finish_bundle()]
-        if not isinstance(each, TaggedOutput)
+        each.value for each in [*second.process(range(3)), *second.outputs()] if not isinstance(each, TaggedOutput)
     ]
     stored = {record.message_id: (record.queue, record.queue_offset) for record in cluster.records("t")}
     assert {result.message_id: (result.queue, result.queue_offset) for result in results} == stored
@@ -148,16 +144,12 @@ class FanOut(Writer):
     def __init__(self, cluster: InMemoryCluster, sink: Sink | None = None, attempt: Attempt | None = None) -> None:
         super().__init__(cluster, sink, attempt)
         self.fn.teardown()
-        maker = MessageMaker(None, id_fn=lambda message: message.keys[0])
-        options = WriteOptions(max_batch_messages=3)
-        self.fn = WriteFn(maker, InMemoryClientFactory(cluster.name), "g", options, sink=self.sink)
+        self.fn = self.made_fn(MessageMaker(None, id_fn=lambda message: message.keys[0]))
         self.fn.setup()
 
     def process(self, numbers: range) -> list[Any]:
         for topic in ("t", "u"):
-            for number in numbers:
-                message = Message(b"%d" % number, topic=topic, keys=(f"id-{number}",))
-                list(self.fn.process(message, WindowedValue(message, 0, (GlobalWindow(),))) or ())
+            self.give([Message(b"%d" % number, topic=topic, keys=(f"id-{number}",)) for number in numbers])
         return []
 
 

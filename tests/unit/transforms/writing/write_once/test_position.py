@@ -9,6 +9,8 @@ from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.sink import state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_where_all_is_committed_together_the_position_follows_each_commit(cluster: InMemoryCluster) -> None:
     writer = Writer(cluster, attempt=NORMAL)

@@ -73,12 +73,18 @@ def test_a_pipeline_has_a_position_where_it_may_go_on(cluster: InMemoryCluster, 
     assert {group for group, _, _ in cluster.commits} == ({GROUP, f"{GROUP}_queues"} if flags else set())
 
 
-def test_a_delayed_message_cannot_be_found_and_goes_to_failed(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_delayed_message_cannot_be_found_and_goes_to_failed(cluster: InMemoryCluster, in_batches: bool) -> None:
+    delayed = Message(b"1", delay_level=1)
     with beam.Pipeline(FnApiRunner()) as pipeline:
         write = WriteToRocketMQ(
-            "t", id_fn=str, exactly_once=LookBack(GROUP), client_factory=InMemoryClientFactory(cluster.name)
+            "t",
+            id_fn=str,
+            exactly_once=LookBack(GROUP),
+            client_factory=InMemoryClientFactory(cluster.name),
+            batches=in_batches,
         )
-        result = pipeline | beam.Create([Message(b"1", delay_level=1)]) | write
+        result = pipeline | beam.Create([[delayed] if in_batches else delayed]) | write
         assert_that(result.failed | beam.Map(lambda failed: failed.error), equal_to(["LocalError"]))
     assert bodies(cluster) == []
 

@@ -15,6 +15,8 @@ from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing import write_once
 from tests.helpers.transforms.writing_once import GROUP, Writer, bodies, sink_of
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def test_nothing_is_repeated_while_a_broker_is_away_that_has_some_of_it(cluster: InMemoryCluster) -> None:
     """A name server soon forgets it, and its queues are not even missing."""
