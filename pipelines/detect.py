@@ -54,7 +54,7 @@ exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 class ToMessagesFn(beam.DoFn):
     """Makes messages of batches of hits. The place of an event is that of its hit."""
 
-    def process(self, batch: Batch[Match]) -> Iterator[Batch[Message]]:
+    def process(self, batch: Batch[Match]) -> Iterator[Batch[Any]]:
         queue = batch.queue
         assert queue is not None  # they come from a topic
         made = [to_message(each, queue, offset) for each, offset in zip(batch, batch.offsets, strict=True)]

@@ -83,15 +83,15 @@ def report(name: str, rows: int, get: Callable[[list[str]], Any], keys: list[str
 class Waits(NamedTuple):
     """How long look-ups of 512 keys took, in ms."""
 
-    count: int
+    look_ups: int
     usual: float
     longest: float
     over: int
 
     def __str__(self) -> str:
         return (
-            f"{self.count:,} look-ups of 512 keys, the median {self.usual:.2f} ms, the longest {self.longest:.1f} ms, "
-            f"{self.over} above {_WAIT_MS:.0f} ms"
+            f"{self.look_ups:,} look-ups of 512 keys, the median {self.usual:.2f} ms, the longest "
+            f"{self.longest:.1f} ms, {self.over} above {_WAIT_MS:.0f} ms"
         )
 
 

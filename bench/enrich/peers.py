@@ -1,4 +1,4 @@
-"""What people use instead: a dict, LMDB, RocksDB. Their values are MessagePack, decoded in C to a tuple."""
+"""Peers: a dict, LMDB, RocksDB. The values of the last two are MessagePack, decoded in C to a tuple."""
 
 from __future__ import annotations
 

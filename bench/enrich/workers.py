@@ -26,7 +26,7 @@ class Shares(NamedTuple):
 
     @property
     def added(self) -> float:
-        """What the second worker adds, as a part of the first."""
+        """The second worker's part, as a share of the first."""
         return self.second / self.first
 
 
@@ -69,8 +69,8 @@ def _pss_mb(processes: list[subprocess.Popen[str]]) -> float:
 
 def _work(folder: Path, rows: int, keys: int) -> None:
     with tempfile.TemporaryDirectory() as small:  # it brings what any table needs: modules, and memory that they keep
-        table = Table.from_arrow(pa.table({"id": ["a"], "name": ["b"]}), cache_dir=small)
-        load(Wanted(table, Spec(("id",))), newer_than=0)[1].get(["a"] * _BATCH)
+        tiny = Table.from_arrow(pa.table({"id": ["a"], "name": ["b"]}), cache_dir=small)
+        load(Wanted(tiny, Spec(("id",))), newer_than=0)[1].get(["a"] * _BATCH)
     print("ready", flush=True)
     sys.stdin.readline()
     _, table = load(wanted(folder), newer_than=0)
