@@ -117,6 +117,8 @@ def _build(store: Store, wanted: Wanted, version: str | None) -> Pointer:
     _LOGGER.info(
         "table %s: %d rows, %d MB, in %.1f s", source.shown, made.rows, made.size >> 20, time.monotonic() - begun
     )
+    if not made.rows:
+        _LOGGER.warning("table %s: it has no rows", source.shown)
     for count, what in ((made.null_keys, "have a null in their key"), (made.dropped, "have the key of another row")):
         if count:
             _LOGGER.warning("table %s: %d rows are left out, because they %s", source.shown, count, what)

@@ -180,6 +180,23 @@ def test_an_old_version_is_removed_and_its_map_stays(tmp_path: Path, monkeypatch
     assert (old.get_one(99), new.get_one(1)) == ((1,), (2,))
 
 
+def test_a_version_that_was_just_replaced_can_still_be_opened(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    pointer, old = loading.load(wanted(tmp_path), newer_than=0)
+    os.utime(old.folder, (1, 1))  # it was made long ago
+    write(tmp_path, 2, count=9)
+    loading.load(wanted(tmp_path), newer_than=time.time())
+    assert wanted(tmp_path).store().opened(pointer).get_one(99) == (1,)
+
+
+def test_files_that_have_changed_before_the_start_are_loaded_whatever_the_cache_has(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    assert acquire(wanted(tmp_path), Schedule(None)).rows().get_one(1) == (1,)
+    close_all()
+    write(tmp_path, 2, count=9)
+    assert acquire(wanted(tmp_path), Schedule(None)).rows().get_one(1) == (2,)
+
+
 def test_after_a_fork_the_child_has_tables_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, 8)
     lease = acquire(wanted(tmp_path), Schedule(0.05))
