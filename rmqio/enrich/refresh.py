@@ -25,6 +25,8 @@ from rmqio.errors import LocalError, RmqioError
 _LOGGER: Final = logging.getLogger(__name__)
 _IDLE_S: Final = 60.0
 """A table without users is kept for so long: tasks of one stage come one after another."""
+_NEW_S: Final = 3600.0
+"""Rows that the cache has had for so long count as new at a start, if `refresh_s` does not say for how long."""
 _lock = threading.Lock()
 _tables: dict[tuple[Any, ...], _Shared] = {}
 
@@ -149,7 +151,7 @@ class _Shared:
         if self.wanted.table.source.version() is not None:
             return self._clock()  # it is cheap to find out whether they still are
         # Rows that another process has loaded a moment ago are as good as new ones.
-        return 0.0 if self.schedule.refresh_s is None else self._clock() - self.schedule.refresh_s
+        return self._clock() - (_NEW_S if self.schedule.refresh_s is None else self.schedule.refresh_s)
 
     def _load(self, newer_than: float) -> None:
         pointer, table = load(self.wanted, newer_than=newer_than)
