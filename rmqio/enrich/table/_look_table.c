@@ -84,7 +84,17 @@ static int take_part(Wanted *wanted, int place, const Column *column, PyObject *
         if (PyBool_Check(value) || !PyLong_Check(value))
             return WRONG;
         wanted->parts[place].number = PyLong_AsLongLongAndOverflow(value, &overflow);
-        if (overflow)
+        if (column->layout == UNSIGNED) {
+            if (overflow > 0) { /* the upper half of 64 bits */
+                unsigned long long large = PyLong_AsUnsignedLongLong(value);
+                if (large == (unsigned long long)-1 && PyErr_Occurred()) {
+                    PyErr_Clear();
+                    return MISSING;
+                }
+                wanted->parts[place].number = (int64_t)large;
+            } else if (overflow < 0 || wanted->parts[place].number < 0)
+                return MISSING; /* a negative number has the word of a large one */
+        } else if (overflow)
             return MISSING;
     }
     }
@@ -151,9 +161,8 @@ static int is_key(const Table *table, const Wanted *wanted, int part, int64_t ro
             if ((piece->values[row >> 3] >> (row & 7) & 1) != wanted->parts[i].number)
                 return 0;
             break;
-        case UNSIGNED: /* a negative key has the hash of a large number */
-            if (wanted->parts[i].number < 0
-                || unsigned_at(piece->values, column->size, row) != (uint64_t)wanted->parts[i].number)
+        case UNSIGNED:
+            if (unsigned_at(piece->values, column->size, row) != (uint64_t)wanted->parts[i].number)
                 return 0;
             break;
         default:

@@ -35,7 +35,7 @@ KEYS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "int8": (pa.int8(), st.integers(-128, 127)),
     "int64": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
     "uint16": (pa.uint16(), st.integers(0, 65535)),
-    "uint64": (pa.uint64(), st.integers(0, (1 << 63) - 1)),
+    "uint64": (pa.uint64(), st.integers(0, (1 << 64) - 1)),
     "bool": (pa.bool_(), st.booleans()),
     "date": (pa.date32(), st.dates()),
     "decimal": (pa.decimal128(12, 2), st.decimals(-(10**9), 10**9, places=2)),
@@ -133,7 +133,7 @@ def test_a_key_of_another_type_is_told_from_one_that_is_missing(key: Any, state:
         assert table.get_one(key) == state
 
 
-@pytest.mark.parametrize("key", [True, 1.0, "1", 1 << 70, -1])
+@pytest.mark.parametrize("key", [True, 1.0, "1", 1 << 70, -1, -(1 << 70), 1 << 64])
 def test_integers_are_only_integers(key: Any, tmp_path: Path) -> None:
     build(
         [pa.RecordBatch.from_pydict({"id": pa.array([1, (1 << 64) - 1], pa.uint64()), "v": [1, 2]})],
@@ -142,6 +142,7 @@ def test_integers_are_only_integers(key: Any, tmp_path: Path) -> None:
     )
     found = {MappedTable(tmp_path, plain=plain).get_one(key) for plain in (False, True)}
     assert found == {None if type(key) is int else NotImplemented}
+    assert {MappedTable(tmp_path, plain=plain).get_one((1 << 64) - 1) for plain in (False, True)} == {(2,)}
 
 
 def weak(columns: list[pa.Array], seed: int) -> Any:
