@@ -34,6 +34,7 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared
+from rmqio.sql.lookup.loading import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
@@ -514,3 +515,20 @@ def test_keys_that_are_equal_meet(tmp_path: Path, column: str, value: str, asked
         assert not get("\udcff")
     finally:
         shared.close_all()
+
+
+def test_files_are_loaded_again_if_they_have_changed_or_a_filter_depends_on_the_time(tmp_path: Path) -> None:
+    table = customers(tmp_path, "json")
+    view = (
+        table.replace("TABLE customers", "TABLE kept")
+        + "CREATE VIEW customers AS SELECT * FROM kept WHERE level <> {};"
+    )
+    still, timed = (
+        DimensionRows(customers_of(view.format(each), Connection())) for each in ("'tin'", "CAST(NOW() AS STRING)")
+    )
+    before = still.version()
+    assert before is not None
+    assert timed.version() is None
+    (tmp_path / "customers.json").write_text('{"id": 1}\n')
+    assert still.version() not in (None, before)
+    assert DimensionRows(customers_of(customers(tmp_path, "sqlite"), Connection())).version() is None
