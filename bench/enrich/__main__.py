@@ -23,10 +23,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from bench.enrich.peers import peers
 from bench.enrich.rows import asked, make, wanted
 from bench.enrich.workers import shares
 from rmqio.enrich.loading import load
+from rmqio.enrich.table import columnar
 from rmqio.enrich.table.mapped import MappedTable
 
 _DICT_ROWS = 2_000_000
@@ -65,14 +68,25 @@ def _spread(values: list[float]) -> str:
 
 
 def report(name: str, rows: int, get: Callable[[list[str]], Any], keys: list[str], size: int, repeats: int) -> None:
+    """Looks up all keys in batches of a size, and prints a line."""
+    _report(name, rows, get, [keys[start : start + size] for start in range(0, len(keys), size)], repeats)
+
+
+def report_columns(name: str, rows: int, table: MappedTable, batches: list[pa.Array], repeats: int) -> None:
+    """Looks up columns of keys, and prints a line."""
+    _report(name, rows, lambda column: columnar.found(table, [column]), batches, repeats)
+
+
+def _report(name: str, rows: int, get: Callable[[Any], Any], batches: list[Any], repeats: int) -> None:
     """Looks up all keys some times, and prints one line: the rate with its spread, and that of a second of CPU."""
     rates, cpu_rates = [], []
+    keys = sum(map(len, batches))
     for _ in range(repeats):
         begun, cpu = time.perf_counter(), time.thread_time()
-        for start in range(0, len(keys), size):
-            get(keys[start : start + size])
-        rates.append(len(keys) / (time.perf_counter() - begun))
-        cpu_rates.append(len(keys) / (time.thread_time() - cpu))
+        for batch in batches:
+            get(batch)
+        rates.append(keys / (time.perf_counter() - begun))
+        cpu_rates.append(keys / (time.thread_time() - cpu))
     middle, of_cpu = statistics.median(rates), statistics.median(cpu_rates)
     print(
         f"{name:34} {rows:>12,} rows {middle:>11,.0f} look-ups/s ({min(rates):,.0f}..{max(rates):,.0f}); "
@@ -124,8 +138,8 @@ def ours(folder: Path, given: argparse.Namespace, rng: random.Random) -> None:
     """Prints the lines of rmqio."""
     builds(folder, given.rows, given.builds)
     # This process has not mapped the table yet: pages that it shares would count less.
-    first, second = found = shares(folder, given.rows, max(given.keys, min(given.rows, 1_000_000)))
-    print(f"memory: a worker takes {first:,.1f} MB, a second one adds {second:,.1f} MB: {found.added:.1%}", flush=True)
+    first, second = shared = shares(folder, given.rows, max(given.keys, min(given.rows, 1_000_000)))
+    print(f"memory: a worker takes {first:,.1f} MB, a second one adds {second:,.1f} MB: {shared.added:.1%}", flush=True)
     keys, rows = asked(rng, given.rows, given.keys)
     _, table = load(wanted(folder), newer_than=0)
     one = table.get_one
@@ -134,6 +148,15 @@ def ours(folder: Path, given: argparse.Namespace, rng: random.Random) -> None:
     report("rmqio, single", given.rows, lambda some: [one(key) for key in some], keys, 512, given.repeats)
     for size in _BATCHES:
         report(f"rmqio, batches of {size:,}", given.rows, table.get, keys, size, given.repeats)
+    column = pa.array(keys)
+    found = columnar.found(table, [column])
+    if found is None or list(zip(*(each.to_pylist() for each in found.columns), strict=True)) != [
+        row or (None,) * 4 for row in rows
+    ]:
+        raise SystemExit("rmqio: the columns are not those of the source")
+    for size in _BATCHES:
+        slices = [column.slice(start, size) for start in range(0, len(column), size)]
+        report_columns(f"rmqio, to Arrow, batches of {size:,}", given.rows, table, slices, given.repeats)
     refresh(folder, table, keys, given.rest_s)
 
 
