@@ -15,6 +15,8 @@ from rmqio.enrich.definition import Table
 from rmqio.enrich.jobs import folder_of_jobs
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.sources.base import Live
+from rmqio.enrich.table import native
+from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.connectors import DATABASE, FILES
@@ -62,13 +64,14 @@ class DimensionLease:
 class _Decoded(dict[Any, Sequence[Row]]):
     """Rows by key. Those that are not there are looked up in a version of the table."""
 
-    def __init__(self, rows: refresh.Rows, unpack: Callable[[bytes], Row]) -> None:
+    def __init__(self, table: MappedTable, unpack: Callable[[bytes], Row]) -> None:
         super().__init__()
-        self._look_up, self._unpack = rows.get_one, unpack
+        self._look_up = _in_memory(table) if native.new_table is None else _in_files(table)
+        self._unpack = unpack
 
     def __missing__(self, key: Any) -> Sequence[Row]:
         try:
-            found = self._look_up(packed_key(key), many=True)
+            found = self._look_up(packed_key(key))
         except UnicodeEncodeError:  # half of a surrogate pair: no row has it
             found = None
         unpack = self._unpack
@@ -80,6 +83,19 @@ class _Decoded(dict[Any, Sequence[Row]]):
                 self.clear()
             self[key] = rows
         return rows
+
+
+def _in_files(table: MappedTable) -> Callable[[bytes], Any]:
+    get = table.get_one
+    return lambda key: get(key, many=True)
+
+
+def _in_memory(table: MappedTable) -> Callable[[bytes], Any]:
+    """Without C, a look-up in the files takes some hundred times as long as in a dict."""
+    found: dict[bytes, list[Any]] = {}
+    for key, row in table.rows():
+        found.setdefault(key, []).append(row)
+    return found.get
 
 
 @dataclass(frozen=True, slots=True)
