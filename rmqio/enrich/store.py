@@ -31,6 +31,7 @@ _LOCK: Final = "lock"
 _TRIES: Final = 5
 _GRACE_S: Final = 60.0
 """A version that was replaced can still be about to be opened for so long."""
+_SET: Final = "set cache_dir, or the environment variable XDG_CACHE_HOME or TMPDIR"
 _SPARE: Final = 64 << 20
 """Bytes of the disk that a build leaves free."""
 
@@ -220,9 +221,9 @@ def default_folder() -> Path:
         beside.mkdir(mode=0o700, exist_ok=True)
         state = os.lstat(beside)
     except OSError as error:
-        raise LocalError(f"neither {folder} nor {beside} can be made for tables: {error}; set cache_dir") from error
+        raise LocalError(f"neither {folder} nor {beside} can be made for tables: {error}; {_SET}") from error
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
-        raise LocalError(f"{folder} cannot be written, and {beside} is another user's: set cache_dir")
+        raise LocalError(f"{folder} cannot be written, and {beside} is another user's: {_SET}")
     return beside / "enrich"
 
 
