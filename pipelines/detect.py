@@ -28,7 +28,7 @@ from rmqio.pipelines.enriching import add_enrich_arguments, enrich_of
 from rmqio.pipelines.job import refuse, run_job, where
 from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4_000_000

@@ -78,10 +78,9 @@ class _Enriching:
     def _enriched(self, batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from rmqio.enrich.table.columnar import found as found_columns
-        from rmqio.enrich.table.mapped import MappedTable
+        from rmqio.enrich.lookups import found_columns
 
-        if isinstance(rows, MappedTable) and not self._many:
+        if not self._many:
             fast = found_columns(rows, [batch.column(name) for name in self._fields])
             if fast is not None:
                 made = pa.RecordBatch.from_arrays(

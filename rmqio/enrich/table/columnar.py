@@ -21,15 +21,18 @@ class Found(NamedTuple):
     """For each key, whether it has a row: an array of numpy."""
 
 
-def found(table: MappedTable, keys: Sequence[pa.Array]) -> Found | None:
+def found(table: Any, keys: Sequence[pa.Array]) -> Found | None:
     """Looks up columns of keys.
 
     None: that takes `MappedTable.get`, since C is missing, or does not know the types, or the keys have others than the
     table. A table whose keys have several rows gives the first of each.
 
     Args:
+      table: see `Lease.rows`.
       keys: a column for each column of the table's key, of the same length.
     """
+    if not isinstance(table, MappedTable):  # that of a topic, whose newest rows are values
+        return None
     places_of = getattr(table.look, "places_of", None)
     kinds = [table.schema.field(name).type for name in table.columns]
     if places_of is None or table.manifest.has_times or any(layout_of(each)[0] is Layout.OTHERS for each in kinds):

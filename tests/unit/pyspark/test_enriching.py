@@ -44,7 +44,7 @@ def test_rows_get_columns(
     is_fast: bool, keys: tuple[str, ...], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_fast:
-        monkeypatch.setattr("rmqio.enrich.table.columnar.found", lambda table, columns: None)
+        monkeypatch.setattr("rmqio.enrich.lookups.found_columns", lambda table, columns: None)
     given = pa.record_batch(
         {"n": [0, 1, 2, 3, 4], "id": ["u3", "u9", None, "u2", "u1"], "country": ["fr", "de", "de", "de", "fr"]}
     )
