@@ -27,8 +27,8 @@ _BULK = Extension(
 )
 _LOOK = Extension(
     "rmqio.enrich.table._look",
-    [f"rmqio/enrich/table/_look{name}.c" for name in ("", "_table")],
-    depends=["rmqio/enrich/table/_look.h"],
+    [f"rmqio/enrich/table/_look{name}.c" for name in ("", "_table", "_columns")],
+    depends=["rmqio/enrich/table/_look.h", "rmqio/enrich/table/_look_find.h"],
     optional=True,
 )
 _FORMAT = "pyspark_rocketmq/__init__.py"

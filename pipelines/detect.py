@@ -13,18 +13,22 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.error_handling import ErrorHandler
 
+from rmqio.batches import Batch
 from rmqio.errors import LocalError
-from rmqio.model import Message
+from rmqio.model import Message, MessageQueue
 from rmqio.pipelines import job
+from rmqio.pipelines.enriching import add_enrich_arguments, enrich_of
 from rmqio.pipelines.job import refuse, run_job, where
 from rmqio.rules import Match, MatchRules, RuleSet
-from rmqio.transforms import MapRecords, ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
+from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
+from rmqio.transforms.parts import BatchConstraint
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4_000_000
@@ -33,6 +37,8 @@ _DESCRIPTION: Final = """\
 Read events (JSON objects) from a RocketMQ topic, and write {"rule", "title", "level", "tags", "rules_version",
 "conditions", "topic", "broker", "queue", "offset", "event"} to another topic for each rule that an event matches. The
 rules come from files, or from a topic whose messages have the name of a file as key and its text as body.
+
+With --enrich, each event gets columns of a table of files before the rules see it, so that rules can use them.
 
 When the rules change, new ones are in force within --refresh_s. If they cannot be used, those before stay, and the log
 says which file, line and rule is wrong.
@@ -45,9 +51,18 @@ exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
 
 
-def to_message(match: Match) -> Message:
+class ToMessagesFn(beam.DoFn):
+    """Makes messages of batches of hits. The place of an event is that of its hit."""
+
+    def process(self, batch: Batch[Match]) -> Iterator[Batch[Any]]:
+        queue = batch.queue
+        assert queue is not None  # they come from a topic
+        made = [to_message(each, queue, offset) for each, offset in zip(batch, batch.offsets, strict=True)]
+        yield batch.with_values(made)
+
+
+def to_message(match: Match, queue: MessageQueue, offset: int) -> Message:
     """Return the message for the sink. Its key is the rule, its tag the level."""
-    record = match.message
     body = {
         "rule": match.rule_id,
         "title": match.title,
@@ -55,21 +70,24 @@ def to_message(match: Match) -> Message:
         "tags": match.tags,
         "rules_version": match.ruleset_version,
         "conditions": [{"field": field, "condition": text, "value": value} for field, text, value in match.atoms],
-        "topic": record.topic,
-        "broker": record.broker,
-        "queue": record.queue_id,
-        "offset": record.queue_offset,
+        "topic": queue.topic,
+        "broker": queue.broker,
+        "queue": queue.queue_id,
+        "offset": offset,
     }
     encoded = b""
     with contextlib.suppress(RecursionError):  # an event that is nested deeper than Python's encoder goes
-        encoded = _encoded({**body, "event": json.loads(record.body)})
+        event = match.message if isinstance(match.message, dict) else json.loads(match.message.body)
+        encoded = _encoded({**body, "event": event})
     if not 0 < len(encoded) <= _MOST_BYTES:
         encoded = _encoded({**body, "event_left_out": True})
     return Message(encoded, keys=(match.rule_id,), tags=match.level)
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    # Columns of a table can have dates and decimals.
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def log_failure(failure: ReadFailure) -> None:
@@ -103,14 +121,25 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     if arguments.dead_letter_topic:
         letters = {"dead_letter_topic": arguments.dead_letter_topic, **where(arguments)}
     match = MatchRules(rules_of(arguments), refresh_s=arguments.refresh_s, match=arguments.match, **letters)
-    hits, errors = pipeline | "Read events" >> read | "Match" >> match
+    events = pipeline | "Read events" >> read
+    if (enrich := enrich_of(arguments, **letters)) is not None:
+        events = _enriched(events, enrich, logs=not letters)
+    hits, errors = events | "Match" >> match
     if not letters:
         _ = errors | "Bad events" >> beam.Map(log_failure)
-    messages = hits | "To messages" >> MapRecords(to_message, output_type=Message)
+    making = beam.ParDo(ToMessagesFn()).with_output_types(BatchConstraint(Message))
+    messages = hits | "To messages" >> making
     written = messages | "Write hits" >> WriteToRocketMQ(
         arguments.sink_topic, batches=True, with_sent=False, **where(arguments)
     )
     _ = written.failed | "Hits refused" >> beam.Map(refuse)
+
+
+def _enriched(events: Any, enrich: Any, *, logs: bool) -> Any:
+    if not logs:
+        return events | "Enrich" >> enrich
+    with ErrorHandler(beam.Map(log_failure)) as handler:
+        return events | "Enrich" >> enrich.with_error_handler(handler)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -124,6 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
     add("--match", choices=("all", "first", "best"), default="all", help="which rules of an event. Default: all")
     add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are no JSON object; must exist")
+    add_enrich_arguments(parser)
     return parser
 
 
@@ -138,6 +168,7 @@ def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
             correlations[0].id,
         )
     MatchRules(RuleSet.of(()), refresh_s=arguments.refresh_s)
+    enrich_of(arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

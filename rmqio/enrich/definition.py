@@ -124,6 +124,7 @@ class Table:
         types: Mapping[str, str] | None = None,
         deserializer: Any = None,
         on_bad_row: str = "error",
+        queues: int | None = None,
         security: Security | None = None,
         client_factory: ClientFactory | None = None,
         **kept: Any,
@@ -139,13 +140,15 @@ class Table:
             unless these are text.
           deserializer: from a `Record` to a dict of columns; None: bodies are objects of JSON.
           on_bad_row: "error": a message that is no row fails the pipeline; "skip": it is left out, and logged.
+          queues: how many queues the topic has on all brokers. The start fails if the route names fewer, because a
+            broker is away; None: those that it names are all.
           kept: `cache_dir`: as in `from_parquet`.
         """
         from rmqio.enrich.sources.topic import Topic
 
         if "shared_dir" in kept or "valid_from" in kept or "valid_to" in kept:
             raise LocalError("a table of a topic has the newest row of each key: leave shared_dir and validity out")
-        made = Topic.of(topic, name_server, types or {}, deserializer, on_bad_row, security, client_factory)
+        made = Topic.of(topic, name_server, types or {}, deserializer, on_bad_row, security, client_factory, queues)
         return cls(made, **_known(kept))
 
     def identity(self, *more: object) -> str:

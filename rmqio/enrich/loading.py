@@ -27,10 +27,15 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A table with all that decides what is in its files."""
+    """A table with all that decides what is in its files.
+
+    `name`: of the table in messages, if it has one. `of_job`: the folder is removed when nobody uses it any more.
+    """
 
     table: Table
     spec: Spec
+    name: str = ""
+    of_job: bool = False
 
     def __post_init__(self) -> None:
         source = self.table.source
@@ -39,6 +44,11 @@ class Wanted:
                 f'duplicates="{self.spec.duplicates}" needs an order, and partition_on reads ranges at once, in any '
                 "order: leave one of them out"
             )
+
+    @property
+    def title(self) -> str:
+        """The beginning of a message about it."""
+        return self.name or f"the table {self.table.source.shown}"
 
     def identity(self) -> str:
         """Returns a text that is the same for the same files."""
@@ -107,6 +117,8 @@ def _build(store: Store, wanted: Wanted, version: str | None) -> Pointer:
     _LOGGER.info(
         "table %s: %d rows, %d MB, in %.1f s", source.shown, made.rows, made.size >> 20, time.monotonic() - begun
     )
+    if not made.rows:
+        _LOGGER.warning("table %s: it has no rows", source.shown)
     for count, what in ((made.null_keys, "have a null in their key"), (made.dropped, "have the key of another row")):
         if count:
             _LOGGER.warning("table %s: %d rows are left out, because they %s", source.shown, count, what)
@@ -120,7 +132,12 @@ def _shown(batches: Iterable[pa.RecordBatch], source: Any) -> Iterator[pa.Record
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     total = source.rows() if is_terminal else None
     with tqdm(
-        total=total, desc=f"loading {source.shown}"[:60], unit=" rows", unit_scale=True, disable=not is_terminal
+        total=total,
+        desc=f"loading {source.shown}"[:60],
+        unit=" rows",
+        unit_scale=True,
+        disable=not is_terminal,
+        delay=1,
     ) as bar:
         for batch in batches:
             yield batch

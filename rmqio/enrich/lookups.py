@@ -5,7 +5,8 @@ from __future__ import annotations
 from rmqio.enrich.definition import Table
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule, acquire
+from rmqio.enrich.table.columnar import found as found_columns
 from rmqio.enrich.table.names import nearest
 from rmqio.enrich.table.rows import Spec
 
-__all__ = ["Schedule", "Spec", "Table", "Wanted", "acquire", "nearest"]
+__all__ = ["Schedule", "Spec", "Table", "Wanted", "acquire", "found_columns", "nearest"]

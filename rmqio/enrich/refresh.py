@@ -16,13 +16,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from rmqio import telemetry
+from rmqio.enrich.jobs import Held
 from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.sources.base import Live, LiveSource
 from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, RmqioError
 
 _LOGGER: Final = logging.getLogger(__name__)
 _IDLE_S: Final = 60.0
 """A table without users is kept for so long: tasks of one stage come one after another."""
+_NEW_S: Final = 3600.0
+"""Rows that the cache has had for so long count as new at a start, if `refresh_s` does not say for how long."""
 _lock = threading.Lock()
 _tables: dict[tuple[Any, ...], _Shared] = {}
 
@@ -39,22 +43,6 @@ class Rows(Protocol):
     def get(self, keys: list[Any], times: list[int] | None = None, *, many: bool = False) -> list[Any]: ...
 
     def get_one(self, key: Any, time: int | None = None, *, many: bool = False) -> Any: ...
-
-
-class Live(Protocol):
-    """A table that keeps itself up to date."""
-
-    def start(self) -> None:
-        """Loads it. Raises `RmqioError`."""
-        ...
-
-    def stop(self) -> None:
-        """Ends its threads. Idempotent."""
-        ...
-
-    def now(self) -> tuple[Rows, float]:
-        """Returns its rows, and when they were the source's (Unix s). Raises `RmqioError` if that has failed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +79,11 @@ class Lease:
         shared.users.add(token)
         weakref.finalize(self, shared.give_back, token).atexit = False
 
-    def rows(self) -> Rows:
-        """Returns the table as it is now. The first one loads it. Raises `RmqioError`."""
+    def rows(self) -> Any:
+        """Returns the table as it is now: `Rows`, or those of a `LiveSource`. The first one loads it.
+
+        Raises `RmqioError`.
+        """
         return self._shared.rows()
 
 
@@ -103,49 +94,64 @@ class _Shared:
         self.idle_since = time.monotonic()
         self._clock = clock
         self._loading = threading.Lock()
-        self._now: tuple[Rows, float] | None = None
+        self._now: tuple[Any, float] | None = None
         """Rows and age are one object: who takes them has those that belong together."""
         self._error: Exception | None = None
         self._live: Live | None = None
+        self._held: Held | None = None
         self._stopped = threading.Event()
 
-    def rows(self) -> Rows:
+    def rows(self) -> Any:
         if self._now is None and self._live is None:
             with self._loading:
                 if self._now is None and self._live is None:
                     self._first()
-        shown = self.wanted.table.source.shown
         if self._live is not None:
             rows, loaded_at = self._live.now()
         else:
             assert self._now is not None
             rows, loaded_at = self._now
         if self._error is not None and self.schedule.on_error == "fail":
-            raise LocalError(f"the table {shown} cannot be loaded again: {self._error}") from self._error
+            raise LocalError(f"{self.wanted.title} cannot be loaded again: {self._error}") from self._error
         limit = self.schedule.max_age_s
         if limit is not None and (age := self._clock() - loaded_at) > limit:
             why = f"; the last try failed: {self._error}" if self._error is not None else ""
-            raise LocalError(f"the rows of {shown} are {age:,.0f} s old, and max_age_s is {limit:,.0f}{why}")
+            raise LocalError(
+                f"the rows of {self.wanted.table.source.shown} are {age:,.0f} s old, and max_age_s is {limit:,.0f}{why}"
+            )
         return rows
 
     def _first(self) -> None:
-        shown = self.wanted.table.source.shown
+        source = self.wanted.table.source
         try:
-            if isinstance(self.wanted.table.source, Topic):
-                from rmqio.enrich.live.table import LiveTable
-
-                live = LiveTable(self.wanted)
+            live = self._live_table()
+            if live is not None:
                 live.start()
                 self._live = live
                 target = self._watch
             else:
-                # Files that another process has loaded a moment ago are as good as new ones.
-                oldest = 0.0 if self.schedule.refresh_s is None else self._clock() - self.schedule.refresh_s
-                self._load(oldest)
+                if self.wanted.of_job and self._held is None:
+                    self._held = Held(self.wanted.store().folder)
+                self._load(self._oldest())
                 target = self._refresh
         except RmqioError as error:
-            raise LocalError(f"the table {shown} cannot be loaded: {error}") from error
-        threading.Thread(target=target, name=f"refresh {shown}"[:60], daemon=True).start()
+            raise LocalError(f"{self.wanted.title} cannot be loaded: {error}") from error
+        threading.Thread(target=target, name=f"refresh {source.shown}"[:60], daemon=True).start()
+
+    def _live_table(self) -> Live | None:
+        source = self.wanted.table.source
+        if isinstance(source, Topic):
+            from rmqio.enrich.live.table import LiveTable
+
+            return LiveTable(self.wanted)
+        return source.live(self.wanted) if isinstance(source, LiveSource) else None
+
+    def _oldest(self) -> float:
+        """The time after which rows of the folder must have been the source's, so that they need not be loaded."""
+        if self.wanted.table.source.version() is not None:
+            return self._clock()  # it is cheap to find out whether they still are
+        # Rows that another process has loaded a moment ago are as good as new ones.
+        return self._clock() - (_NEW_S if self.schedule.refresh_s is None else self.schedule.refresh_s)
 
     def _load(self, newer_than: float) -> None:
         pointer, table = load(self.wanted, newer_than=newer_than)
@@ -156,7 +162,6 @@ class _Shared:
         every_s = self.schedule.refresh_s
         if every_s is None:
             return
-        shown = self.wanted.table.source.shown
         while True:
             assert self._now is not None
             left = every_s - (self._clock() - self._now[1]) if self._error is None else every_s
@@ -169,7 +174,7 @@ class _Shared:
             except Exception as error:  # noqa: BLE001  # the thread must go on, whatever a driver raises
                 telemetry.record("table_refresh_failures", (), 1)
                 if self._error is None or str(self._error) != str(error):  # once for each reason
-                    _LOGGER.warning("the table %s cannot be loaded again, its last version stays: %s", shown, error)
+                    _LOGGER.warning("%s cannot be loaded again, its last version stays: %s", self.wanted.title, error)
                 self._error = error
 
     def _watch(self) -> None:
@@ -196,6 +201,8 @@ class _Shared:
         self._stopped.set()
         if self._live is not None:
             self._live.stop()
+        if self._held is not None:
+            self._held.release()
 
 
 def acquire(wanted: Wanted, schedule: Schedule) -> Lease:

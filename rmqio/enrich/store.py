@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -30,6 +31,7 @@ _LOCK: Final = "lock"
 _TRIES: Final = 5
 _GRACE_S: Final = 60.0
 """A version that was replaced can still be about to be opened for so long."""
+_SET: Final = "set cache_dir, or the environment variable XDG_CACHE_HOME or TMPDIR"
 _SPARE: Final = 64 << 20
 """Bytes of the disk that a build leaves free."""
 
@@ -61,7 +63,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows can be nobody else's business
         except OSError as error:
             raise LocalError(f"the folder {folder} for tables cannot be made: {error}; set cache_dir") from error
 
@@ -140,7 +142,11 @@ class Store:
             json.dump(asdict(pointer), file)
             file.flush()
             os.fsync(file.fileno())
+        before = self.pointer()
         os.replace(temporary, self.folder / _CURRENT)
+        if before is not None and before.version != pointer.version:
+            with contextlib.suppress(OSError):
+                os.utime(self.folder / before.version)  # its grace begins now
         self._collect(pointer.version)
 
     def take(self, other: Store, pointer: Pointer) -> None:
@@ -177,7 +183,7 @@ class Store:
             shutil.rmtree(each, ignore_errors=True)
 
     def _collect(self, current: str) -> None:
-        """Removes versions that were replaced. Who has mapped one keeps it until it lets it go."""
+        """Removes versions that were replaced a while ago. Who has mapped one keeps it until it lets it go."""
         for each in self.folder.iterdir():
             if not each.is_dir() or each.name == current or each.name.startswith("new-"):
                 continue
@@ -199,10 +205,26 @@ class Store:
 
 
 def default_folder() -> Path:
-    """Returns the folder for tables without `cache_dir`."""
+    """Returns the folder for tables without `cache_dir`: in the user's cache; without a home, with temporary files.
+
+    Raises `LocalError` if neither can be written.
+    """
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("rmqio")) / "enrich"
+    folder = Path(platformdirs.user_cache_dir("rmqio")) / "enrich"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    beside = Path(tempfile.gettempdir()) / f"rmqio-{os.getuid()}"
+    try:
+        beside.mkdir(mode=0o700, exist_ok=True)
+        state = os.lstat(beside)
+    except OSError as error:
+        raise LocalError(f"neither {folder} nor {beside} can be made for tables: {error}; {_SET}") from error
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise LocalError(f"{folder} cannot be written, and {beside} is another user's: {_SET}")
+    return beside / "enrich"
 
 
 def describe(pointer: Pointer, table: MappedTable) -> dict[str, Any]:

@@ -78,6 +78,15 @@ class _Enriching:
     def _enriched(self, batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
         import pyarrow as pa
 
+        from rmqio.enrich.lookups import found_columns
+
+        if not self._many:
+            fast = found_columns(rows, [batch.column(name) for name in self._fields])
+            if fast is not None:
+                made = pa.RecordBatch.from_arrays(
+                    [*batch.columns, *fast.columns], names=[*batch.schema.names, *rows.columns]
+                )
+                return made if self._how == "left" else made.filter(pa.array(fast.is_there))
         parts = [batch.column(name).to_pylist() for name in self._fields]
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         places: list[int] = []
@@ -98,5 +107,5 @@ class _Enriching:
                 found.append(each)
         columns = list(zip(*found, strict=True)) if found else [() for _ in rows.columns]
         kept = batch if len(places) == batch.num_rows and not self._many else batch.take(pa.array(places, pa.int64()))
-        made = [pa.array(each, rows.type_of(name)) for each, name in zip(columns, rows.columns, strict=True)]
-        return pa.RecordBatch.from_arrays([*kept.columns, *made], names=[*batch.schema.names, *rows.columns])
+        added = [pa.array(each, rows.type_of(name)) for each, name in zip(columns, rows.columns, strict=True)]
+        return pa.RecordBatch.from_arrays([*kept.columns, *added], names=[*batch.schema.names, *rows.columns])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rmqio.errors import LocalError
 
@@ -37,6 +37,31 @@ class Source(Protocol):
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Yields the rows. `columns`: those that are needed; None: all. Raises `LocalError`."""
+        ...
+
+
+class Live(Protocol):
+    """A table that keeps itself up to date."""
+
+    def start(self) -> None:
+        """Loads it. Raises `RmqioError`."""
+        ...
+
+    def stop(self) -> None:
+        """Ends its threads. Idempotent."""
+        ...
+
+    def now(self) -> tuple[Any, float]:
+        """Returns its rows, and when they were the source's (Unix s). Raises `RmqioError` if that has failed."""
+        ...
+
+
+@runtime_checkable
+class LiveSource(Protocol):
+    """A source that goes on: a `Source` whose rows are never read as a whole."""
+
+    def live(self, wanted: Any) -> Live:
+        """Returns the table of it. `wanted`: the `Wanted` with this source."""
         ...
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS: Final = 1 << 16
+_HEAD: Final = 1 << 16
+"""Bytes of a CSV file in which its first line ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,16 @@ def _remote(path: str) -> list[_Found]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[Any]:
-    """Opens a file of a filesystem of Beam; of a local one, gives its path."""
+def _opened(path: str, *, decompressed: bool = False) -> Iterator[Any]:
+    """Opens a file of a filesystem of Beam, and decompresses it by its name; of a local one, gives its path."""
     if "://" not in path:
         yield path
         return
     from apache_beam.io.filesystems import CompressionTypes, FileSystems
 
     try:
-        file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        kind = CompressionTypes.AUTO if decompressed else CompressionTypes.UNCOMPRESSED
+        file = FileSystems.open(path, compression_type=kind)
     except Exception as error:  # see _remote
         raise LocalError(f"{path} cannot be read: {error}") from error
     try:
@@ -183,14 +186,19 @@ class CsvFiles:
         from pyarrow import csv
 
         for each in found_files(self.paths):
-            with _opened(each.path) as opened:
+            with _opened(each.path, decompressed=True) as opened:
                 try:
-                    names = list(self.names) if self.names is not None else self._header(each.path)
+                    names, has_rows = self._begun(each.path)
                     given = {name: arrow_type(kind, name) for name, kind in self.types}
                     for name in (*given, *(columns or ())):
                         if name not in names:
                             raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
                     kinds = {name: given.get(name, pa.string()) for name in names}
+                    wanted = names if columns is None else list(columns)
+                    schema = pa.schema([(name, kinds[name]) for name in wanted])
+                    yield pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+                    if not has_rows:
+                        continue
                     reader = csv.open_csv(
                         opened,
                         csv.ReadOptions(column_names=self.names, use_threads=False, block_size=1 << 22),
@@ -201,7 +209,7 @@ class CsvFiles:
                         ),
                         csv.ConvertOptions(
                             column_types=kinds,
-                            include_columns=names if columns is None else list(columns),
+                            include_columns=wanted,
                             null_values=list(self.null),
                             strings_can_be_null=True,
                             quoted_strings_can_be_null=False,
@@ -212,20 +220,30 @@ class CsvFiles:
                 except (pa.ArrowException, OSError) as error:
                     raise LocalError(f"{each.path} cannot be read as CSV: {error}") from error
 
-    def _header(self, path: str) -> list[str]:
+    def _begun(self, path: str) -> tuple[list[str], bool]:
+        """The names of the columns, and whether there are rows."""
         import csv
         import io
 
         import pyarrow as pa
 
-        with _opened(path) as opened:
+        with _opened(path, decompressed=True) as opened:
             if isinstance(opened, str):
                 opened = pa.input_stream(opened, compression="detect")
-            data = opened.read(1 << 16)
+            data = opened.read(_HEAD)
         text = data.decode("utf-8-sig", "replace")
         quoting: Any = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
-        reader = csv.reader(io.StringIO(text), delimiter=self.delimiter, quotechar=self.quote or None, quoting=quoting)
-        return next(reader, [])
+        reader = csv.reader(
+            io.StringIO(text, newline=""), delimiter=self.delimiter, quotechar=self.quote or None, quoting=quoting
+        )
+        try:
+            names = list(self.names) if self.names is not None else next(reader, [])
+            has_rows = len(data) == _HEAD or any(reader)
+        except csv.Error as error:
+            raise LocalError(f"{path} cannot be read as CSV: {error}") from error
+        if not names:
+            raise LocalError(f"{path} is empty: it has no line with the names of its columns")
+        return names, has_rows
 
 
 def _absolute(path: str) -> str:

@@ -11,15 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqio.enrich.sources.engines import engine_of, shown_url
 from rmqio.enrich.table.names import nearest
 from rmqio.errors import LocalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
-                   "postgres": "postgresql+psycopg"}  # fmt: skip
-"""The drivers that the extra sql-databases brings, for URLs that name none."""
 _ROWS: Final = 20_000
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*")
@@ -45,10 +43,7 @@ class Query:
 
     @property
     def shown(self) -> str:
-        scheme, _, rest = self.url.partition(":")
-        host = rest.split("?")[0]
-        host = f"//{host.rpartition('@')[2]}" if "@" in host else host
-        return f"{' '.join(self.query.split())[:40]} of {scheme}:{host}"
+        return f"{' '.join(self.query.split())[:40]} of {shown_url(self.url)}"
 
     def identity(self) -> tuple[object, ...]:
         return "sql", self.url, self.query, self.username
@@ -64,9 +59,9 @@ class Query:
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """See `Source`. The types of the columns are those of the first rows; what does not fit them is an error."""
+        engine = engine_of(self.url, self.username, self.password, self.shown)
         import sqlalchemy as sa
 
-        engine = self._engine()
         try:
             yield from _Reading(self, engine, columns).batches()
         except sa.exc.SQLAlchemyError as error:
@@ -74,29 +69,6 @@ class Query:
             raise LocalError(f"{self.shown} cannot be read: {str(reason).strip()}") from error
         finally:
             engine.dispose()
-
-    def _engine(self) -> Any:
-        try:
-            import sqlalchemy as sa
-        except ImportError as error:
-            raise LocalError("tables of databases need SQLAlchemy: pip install 'rmqio[sql-databases]'") from error
-        scheme, _, rest = self.url.partition(":")
-        try:
-            url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
-            url = url if self.username is None else url.set(username=self.username)
-            url = url if self.password is None else url.set(password=self.password)
-            if url.get_backend_name() == "sqlite":
-                import os
-
-                if url.database and url.database != ":memory:" and not os.path.exists(url.database):
-                    raise LocalError(f"{self.shown} cannot be read: there is no file {url.database}")
-            return sa.create_engine(url, poolclass=sa.pool.NullPool)
-        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-            raise LocalError(f"{self.shown}: the url is not valid") from error
-        except ImportError as error:
-            raise LocalError(
-                f"{self.shown}: its driver is not installed: {error}; pip install 'rmqio[sql-databases]'"
-            ) from error
 
 
 class _Reading:

@@ -31,6 +31,7 @@ class Topic:
     on_bad_row: str
     factory: ClientFactory
     place: str
+    queues: int | None = None
 
     @classmethod
     def of(
@@ -42,10 +43,13 @@ class Topic:
         on_bad_row: str,
         security: Security | None,
         factory: ClientFactory | None,
+        queues: int | None = None,
     ) -> Topic:
         """See `Table.from_topic`."""
         if on_bad_row not in ("error", "skip"):
             raise LocalError(f"on_bad_row is {on_bad_row!r}; it must be error or skip")
+        if queues is not None and (isinstance(queues, bool) or not isinstance(queues, int) or queues < 1):
+            raise LocalError(f"queues is {queues!r}; it must be the number of the topic's queues, or None")
         for name, kind in types.items():
             arrow_type(kind, name)
         if factory is None:
@@ -56,7 +60,7 @@ class Topic:
             place = repr(name_server) if name_server is not None else repr(os.environ.get("NAMESRV_ADDR"))
         else:
             place = _identity_of(factory)
-        return cls(topic, tuple(sorted(types.items())), deserializer, on_bad_row, factory, place)
+        return cls(topic, tuple(sorted(types.items())), deserializer, on_bad_row, factory, place, queues)
 
     @property
     def shown(self) -> str:

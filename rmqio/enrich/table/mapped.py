@@ -44,7 +44,8 @@ class MappedTable:
         encoders = [encoder_of(each) for each in kinds]
         self._encoders = encoders if any(each is not None for each in encoders) else None
         made = PlainTable if plain or native.new_table is None else native.new_table
-        self._look: Any = made(*self._arguments())
+        self.look: Any = made(*self._arguments())
+        """The table of C, or that of Python."""
 
     def __len__(self) -> int:
         return self.manifest.rows
@@ -59,13 +60,13 @@ class MappedTable:
         """
         if self._encoders is not None:
             keys = [self._encoded(each) for each in keys]
-        return self._look.get(keys, times, many)  # type: ignore[no-any-return]
+        return self.look.get(keys, times, many)  # type: ignore[no-any-return]
 
     def get_one(self, key: Any, time: int | None = None, *, many: bool = False) -> Any:
         """Looks up one key."""
         if self._encoders is not None:
             key = self._encoded(key)
-        return self._look.get_one(key, time, many)
+        return self.look.get_one(key, time, many)
 
     def select(self, columns: Sequence[str]) -> MappedTable:
         """Returns the table with some of its columns, on the same memory."""
@@ -75,9 +76,9 @@ class MappedTable:
         found = object.__new__(MappedTable)
         found.__dict__.update(self.__dict__)
         found.columns = tuple(columns)  # type: ignore[misc]
-        made = PlainTable if type(self._look) is PlainTable else native.new_table
+        made = PlainTable if type(self.look) is PlainTable else native.new_table
         assert made is not None
-        found._look = made(*found._arguments())
+        found.look = made(*found._arguments())
         return found
 
     def type_of(self, name: str) -> pa.DataType:

@@ -64,7 +64,7 @@ class PlainTable:
         return [self._row(each) for each in rows] if many else self._row(rows[0])
 
     def _rows(self, parts: list[Any]) -> list[int]:
-        arrays = [pa.array([each], pa.int64() if isinstance(each, int) else pa.binary()) for each in parts]
+        arrays = [pa.array([each], _word_type(each)) for each in parts]
         hashed = int(hashing.hashes_of(arrays, self._seed)[0])
         bucket = hashed >> (64 - self._bucket_bits) if self._bucket_bits else 0
         print_ = (hashed << self._bucket_bits) % (1 << 64) >> 32
@@ -89,6 +89,12 @@ class PlainTable:
         return tuple(_value(column, part, local) for column in self._columns)
 
 
+def _word_type(value: Any) -> pa.DataType:
+    if not isinstance(value, int):
+        return pa.binary()
+    return pa.int64() if value < 1 << 63 else pa.uint64()
+
+
 def _taken(value: Any, column: Column) -> Any:
     """A part of a key as the table has it: bytes or a number. None: no row has it; NotImplemented: another type."""
     layout, size = column[0], column[1]
@@ -109,7 +115,8 @@ def _taken(value: Any, column: Column) -> Any:
         return int(value) if isinstance(value, bool) else NotImplemented
     if isinstance(value, bool) or not isinstance(value, int):
         return NotImplemented
-    return value if -(1 << 63) <= value < 1 << 63 else None
+    least, end = (0, 1 << 64) if layout == Layout.UNSIGNED else (-(1 << 63), 1 << 63)
+    return value if least <= value < end else None
 
 
 def _value(column: Column, part: int, row: int) -> Any:

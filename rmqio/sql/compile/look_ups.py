@@ -10,8 +10,8 @@ from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.compile.expressions import skip_unless, value
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.lookup.definition import Dimension
-from rmqio.sql.lookup.table import Lease, number
+from rmqio.sql.lookup.definition import Dimension, Lease
+from rmqio.sql.lookup.keys import number
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import APPROXIMATE
 

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from rmqio.interfaces import ClientFactory
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.values import session_zone
+
+Row = tuple[Any, ...]
+
+
+class Lease(Protocol):
+    """A table that somebody uses. It is given back when nothing refers to the lease any more."""
+
+    def getter(self) -> Callable[[Any], Sequence[Row]]:
+        """Returns the function from a key to its rows, of the table as it is now. The first one loads it.
+
+        A key is a value, or a tuple if it has several columns. No column of it is NULL.
+
+        Raises `SqlError`.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,55 +1,116 @@
-"""Loads a dimension: its rows as they are now, by key."""
+"""Rows of files and databases as a source of `rmqio.enrich`: a key and a row, both as bytes.
+
+So the types of SQL need no counterpart in Arrow, and rows are those that travel between the steps of a pipeline.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.connectors import FILES
-from rmqio.sql.compile.description import Fragment, FromTable, Mapped, ToRows
+from rmqio.sql.compile.description import Fragment, FromTable, ToRows
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.expressions import Expr
 from rmqio.sql.lookup import database, files
-from rmqio.sql.lookup.definition import Dimension
+from rmqio.sql.lookup.definition import Dimension, Row
 from rmqio.sql.lookup.files import Line
-from rmqio.sql.lookup.table import DictTable, Row, key_maker
+from rmqio.sql.lookup.keys import key_maker, packed_key
+from rmqio.sql.planning.optimizer import is_pure
+from rmqio.sql.rows import pack
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY: Final = "key"
+ROW: Final = "row"
+_BATCH: Final = 16_384
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Decoding:
-    """From records or lines of a dimension to its rows."""
+@dataclass(frozen=True, slots=True)
+class DimensionRows:
+    """See `Source`."""
 
-    def __init__(self, dimension: Dimension) -> None:
-        table, columns = dimension.table, dimension.columns
-        self._run = compiled(Fragment(FromTable(table, columns), dimension.steps, ToRows(), dimension.zone))
-        kinds = [dimension.fields[each].type for each in dimension.keys]
-        self.key_of: Callable[[Row], Any] = key_maker(kinds, dimension.keys)
-        self._name, self._skips = table.name, table.options.on_error == "skip"
+    dimension: Dimension
 
-    def rows(self, records: Sequence[Any], place: Callable[[Any], str]) -> Mapped:
-        """Returns the rows. Raises `LocalError` for the first bad record, unless the table skips them."""
-        mapped = self._run(records)
+    @property
+    def shown(self) -> str:
+        return self.dimension.table.name
+
+    def identity(self) -> tuple[object, ...]:
+        return "sql dimension", self.dimension.identity()
+
+    def version(self) -> str | None:
+        """See `Source.version`. Rows of files stay the same as long as the files do, unless they depend on the time."""
+        options = self.dimension.table.options
+        steps = self.dimension.steps
+        expressions: list[Expr] = [e for each in steps for e in (each.condition, *each.projections) if e is not None]
+        is_computed = any(each.expression is not None for each in self.dimension.columns)
+        if options.connector != FILES or is_computed or not all(map(is_pure, expressions)):
+            return None
+        return repr([(path, files.version_of(path)) for path in files.paths_of(options.of_connector.path)])
+
+    def rows(self) -> int | None:
+        return None
+
+    def size(self) -> int:
+        return 0
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """See `Source.batches`. Raises `LocalError` for the first bad row, unless the table skips them."""
+        import pyarrow as pa
+
+        decode = _decoder(self.dimension)
+        keys: list[bytes] = []
+        rows: list[bytes] = []
+
+        def made() -> pa.RecordBatch:
+            arrays = [pa.array(keys, pa.binary()), pa.array(rows, pa.binary())]
+            return pa.RecordBatch.from_arrays(arrays, names=[KEY, ROW])
+
+        for lines in _chunks(self.dimension):
+            for key, row in decode(lines):
+                keys.append(key)
+                rows.append(row)
+            if len(keys) >= _BATCH:
+                yield made()
+                keys, rows = [], []
+        yield made()
+
+
+def _decoder(dimension: Dimension) -> Callable[[Sequence[Line]], Iterator[tuple[bytes, bytes]]]:
+    """The function from lines to keys and rows as bytes. Rows whose key has a NULL are left out: nothing is equal."""
+    table = dimension.table
+    run = compiled(Fragment(FromTable(table, dimension.columns), dimension.steps, ToRows(), dimension.zone))
+    key_of = key_maker([dimension.fields[each].type for each in dimension.keys], dimension.keys)
+    skips = table.options.on_error == "skip"
+
+    def refuse(line: Line, error: Exception, count: int) -> None:
+        where = f"{line.path}, row {line.number}"
+        if not skips:
+            raise LocalError(f"{where}: {error}") from error
+        _LOGGER.warning("dimension %s: %d rows left out, the first at %s: %s", table.name, count, where, error)
+
+    def of(lines: Sequence[Line]) -> Iterator[tuple[bytes, bytes]]:
+        mapped = run(lines)
         if mapped.failed:
             position, error = next(iter(mapped.failed.items()))
-            where = place(records[position])
-            if not self._skips:
-                raise LocalError(f"{where}: {error}") from error
-            count = len(mapped.failed)
-            _LOGGER.warning("dimension %s: %d rows left out, the first at %s: %s", self._name, count, where, error)
-        return mapped
+            refuse(lines[position], error, len(mapped.failed))
+        for position, row in zip(mapped.positions, mapped.values, strict=True):
+            try:
+                yield from _packed(key_of(row), row)
+            except (UnicodeEncodeError, OverflowError) as error:  # half of a surrogate pair, over 64 bits
+                refuse(lines[position], error, 1)
+
+    return of
 
 
-def load(dimension: Dimension) -> DictTable:
-    """Returns the rows of files or of a database. Raises `LocalError`."""
-    decoding = Decoding(dimension)
-    found = DictTable()
-    for lines in _chunks(dimension):
-        for row in decoding.rows(lines, line_place).values:
-            found.add(decoding.key_of(row), row)
-    found.close()
-    return found
+def _packed(key: Any, row: Row) -> list[tuple[bytes, bytes]]:
+    return [] if key is None else [(packed_key(key), pack(row))]
 
 
 def _chunks(dimension: Dimension) -> Iterator[list[Line]]:
@@ -60,8 +121,3 @@ def _chunks(dimension: Dimension) -> Iterator[list[Line]]:
             yield from files.rows_of(dimension.table, path, names)
     else:
         yield from database.rows_of(options.of_connector, names)
-
-
-def line_place(line: Line) -> str:
-    """Returns where a row is, for a message."""
-    return f"{line.path}, row {line.number}"

@@ -1,178 +1,140 @@
-"""The dimension tables of this process: one copy of each, for all DoFns and threads that look up in it.
+"""The dimension tables of this process: those of `rmqio.enrich`, with the semantics of SQL.
 
-The first one that needs a table loads it, and the others wait. A table with `refresh` is loaded again by a thread of
-its own: the old copy serves until the new one is there, and goes on if loading fails. A table that nobody uses any more
-is dropped when another one is needed.
+Files and databases are loaded once a machine for each job, into files that its processes map. A topic is read by each
+process, which goes on to read it.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-import time
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
-from rmqio.errors import RmqioError
+from rmqio.enrich import refresh
+from rmqio.enrich.definition import Table
+from rmqio.enrich.jobs import folder_of_jobs
+from rmqio.enrich.loading import Wanted
+from rmqio.enrich.sources.base import Live
+from rmqio.enrich.table import native
+from rmqio.enrich.table.mapped import MappedTable
+from rmqio.enrich.table.rows import Spec
+from rmqio.errors import LocalError
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.errors import SqlError
-from rmqio.sql.lookup.definition import Dimension
-from rmqio.sql.lookup.table import LookupTable, Row
+from rmqio.sql.lookup.definition import Dimension, Row
+from rmqio.sql.lookup.keys import packed_key
+from rmqio.sql.lookup.loading import KEY, ROW, DimensionRows
+from rmqio.sql.rows import unpacker
 
-_IDLE_S: Final = 60.0
-"""A table without users is kept for so long: tasks of one stage come one after another."""
-_LOGGER: Final = logging.getLogger(__name__)
+_KEPT_KEYS: Final = 16_384
+"""Keys whose rows stay decoded: most look-ups are for few keys."""
+_KEPT_ROWS: Final = 64
+"""A key with more rows is decoded each time."""
 
-_lock = threading.Lock()
-_tables: dict[str, _Shared] = {}
-
-
-class Live(LookupTable, Protocol):
-    """A table that keeps itself up to date."""
-
-    def stop(self) -> None:
-        """Ends what keeps it up to date. Idempotent."""
-        ...
+Getter = Callable[[Any], Sequence[Row]]
 
 
-class SharedLease:
+class DimensionLease:
     """See `Lease`."""
 
-    def __init__(self, shared: _Shared) -> None:
-        self._shared = shared
-        token = object()
-        shared.users.add(token)
-        weakref.finalize(self, shared.give_back, token).atexit = False
-
-    def getter(self) -> Callable[[Any], Sequence[Row]]:
-        """See `Lease.getter`."""
-        return self.table().get
-
-    def table(self) -> LookupTable:
-        """Returns the table as it is now. The first one loads it. Raises `SqlError`."""
-        shared = self._shared
-        if not shared.is_loaded:
-            with shared.loading:
-                if not shared.is_loaded:
-                    shared.load()
-        return shared.table
-
-
-class _Shared:
-    """A table, and how many use it."""
-
-    table: LookupTable
-
     def __init__(self, dimension: Dimension) -> None:
-        self.dimension = dimension
-        self.loading = threading.Lock()
-        self.is_loaded = False
-        self.users: set[object] = set()
-        self.idle_since = time.monotonic()
-        self._stopped = threading.Event()
-        self._live: Live | None = None
+        self._dimension = dimension
+        self._lease: refresh.Lease | None = None
+        self._rows: Any = None
+        self._getter: Getter | None = None
 
-    def load(self) -> None:
-        """Loads the table, and begins to keep it up to date. Raises `SqlError`."""
-        begun = time.monotonic()
-        name = self.dimension.table.name
+    def getter(self) -> Getter:
+        """See `Lease.getter`."""
         try:
-            self.table = self._new()
-        except RmqioError as error:
-            raise SqlError(f"the dimension table {name} cannot be loaded: {error}") from error
-        self.is_loaded = True
-        _LOGGER.info("dimension %s is loaded in %.1f s", name, time.monotonic() - begun)
-        if self._live is not None:
-            threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
-        elif self.dimension.table.options.of_connector.refresh_ms:
-            threading.Thread(target=self._refresh, name=f"refresh {name}", daemon=True).start()
+            if self._lease is None:
+                self._lease = _acquired(self._dimension)
+            rows = self._lease.rows()
+        except SqlError:
+            raise
+        except LocalError as error:
+            raise SqlError(str(error)) from error
+        if _is_topic(self._dimension):
+            return rows.get  # type: ignore[no-any-return]
+        if rows is not self._rows or self._getter is None:
+            self._getter = _Decoded(rows, unpacker(self._dimension.fields)).__getitem__
+            self._rows = rows
+        return self._getter
 
-    def _new(self) -> LookupTable:
-        if self.dimension.table.options.connector in (FILES, DATABASE):
-            from rmqio.sql.lookup.loading import load
 
-            return load(self.dimension)
+class _Decoded(dict[Any, Sequence[Row]]):
+    """Rows by key. Those that are not there are looked up in a version of the table."""
+
+    def __init__(self, table: MappedTable, unpack: Callable[[bytes], Row]) -> None:
+        super().__init__()
+        self._look_up = _in_memory(table) if native.new_table is None else _in_files(table)
+        self._unpack = unpack
+
+    def __missing__(self, key: Any) -> Sequence[Row]:
+        try:
+            found = self._look_up(packed_key(key))
+        except UnicodeEncodeError:  # half of a surrogate pair: no row has it
+            found = None
+        unpack = self._unpack
+        rows: Sequence[Row] = () if found is None else [unpack(row) for (row,) in found]
+        if len(rows) > 1:
+            rows = sorted(rows, key=repr)  # an order that does not depend on how they were read
+        if len(rows) <= _KEPT_ROWS:
+            if len(self) >= _KEPT_KEYS:
+                self.clear()
+            self[key] = rows
+        return rows
+
+
+def _in_files(table: MappedTable) -> Callable[[bytes], Any]:
+    get = table.get_one
+    return lambda key: get(key, many=True)
+
+
+def _in_memory(table: MappedTable) -> Callable[[bytes], Any]:
+    """Without C, a look-up in the files takes some hundred times as long as in a dict."""
+    found: dict[bytes, list[Any]] = {}
+    for key, row in table.rows():
+        found.setdefault(key, []).append(row)
+    return found.get
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionTopic(DimensionRows):
+    """See `LiveSource`."""
+
+    def version(self) -> str | None:
+        return None
+
+    def live(self, wanted: Wanted) -> Live:
+        """See `LiveSource`."""
         from rmqio.sql.lookup.topic import TopicTable
 
-        self._live = table = TopicTable(self.dimension)
-        table.start()
-        return table
-
-    def _refresh(self) -> None:
-        name, every_s = self.dimension.table.name, self.dimension.table.options.of_connector.refresh_ms / 1000
-        while not self._stopped.wait(every_s):
-            if self._is_dropped():
-                return
-            try:
-                self.table = self._new()
-            except Exception as error:  # noqa: BLE001  # the thread must go on, whatever a driver raises
-                _LOGGER.warning("dimension %s cannot be loaded again, its last copy stays: %s", name, error)
-
-    def _watch(self) -> None:
-        """Ends a table that keeps itself up to date when nobody uses it any more."""
-        while not self._stopped.wait(_IDLE_S / 2) and not self._is_dropped():
-            pass
-
-    def _is_dropped(self) -> bool:
-        if self.is_idle():
-            with _lock:
-                if self.is_idle():
-                    _drop(self)
-                    return True
-        return False
-
-    def give_back(self, user: object) -> None:
-        """Notes that a user is gone."""
-        # Called by the garbage collector, perhaps within a block of the lock: it must not wait for it.
-        self.idle_since = time.monotonic()
-        self.users.discard(user)
-
-    def is_idle(self) -> bool:
-        """Returns whether nobody has used it for a while."""
-        return not self.users and time.monotonic() - self.idle_since > _IDLE_S
-
-    def stop(self) -> None:
-        """Ends its threads. Idempotent."""
-        self._stopped.set()
-        if self._live is not None:
-            self._live.stop()
+        return TopicTable(self.dimension)
 
 
-def acquire(dimension: Dimension) -> SharedLease:
+def acquire(dimension: Dimension) -> DimensionLease:
     """Returns the table of a dimension, for as long as the lease lives. It is loaded when it is needed first."""
-    identity = dimension.identity()
-    with _lock:
-        for each in [each for each in _tables.values() if each.is_idle()]:
-            _drop(each)
-        shared = _tables.get(identity)
-        if shared is None:
-            shared = _tables[identity] = _Shared(dimension)
-        return SharedLease(shared)
+    return DimensionLease(dimension)
 
 
 def close_all() -> None:
     """Drops all tables of this process, and ends their threads."""
-    with _lock:
-        for each in list(_tables.values()):
-            _drop(each)
+    refresh.close_all()
 
 
-def _drop(shared: _Shared) -> None:
-    """Removes a table, whose lock is held."""
-    shared.stop()
-    identity = shared.dimension.identity()
-    if _tables.get(identity) is shared:
-        del _tables[identity]
+def _is_topic(dimension: Dimension) -> bool:
+    return dimension.table.options.connector not in (FILES, DATABASE)
 
 
-def _forget_after_fork() -> None:
-    # The parent's threads are not here, and its lock can be held.
-    global _lock
-    _lock = threading.Lock()
-    _tables.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)
+def _acquired(dimension: Dimension) -> refresh.Lease:
+    name = f"the dimension table {dimension.table.name}"
+    spec = Spec((KEY,), (ROW,), "all")
+    every_ms = dimension.table.options.of_connector.refresh_ms
+    schedule = refresh.Schedule(every_ms / 1000 if every_ms else None)
+    if _is_topic(dimension):
+        return refresh.acquire(Wanted(Table(DimensionTopic(dimension)), spec, name), schedule)
+    try:
+        table = Table(DimensionRows(dimension), cache_dir=str(folder_of_jobs()))
+    except LocalError as error:
+        raise SqlError(f"{name} cannot be loaded: {error}") from error
+    return refresh.acquire(Wanted(table, spec, name, of_job=True), schedule)

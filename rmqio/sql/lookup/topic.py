@@ -1,174 +1,84 @@
 """A compacted topic as a table: the newest row of each key, read from the start and kept up to date.
 
-A thread reads all queues. A message replaces the row with its primary key; a message without a body deletes it, and its
-first key says which one, as `INSERT INTO` writes it.
+A message replaces the row with its primary key; a message without a body deletes it, and its first key says which one,
+as `INSERT INTO` writes it. Rows are in memory: they are looked up by any column, and `rmqio.enrich.live` by the primary
+key only.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
-from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
+from rmqio.enrich.live.following import Follower
+from rmqio.errors import LocalError
+from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
-from rmqio.sql.lookup.definition import Dimension
-from rmqio.sql.lookup.table import Row, key_maker
+from rmqio.sql.lookup.definition import Dimension, Row
+from rmqio.sql.lookup.keys import key_maker
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.runtime.writes.messages import row_key
 
-_WAIT_MS: Final = 200
-_ROUTE_S: Final = 15.0
-"""How often new queues are looked for."""
-_STOP_S: Final = 5.0
-_PAUSE_S: Final = 2.0
-"""The time between an error of a broker and the next try."""
-_LOG_S: Final = 60.0
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TopicTable:
-    """See `LookupTable` and `Live`. The dimension's table has a primary key."""
+    """See `Live` and `Taker` of `rmqio.enrich`. The dimension's table has a primary key."""
 
     def __init__(self, dimension: Dimension) -> None:
+        assert dimension.factory is not None
+        options = dimension.table.options
         self._dimension = dimension
         self._rows = _UpsertRows(dimension)
-        self._positions: dict[MessageQueue, int] = {}
-        self._logged: dict[str, float] = {}
-        """When it was logged that a broker does not answer. The queues of others go on."""
-        self._ends: dict[MessageQueue, int] | None = None
-        """Ends of the queues at the start; None: the table is as new as they were."""
-        self._is_ready = threading.Event()
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"read {dimension.table.name}", daemon=True)
+        self._tags = MessageFilter(options.tag or "*").tag_set  # the broker compares only hashes
+        wanted = MessageFilter(options.sql or options.tag or "*", sql=options.sql is not None)
+        title = f"dimension {dimension.table.name}"
+        self._follower = Follower(options.topic or "", title, dimension.factory, self, wanted)
 
     def start(self) -> None:
-        """Reads what the topic holds now. Raises `RmqioError` if that is not possible."""
-        self._ends = {}
-        self._thread.start()
-        self._is_ready.wait()
-        if self._error is not None:
-            raise self._error
+        """See `Live.start`."""
+        self._follower.start()
 
     def stop(self) -> None:
         """See `Live.stop`."""
-        self._stopped.set()
-        self._thread.join(_STOP_S)
+        self._follower.stop()
+
+    def now(self) -> tuple[TopicTable, float]:
+        """See `Live.now`."""
+        return self, self._follower.fresh_at
 
     def get(self, key: Any) -> Sequence[Row]:
-        """See `LookupTable.get`. Raises `SqlError` if a row that came meanwhile is bad."""
-        if self._error is not None:
-            raise SqlError(f"the dimension table {self._dimension.table.name} cannot be kept up to date: {self._error}")
+        """Returns the rows of a key. Raises `SqlError` if a row that came meanwhile is bad."""
+        error = self._follower.error
+        if error is not None:
+            raise SqlError(f"the dimension table {self._dimension.table.name} cannot be kept up to date: {error}")
         return self._rows.get(key)
 
-    def rows(self) -> Iterator[Row]:
-        """See `LookupTable.rows`."""
-        return self._rows.rows()
+    # ---- messages ---------------------------------------------------------------------------------------------------
 
-    # ---- the thread -------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """See `Taker.begin`."""
 
-    def _run(self) -> None:
-        try:
-            self._read_for_ever()
-        except Exception as error:  # noqa: BLE001  # whoever looks up gets it
-            self._error = error
-        finally:
-            self._is_ready.set()
+    def first(self, queue: MessageQueue, oldest: int) -> int:
+        """See `Taker.first`."""
+        return oldest
 
-    def _read_for_ever(self) -> None:
-        assert self._dimension.factory is not None
-        client = self._dimension.factory.queue_client()
-        try:
-            while not self._stopped.is_set():
-                try:
-                    self._read(client)
-                except RmqioError as error:
-                    if not self._is_ready.is_set() or isinstance(error, LocalError):
-                        raise
-                    _LOGGER.warning("dimension %s: %s", self._dimension.table.name, error)
-                    self._stopped.wait(_PAUSE_S)
-        finally:
-            client.close()
+    def require_known(self, ends: Mapping[MessageQueue, int]) -> None:
+        """See `Taker.require_known`: nothing says how many queues there are."""
 
-    def _read(self, client: QueueClient) -> None:
-        """Reads until it is stopped. Raises `RmqioError` if a broker fails, and can be called again then."""
-        readers: dict[MessageQueue, QueueReader] = {}
-        next_look = 0.0
-        try:
-            while not self._stopped.is_set():
-                if time.monotonic() >= next_look:
-                    self._open(client, readers)
-                    next_look = time.monotonic() + _ROUTE_S
-                for queue, reader in list(readers.items()):
-                    try:
-                        self._poll(client, queue, reader)
-                    except RmqioError as error:
-                        self._note_away(queue.broker, error)
-                        readers.pop(queue).close()
-                if self._ends is not None and all(self._positions[each] >= end for each, end in self._ends.items()):
-                    self._ends = None
-                    self._is_ready.set()
-                if readers:
-                    client.wait(readers.values(), _WAIT_MS)
-                else:
-                    self._stopped.wait(_PAUSE_S)
-                    next_look = 0.0
-        finally:
-            for reader in readers.values():
-                reader.close()
-
-    def _open(self, client: QueueClient, readers: dict[MessageQueue, QueueReader]) -> None:
-        options = self._dimension.table.options
-        wanted = MessageFilter(options.sql or options.tag or "*", sql=options.sql is not None)
-        tried: set[str] = set()
-        for queue in client.queues(options.topic or "", refresh=True):
-            if queue in readers or queue.broker in tried:
-                continue
-            try:
-                if queue not in self._positions:
-                    self._positions[queue] = client.min_offset(queue)
-                if self._ends is not None:
-                    self._ends[queue] = client.max_offset(queue)
-                readers[queue] = client.open_reader(queue, self._positions[queue], message_filter=wanted)
-            except RmqioError as error:
-                tried.add(queue.broker)
-                self._note_away(queue.broker, error)
-
-    def _note_away(self, broker: str, error: RmqioError) -> None:
-        """Logs that a broker does not answer, now and then. Raises the error at the start, or if it will stay."""
-        if not self._is_ready.is_set() or isinstance(error, LocalError):
-            raise error
-        now = time.monotonic()
-        if now - self._logged.get(broker, -_LOG_S) >= _LOG_S:
-            self._logged[broker] = now
-            _LOGGER.warning("dimension %s: rows of %s stay as they are: %s", self._dimension.table.name, broker, error)
-
-    def _poll(self, client: QueueClient, queue: MessageQueue, reader: QueueReader) -> None:
-        try:
-            fetched = reader.poll()
-        except OffsetOutOfRange as error:  # retention was faster, or the topic was created anew
-            start = client.min_offset(queue)
-            _LOGGER.warning("dimension %s: %s; it goes on at %d", self._dimension.table.name, error, start)
-            self._positions[queue] = start
-            reader.seek(start)
-            return
-        if fetched is not None:
-            self._take(fetched)
-            self._positions[queue] = fetched.next_offset
-
-    def _take(self, fetched: FetchedBatch) -> None:
+    def take(self, queue: MessageQueue, fetched: FetchedBatch) -> None:
+        """See `Taker.take`."""
         for corrupt in fetched.corrupt:
             self._rows.refuse(str(corrupt), corrupt)
-        tags = MessageFilter(self._dimension.table.options.tag or "*").tag_set  # the broker compares only hashes
-        self._rows.update([each for each in fetched.records if not tags or each.tags in tags])
+        self._rows.update([each for each in fetched.records if not self._tags or each.tags in self._tags])
+
+    def rest(self, *, is_loading: bool) -> None:
+        """See `Taker.rest`."""
 
 
 class _UpsertRows:
@@ -198,9 +108,6 @@ class _UpsertRows:
         if found is None:
             return ()
         return found if type(found) is list else (found,)
-
-    def rows(self) -> Iterator[Row]:
-        return iter(list(self._by_primary.values()))
 
     def update(self, records: Sequence[Record]) -> None:
         """Takes messages in order. Raises `LocalError` for a bad row, unless the table skips them."""

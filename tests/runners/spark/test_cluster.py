@@ -285,3 +285,60 @@ def test_a_packed_environment(program: Callable[..., Program], tmp_path: Path) -
     found: tuple[Any, ...] = eval((tmp_path / "found").read_text())
     assert found[:3] == ("packed 1", "packed 1", True)
     assert re.fullmatch(r".*/worker-\d+/app-.*/environment", found[3]), "Python itself is the unpacked one"
+
+
+ENRICHED = """
+    import os, sys, time
+    from pathlib import Path
+
+    import apache_beam as beam
+    import pyarrow as pa
+    from apache_beam.testing.util import assert_that, equal_to
+
+    from rmqio.enrich import Enrich, Table
+
+    HERE = Path(sys.argv[0]).resolve().parent
+
+    class Noted:  # a source that says when it is read
+        shown = "the source"
+
+        def identity(self):
+            return ("noted",)
+
+        def version(self):
+            return None
+
+        def rows(self):
+            return None
+
+        def size(self):
+            return 0
+
+        def batches(self, columns):
+            with (HERE / "reads").open("a") as file:
+                file.write(os.getcwd() + chr(10))
+            yield pa.record_batch({"id": [f"u{n}" for n in range(5_000)], "n": list(range(5_000))})
+
+    def slowly(element):
+        folder = os.getcwd()  # an executor's own: its table is in it, as on the disk of a machine
+        versions = [each.parent.name for each in Path(folder).glob("cache/*/*/manifest.json")]
+        (HERE / ("place-" + folder.replace("/", "_"))).write_text(" ".join(versions))
+        time.sleep(0.02)  # long enough for both executors to take their share
+        return element["id"], element["n"]
+
+    if __name__ == "__main__":
+        table = Table(Noted(), cache_dir="cache", shared_dir=str(HERE / "shared"))
+        with beam.Pipeline(argv=sys.argv[1:]) as p:
+            elements = p | beam.Create([{"id": f"u{n}"} for n in range(200)]) | beam.Reshuffle()
+            found = elements | Enrich(table, "id", ["n"]) | beam.Map(slowly)
+            assert_that(found, equal_to([(f"u{n}", n) for n in range(200)]))
+        print("RIGHT")
+"""
+
+
+def test_one_executor_builds_a_table_and_the_other_fetches_it(program: Callable[..., Program], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+    assert "RIGHT" in program(ENRICHED).output()
+    (version,) = [each.parent.name for each in (tmp_path / "shared").glob("*/*/manifest.json")]
+    assert places(tmp_path) == [version] * 2, "a version is named after its content"
+    assert len((tmp_path / "reads").read_text().splitlines()) == 1

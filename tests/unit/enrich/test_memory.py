@@ -1,4 +1,4 @@
-"""A million rows are built and looked up by a pipeline of the Direct runner whose process may take 1 GB."""
+"""Memory of tables: a million rows in a process that may take 1 GB; two workers that share the pages of a table."""
 
 from __future__ import annotations
 
@@ -57,3 +57,20 @@ def test_a_million_rows_fit_into_a_gigabyte(tmp_path: Path) -> None:
     (peak,) = re.findall(r"peak (\d+)", done.stdout)
     assert int(peak) < 1024, "with the mapped pages that it has touched"
     print(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system has no proportional set sizes")
+def test_a_second_worker_shares_the_pages_of_the_first(tmp_path: Path) -> None:
+    from bench.enrich.rows import make, wanted
+    from bench.enrich.workers import shares
+    from rmqio.enrich.loading import load
+
+    rows = 250_000
+    make(tmp_path / "rows.parquet", rows)
+    _, table = load(wanted(tmp_path), newer_than=0)
+    size = table.manifest.size / 1e6
+    del table  # pages that this process maps, too, would count less
+    found = shares(tmp_path, rows, rows)
+    assert 0.9 * size < found.first < 1.3 * size, "the first one has touched all pages"
+    assert found.added <= 0.1

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from rmqio.enrich import Table, loading, refresh
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule, acquire, close_all
+from rmqio.enrich.store import default_folder
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 
@@ -178,6 +179,39 @@ def test_an_old_version_is_removed_and_its_map_stays(tmp_path: Path, monkeypatch
     _, new = loading.load(wanted(tmp_path), newer_than=time.time())
     assert not old.folder.exists()
     assert (old.get_one(99), new.get_one(1)) == ((1,), (2,))
+
+
+def test_a_version_that_was_just_replaced_can_still_be_opened(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    pointer, old = loading.load(wanted(tmp_path), newer_than=0)
+    os.utime(old.folder, (1, 1))  # it was made long ago
+    write(tmp_path, 2, count=9)
+    loading.load(wanted(tmp_path), newer_than=time.time())
+    assert wanted(tmp_path).store().opened(pointer).get_one(99) == (1,)
+
+
+def test_files_that_have_changed_before_the_start_are_loaded_whatever_the_cache_has(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    assert acquire(wanted(tmp_path), Schedule(None)).rows().get_one(1) == (1,)
+    close_all()
+    write(tmp_path, 2, count=9)
+    assert acquire(wanted(tmp_path), Schedule(None)).rows().get_one(1) == (2,)
+
+
+def test_without_a_home_tables_are_with_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").touch()  # a file: nothing can be made in it
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / "home" / name))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    beside = tmp_path / f"rmqio-{os.getuid()}"
+    assert default_folder() == beside / "enrich"
+    assert beside.stat().st_mode & 0o777 == 0o700
+    beside.chmod(0o777)  # somebody else could put a table there
+    with pytest.raises(LocalError, match=r"is another user's: set cache_dir"):
+        default_folder()
+    beside.rmdir()
+    beside.symlink_to(tmp_path)
+    with pytest.raises(LocalError, match="another user's"):
+        default_folder()
 
 
 def test_after_a_fork_the_child_has_tables_of_its_own(tmp_path: Path) -> None:

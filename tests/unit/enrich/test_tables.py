@@ -18,7 +18,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqio.enrich.table import hashing, native, spool
+from rmqio.enrich.table import columnar, hashing, native, spool
 from rmqio.enrich.table.building import build
 from rmqio.enrich.table.manifest import BadTable
 from rmqio.enrich.table.mapped import MappedTable
@@ -35,7 +35,7 @@ KEYS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "int8": (pa.int8(), st.integers(-128, 127)),
     "int64": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
     "uint16": (pa.uint16(), st.integers(0, 65535)),
-    "uint64": (pa.uint64(), st.integers(0, (1 << 63) - 1)),
+    "uint64": (pa.uint64(), st.integers(0, (1 << 64) - 1)),
     "bool": (pa.bool_(), st.booleans()),
     "date": (pa.date32(), st.dates()),
     "decimal": (pa.decimal128(12, 2), st.decimals(-(10**9), 10**9, places=2)),
@@ -108,7 +108,46 @@ def test_it_gives_what_a_dict_gives(
         assert [same(table.get_one(each, many=how == "all")) for each in asked] == expected
     if how != "all":
         assert {key: same(row) for key, row in table.rows()} == wanted
+        check_columns(MappedTable(folder), [KEYS[each][0] for each in kinds], asked, expected)
     assert made.rows == (len(rows) if how == "all" else len(wanted))
+
+
+def check_columns(table: MappedTable, kinds: list[pa.DataType], asked: list[Any], expected: list[Any]) -> None:
+    """From Arrow to Arrow, the table gives the same. Lists are no columns that C copies."""
+    names = [name for name in table.columns if name != "tags"]
+    table = table.select(names)
+    parts = [[each] for each in asked] if len(kinds) == 1 else [each or (None,) * len(kinds) for each in asked]
+    columns = [pa.array(each, kind) for each, kind in zip(zip(*parts, strict=True), kinds, strict=True)]
+    shifted = [pa.concat_arrays([each[:1], each])[1:] for each in columns]  # with an offset
+    for given_columns in (columns, shifted):
+        found = columnar.found(table, given_columns)
+        if native.new_table is None:
+            assert found is None
+            continue
+        assert found is not None
+        place = VALUES.names.index("tags")
+        assert [each.type for each in found.columns] == [table.type_of(name) for name in names]
+        for each in found.columns:
+            each.validate(full=True)
+        rows = list(zip(*(each.to_pylist() for each in found.columns), strict=True))
+        assert found.is_there.tolist() == [each is not None for each in expected]
+        none = (None,) * len(names)
+        assert list(map(same, rows)) == [none if e is None else (*e[:place], *e[place + 1 :]) for e in expected]
+
+
+def test_columns_of_keys_with_other_types_are_left_to_values(tmp_path: Path) -> None:
+    ids = pa.array([1, 2, 300], pa.int64())
+    build([pa.RecordBatch.from_arrays([ids, pa.array(["a", "b", None])], names=["id", "v"])], Spec(("id",)), tmp_path)
+    table = MappedTable(tmp_path)
+    for column in (["1"], [1.0], [True]):
+        assert columnar.found(table, [pa.array(column)]) is None
+    if native.new_table is not None:
+        for kind in (pa.int8(), pa.int16(), pa.int64()):  # other widths are the same numbers
+            found = columnar.found(table, [pa.array([2, 1, 5, None], kind)])
+            assert found is not None
+            assert found.columns[0].to_pylist() == ["b", "a", None, None]
+        assert columnar.found(table, [pa.array([], pa.int64())]).columns[0].to_pylist() == []  # type: ignore[union-attr]
+    assert columnar.found(MappedTable(tmp_path, plain=True), [ids]) is None
 
 
 def test_two_builds_of_the_same_rows_have_one_address_and_others_have_another(tmp_path: Path) -> None:
@@ -133,7 +172,7 @@ def test_a_key_of_another_type_is_told_from_one_that_is_missing(key: Any, state:
         assert table.get_one(key) == state
 
 
-@pytest.mark.parametrize("key", [True, 1.0, "1", 1 << 70, -1])
+@pytest.mark.parametrize("key", [True, 1.0, "1", 1 << 70, -1, -(1 << 70), 1 << 64])
 def test_integers_are_only_integers(key: Any, tmp_path: Path) -> None:
     build(
         [pa.RecordBatch.from_pydict({"id": pa.array([1, (1 << 64) - 1], pa.uint64()), "v": [1, 2]})],
@@ -142,6 +181,7 @@ def test_integers_are_only_integers(key: Any, tmp_path: Path) -> None:
     )
     found = {MappedTable(tmp_path, plain=plain).get_one(key) for plain in (False, True)}
     assert found == {None if type(key) is int else NotImplemented}
+    assert {MappedTable(tmp_path, plain=plain).get_one((1 << 64) - 1) for plain in (False, True)} == {(2,)}
 
 
 def weak(columns: list[pa.Array], seed: int) -> Any:

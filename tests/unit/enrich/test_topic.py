@@ -23,7 +23,7 @@ from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
+from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
 
 TYPES = {"id": "int64", "name": "string", "day": "date32"}
 
@@ -38,9 +38,9 @@ def broker() -> Iterator[FakeBroker]:
 class Users:
     """Sends rows and deletions, and makes tables of them."""
 
-    def __init__(self, broker: FakeBroker, folder: Path) -> None:
-        self.factory = RemotingClientFactory(ClientOptions(broker.name_server))
-        self.producer = self.factory.producer("p")
+    def __init__(self, factory: Any, folder: Path) -> None:
+        self.factory = factory
+        self.producer = factory.producer("p")
         self.folder = folder
         self.live: list[LiveTable] = []
 
@@ -62,7 +62,7 @@ class Users:
 
 @pytest.fixture
 def users(broker: FakeBroker, tmp_path: Path) -> Iterator[Users]:
-    found = Users(broker, tmp_path)
+    found = Users(RemotingClientFactory(ClientOptions(broker.name_server)), tmp_path)
     yield found
     for each in found.live:
         each.stop()
@@ -84,6 +84,46 @@ def test_the_first_key_of_a_deletion_names_the_row(users: Users) -> None:
     users.producer.send_batch([message], queue_for_key(users.producer.queues("users"), "1"))
     eventually(lambda: table.now()[0].get_one(1) is None)
     assert table.now()[0].get_one(2) is not None
+
+
+def test_a_topic_without_messages_is_a_table_without_rows(users: Users) -> None:
+    table = users.table()
+    assert table.now()[0].get([1, 2]) == [None, None]
+    users.put(1, "Ann")
+    eventually(lambda: table.now()[0].get_one(1) == (None, "Ann"))
+
+
+def test_a_start_without_a_broker_fails(tmp_path: Path) -> None:
+    """It would load a part of the table, and nobody would know."""
+    with InMemoryCluster() as cluster:
+        users = Users(InMemoryClientFactory(cluster.name), tmp_path)
+
+        def permit(permission: int, name: str = "broker-a") -> None:
+            cluster.create_topic("users", 4, (name,), permission=permission)
+
+        permit(2)  # the route names no queue that can be read
+        with pytest.raises(LocalError, match="the topic users has no queue that can be read"):
+            users.table()
+        permit(6)
+        with pytest.raises(LocalError, match="names 4 queues, and the table wants 8: a broker is away"):
+            users.table(queues=8)
+        permit(6, "broker-b")
+        for number in range(30):
+            body = json.dumps({"id": number, "name": "Ann"}).encode()
+            cluster.append("users", body, broker="broker-b", queue_id=number % 4)
+        first = users.table(queues=8, compact_at=10)
+        eventually(lambda: len(first.now()[0].base) > 0)
+        first.stop()
+        permit(2, "broker-b")
+        with pytest.raises(LocalError, match=r"have rows of broker-b/0, .*broker-b/3, which the route .* remove /"):
+            users.table()
+        permit(6, "broker-b")
+        again = users.table()
+        assert again.now()[0].get_one(29) == (None, "Ann")
+        again.stop()
+    for wrong in (0, True, "8"):
+        with pytest.raises(LocalError, match="it must be the number of the topic's queues"):
+            Table.from_topic("users", queues=wrong)  # type: ignore[arg-type]
 
 
 def test_upserts_and_deletions_are_seen(users: Users) -> None:

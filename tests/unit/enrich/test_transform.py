@@ -209,6 +209,24 @@ def test_csv_is_typed_and_never_guessed(tmp_path: Path) -> None:
             run([], Enrich(table, "id"))
 
 
+@pytest.mark.parametrize("text", ["id,name", "id,name\n", "\ufeffid,name\r\n", '"id","name"\n\n'])
+def test_a_csv_file_with_names_only_is_a_table_without_rows(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    table = Table.from_csv(str(tmp_path / "a.csv"), types={"id": "int64"}, cache_dir=str(tmp_path / "cache"))
+    assert run([{"id": 1}], Enrich(table, "id")) == [{"id": 1, "name": None}]
+    assert "it has no rows" in caplog.text
+
+
+def test_an_empty_csv_file_is_an_error_unless_its_columns_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(LocalError, match="is empty: it has no line with the names of its columns"):
+        run([{"id": "1"}], Enrich(Table.from_csv(str(tmp_path / "a.csv"), cache_dir=str(tmp_path / "cache")), "id"))
+    table = Table.from_csv(str(tmp_path / "a.csv"), names=["id", "n"], cache_dir=str(tmp_path / "cache"))
+    assert run([{"id": "1"}], Enrich(table, "id")) == [{"id": "1", "n": None}]
+
+
 def test_a_dict_of_another_class_keeps_its_fields() -> None:
     element = OrderedDict(order=7, user="u1")
     assert Merge(["tier"], None)(element, ("gold",)) == {"order": 7, "user": "u1", "tier": "gold"}

@@ -56,6 +56,22 @@ def test_a_hit_says_what_matched_and_where(broker: FakeBroker, tmp_path: Path) -
     assert letter.body == b"{"
 
 
+def test_rules_see_columns_of_a_table(broker: FakeBroker, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
+    rules = [{"id": "ours", "condition": {"field": "of_owner", "is": "equals", "value": "us"}}]
+    (tmp_path / "a.json").write_text(json.dumps(rules))
+    (tmp_path / "owners.csv").write_text("took,since,owner\n91,2024-01-31,us\n92,2024-02-01,them\n")
+    broker.cluster.append("events", b'{"ms": "91"}', queue_id=0)
+    flags = [f"--rules={tmp_path}/a.json", f"--enrich={tmp_path}/owners.csv", "--enrich_key=ms=took"]
+    flags += ["--enrich_types=took=int64,since=date32", "--enrich_columns=owner,since", "--enrich_prefix=of_"]
+    flags += [f"--enrich_cache_dir={tmp_path}/cache", "--dead_letter_topic=dead"]
+    assert detect.main(command(broker, *flags)) == 0
+    (hit,) = bodies_of(broker, "hits")
+    assert hit["event"] == {"ms": 91, "of_owner": "us", "of_since": "2024-01-31"}
+    assert (hit["topic"], hit["queue"], hit["offset"]) == ("events", 0, 0)
+    assert sorted(each.body for each in broker.cluster.records("dead")) == [b"{", b'{"ms": "91"}']
+
+
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
@@ -63,6 +79,11 @@ def test_a_hit_says_what_matched_and_where(broker: FakeBroker, tmp_path: Path) -
         (["--rules=nothing.json", "--rules_topic=rules"], "give either --rules or --rules_topic"),
         (["--rules=bad.json"], "bad.json"),
         (["--rules=good.json", "--refresh_s=0"], "refresh_s is 0.0; it must be a number of seconds above 0"),
+        (["--rules=good.json", "--enrich=a.csv"], "--enrich needs --enrich_key, the field of the event that is"),
+        (["--rules=good.json", "--enrich_key=ms"], "--enrich_key needs --enrich, the files of the table"),
+        (["--rules=good.json", "--enrich=a.csv", "--enrich=b.parquet", "--enrich_key=ms"], "files of one format"),
+        (["--rules=good.json", "--enrich=a.csv", "--enrich_key=ms", "--enrich_types=ms"], "pairs such as id=int64"),
+        (["--rules=good.json", "--enrich=a.parquet", "--enrich_key=ms", "--enrich_types=ms=int64"], "is for CSV"),
     ],
 )
 def test_wrong_usage_is_refused(
@@ -83,7 +104,7 @@ def test_wrong_usage_is_refused(
 def test_an_event_that_is_too_large_or_too_deep_is_left_out_of_its_hit() -> None:
     def hit(body: bytes) -> Any:
         record = Record("events", "broker-a", 3, 7, body, 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
-        return json.loads(to_message(Match(record, "r", "", "high", (), "v", ())).body)
+        return json.loads(to_message(Match(record, "r", "", "high", (), "v", ()), record.queue, 7).body)
 
     assert hit(b'{"a": 1}')["event"] == {"a": 1}
     assert hit(b'{"a": "\\udcff"}')["event"] == {"a": "\udcff"}

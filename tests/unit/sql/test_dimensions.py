@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
+from rmqio.enrich import refresh
+from rmqio.enrich.live import following
 from rmqio.errors import BrokerSilent
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.lookup import shared, topic
+from rmqio.sql.lookup import shared
+from rmqio.sql.lookup.loading import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
@@ -285,7 +292,9 @@ def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
 
     def look() -> None:
         barrier.wait()
-        found.append(shared.acquire(pickle.loads(pickle.dumps(dimension))).table())
+        lease = shared.acquire(pickle.loads(pickle.dumps(dimension)))
+        getter = lease.getter()
+        found.append((lease._rows, [list(getter(each)) for each in (1, 2, 3, 4)]))
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for each in threads:
@@ -293,10 +302,11 @@ def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
     for each in threads:
         each.join()
     try:
-        assert len({id(each) for each in found}) == 1
-        assert sorted(found[0].rows(), key=repr) == [(1, "Ann"), (2, "Bob"), (3, "Cy"), (3, "Cyd"), (None, "Nil")]
+        assert len({id(table) for table, _ in found}) == 1
+        assert all(rows == [[(1, "Ann")], [(2, "Bob")], [(3, "Cy"), (3, "Cyd")], []] for _, rows in found)
         other = shared.acquire(replace(dimension, job="another"))
-        assert other.table() is not found[0]
+        other.getter()
+        assert other._rows is not found[0][0]
     finally:
         shared.close_all()
 
@@ -321,7 +331,7 @@ def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
 def test_a_broker_that_is_away_holds_up_no_rows_of_others(
     cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(topic, "_ROUTE_S", 0.05)
+    monkeypatch.setattr(following, "_ROUTE_S", 0.05)
     (other, *_) = cluster.create_topic("u", 1, ("broker-b",))[-1:]
     put(cluster, "u", customer(1, "Ann"), queue_id=0)
     cluster.append("u", json.dumps(customer(2, "Bob")).encode(), broker="broker-b", queue_id=0)
@@ -340,15 +350,15 @@ def test_a_broker_that_is_away_holds_up_no_rows_of_others(
 def test_a_topic_that_nobody_looks_up_is_read_no_longer(
     cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_IDLE_S", 0.1)
+    monkeypatch.setattr(refresh, "_IDLE_S", 0.1)
     put(cluster, "u", customer(1, "Ann"), queue_id=0)
     connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
     lease = shared.acquire(customers_of(TOPIC.format(""), connection))
-    lease.table()
-    assert any(each.name.startswith("watch ") for each in threading.enumerate())
+    lease.getter()
+    assert {"read u", "refresh customers"} <= {each.name for each in threading.enumerate()}
     del lease
-    wait_for(lambda: not any(each.name.startswith("watch ") for each in threading.enumerate()))
-    assert not shared._tables
+    wait_for(lambda: not {"read u", "refresh customers"} & {each.name for each in threading.enumerate()})
+    assert not refresh._tables
 
 
 ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), max_size=8)
@@ -441,3 +451,84 @@ Insert into sink (topic sink, json), append-only
          └─ Read t (topic t, json), append-only
                 decodes id, customer, amount (3 of 3 columns)"""
     )
+
+
+def test_processes_share_the_files_of_a_job_which_go_with_the_last_one(tmp_path: Path) -> None:
+    """Another process finds the same folder, whose rows are no longer those of the source."""
+    dimension = customers_of(customers(tmp_path, "sqlite"), Connection())
+    (tmp_path / "dimension").write_bytes(pickle.dumps(dimension))
+    lease = shared.acquire(dimension)
+    assert list(lease.getter()(1)) == [(1, "Ann")]
+    with sqlite3.connect(tmp_path / "customers.sqlite") as connection:
+        connection.execute("UPDATE customers SET name = 'Anne' WHERE id = 1")
+    connection.close()
+    program = (
+        "import pathlib, pickle, sys; from rmqio.sql.lookup import shared; "
+        "dimension = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()); "
+        "lease = shared.acquire(dimension); print(lease.getter()(1), lease._rows.folder.parent)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "dimension")], capture_output=True, text=True)
+    folder = lease._rows.folder.parent
+    assert done.stdout.strip() == f"[(1, 'Ann')] {folder}", done.stderr
+    assert folder.exists(), "this process uses it"
+    shared.close_all()
+    assert not folder.exists()
+    left = folder.parent / "left-by-a-killed-process"
+    left.mkdir()
+    (left / "users").touch()
+    os.utime(left / "users", (1, 1))
+    assert list(shared.acquire(dimension).getter()(1)) == [(1, "Anne")]
+    shared.close_all()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "asked"),
+    [
+        ("DOUBLE", "1", 1),
+        ("DOUBLE", "1.5", Decimal("1.5")),
+        ("DECIMAL(38, 0)", f'"{10**37}"', 10**37),
+        ("DECIMAL(4, 2)", '"1.00"', 1),
+        ("STRING", '"\U0001f600"', "\U0001f600"),
+        ("BOOLEAN", "true", True),
+        ("BIGINT", str(-(1 << 63)), -(1 << 63)),
+    ],
+)
+def test_keys_that_are_equal_meet(tmp_path: Path, column: str, value: str, asked: Any) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(f'{{"id": {value}, "name": "x", "more": [1.5, null]}}\n{{"id": null, "name": "y"}}\n')
+    script = Script()
+    script.run(
+        f"CREATE TABLE o (id {column}) WITH ('topic' = 'o');"
+        f"CREATE TABLE c (id {column}, name STRING, more ARRAY<DOUBLE>) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{path}');"
+        "EXPLAIN SELECT c.name, c.more FROM o JOIN c FOR SYSTEM_TIME AS OF PROCTIME() ON o.id = c.id;"
+    )
+    relation: Any = script.explained[0]
+    while not isinstance(relation, LookupJoin):
+        (relation,) = relation.inputs()
+    dimension = dimension_of(relation.dimension, tuple(place for _, place in relation.keys), "job", Connection().of)
+    get = shared.acquire(dimension).getter()
+    try:
+        ((_, *row),) = get(asked)
+        assert row == ["x", [1.5, None]]
+        assert not get("\udcff")
+    finally:
+        shared.close_all()
+
+
+def test_files_are_loaded_again_if_they_have_changed_or_a_filter_depends_on_the_time(tmp_path: Path) -> None:
+    table = customers(tmp_path, "json")
+    view = (
+        table.replace("TABLE customers", "TABLE kept")
+        + "CREATE VIEW customers AS SELECT * FROM kept WHERE level <> {};"
+    )
+    still, timed = (
+        DimensionRows(customers_of(view.format(each), Connection())) for each in ("'tin'", "CAST(NOW() AS STRING)")
+    )
+    before = still.version()
+    assert before is not None
+    assert timed.version() is None
+    (tmp_path / "customers.json").write_text('{"id": 1}\n')
+    assert still.version() not in (None, before)
+    assert DimensionRows(customers_of(customers(tmp_path, "sqlite"), Connection())).version() is None

@@ -1,0 +1,1 @@
+"""Dimension tables beside LMDB, RocksDB and a dict of Python."""

@@ -1,0 +1,83 @@
+"""The options of a job that look up columns of its events in a table of files."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqio.errors import LocalError
+
+if TYPE_CHECKING:
+    from rmqio.enrich import Enrich, Table
+
+_CSV: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".tsv")
+
+
+def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    group = parser.add_argument_group("columns of a table", "they are added to each event before the rules see it")
+    add = group.add_argument
+    add("--enrich", action="append", metavar="FILES", help="Parquet, or CSV with a first line; can be repeated")
+    add(
+        "--enrich_key",
+        action="append",
+        metavar="FIELD[=COLUMN]",
+        help="the field of the event that is the table's key, and the column if its name is another; can be repeated",
+    )
+    add("--enrich_columns", metavar="A,B", help="the columns to add. Default: all but the key")
+    add("--enrich_prefix", default="", metavar="TEXT", help="before the name of each column in the event")
+    add("--enrich_types", metavar="A=int64,...", help="types of CSV columns, by Arrow's names. Default: text")
+    add("--enrich_refresh_s", type=float, default=3600.0, help="how old the table may be, in seconds. Default: 3600")
+    add("--enrich_cache_dir", metavar="FOLDER", help="on a local disk, for the table. Default: in the user's cache")
+
+
+def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
+    """Return the transform for batches that the options describe; None: there are none. Raises `LocalError`."""
+    if not arguments.enrich:
+        for name in ("enrich_key", "enrich_columns", "enrich_prefix", "enrich_types", "enrich_cache_dir"):
+            if getattr(arguments, name):
+                raise LocalError(f"--{name} needs --enrich, the files of the table")
+        return None
+    if not arguments.enrich_key:
+        raise LocalError("--enrich needs --enrich_key, the field of the event that is the table's key")
+    columns = None if arguments.enrich_columns is None else _parts(arguments.enrich_columns)
+    from rmqio.enrich import Enrich
+
+    fields = {}
+    for each in arguments.enrich_key:
+        field, _, column = each.partition("=")
+        fields[field] = column or field
+    return Enrich(
+        _table(arguments),
+        fields,
+        columns,
+        prefix=arguments.enrich_prefix,
+        refresh_s=arguments.enrich_refresh_s,
+        batches=True,
+        **letters,
+    )
+
+
+def _table(arguments: argparse.Namespace) -> Table:
+    from rmqio.enrich import Table
+
+    kept = {} if arguments.enrich_cache_dir is None else {"cache_dir": arguments.enrich_cache_dir}
+    paths = arguments.enrich
+    are_csv = [each.endswith(_CSV) for each in paths]
+    if any(are_csv) and not all(are_csv):
+        raise LocalError("--enrich names files of CSV and of Parquet: one table has files of one format")
+    if not all(are_csv):
+        if arguments.enrich_types:
+            raise LocalError("--enrich_types is for CSV: files of Parquet know their types")
+        return Table.from_parquet(paths, **kept)
+    types = {}
+    for each in _parts(arguments.enrich_types or ""):
+        name, is_pair, kind = each.partition("=")
+        if not is_pair:
+            raise LocalError(f"--enrich_types has {each!r}; it must be pairs such as id=int64")
+        types[name] = kind
+    return Table.from_csv(paths, types=types, delimiter="\t" if paths[0].endswith(".tsv") else ",", **kept)
+
+
+def _parts(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]

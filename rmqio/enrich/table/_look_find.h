@@ -1,0 +1,237 @@
+/* A table of rows by key in mapped memory, and how the rows of keys are found.
+
+   A look-up goes through memory that is not in the cache: the bucket, the fingerprint, the key, each column. So a batch
+   of keys takes one step at a time for a block of keys, and asks for the memory of the next step. */
+
+#ifndef RMQIO_LOOK_FIND_H
+#define RMQIO_LOOK_FIND_H
+
+#include "_look.h"
+
+#define MAX_KEYS 8
+#define BLOCK 64
+
+enum { MISSING = -1, WRONG = -2 };
+
+typedef struct {
+    int layout;
+    int size;
+    PyObject *extra; /* of codes: the list of values; else a callable that makes a value; NULL: none */
+    Piece *pieces;   /* one for each part */
+} Column;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner; /* keeps the memory mapped */
+    uint64_t seed;
+    int bucket_bits;
+    int part_bits;
+    const uint32_t *starts;
+    const uint32_t *prints;
+    int64_t *firsts; /* the first row of each part; one more at the end */
+    int key_count;
+    Column keys[MAX_KEYS];
+    int column_count;
+    Column *columns;
+    int is_flat; /* no value can refer to others */
+    int has_times;
+    Column times[2];
+} Table;
+
+/* One key that is looked for. Its texts belong to the caller's objects. */
+typedef struct {
+    uint64_t hash;
+    int state; /* 0, MISSING or WRONG */
+    struct {
+        const char *at;
+        Py_ssize_t size;
+        int64_t number;
+    } parts[MAX_KEYS];
+    int64_t first; /* rows from the first one that can be meant */
+    int64_t last;
+} Wanted;
+
+static inline int part_of(const Table *table, uint64_t hash)
+{
+    return table->part_bits ? (int)(hash >> (64 - table->part_bits)) : 0;
+}
+
+static inline uint64_t bucket_of(const Table *table, uint64_t hash)
+{
+    return table->bucket_bits ? hash >> (64 - table->bucket_bits) : 0;
+}
+
+static inline uint32_t print_of(const Table *table, uint64_t hash)
+{
+    return (uint32_t)(hash << table->bucket_bits >> 32);
+}
+
+static inline int is_key(const Table *table, const Wanted *wanted, int part, int64_t row)
+{
+    for (int i = 0; i < table->key_count; i++) {
+        const Column *column = &table->keys[i];
+        const Piece *piece = &column->pieces[part];
+        switch (column->layout) {
+        case TEXTS:
+        case BYTES: {
+            int32_t start = ((const int32_t *)piece->values)[row];
+            Py_ssize_t size = ((const int32_t *)piece->values)[row + 1] - start;
+            if (size != wanted->parts[i].size || memcmp(piece->data + start, wanted->parts[i].at, (size_t)size))
+                return 0;
+            break;
+        }
+        case FIXED:
+            if (memcmp(piece->values + row * column->size, wanted->parts[i].at, (size_t)column->size))
+                return 0;
+            break;
+        case BITS:
+            if ((piece->values[row >> 3] >> (row & 7) & 1) != wanted->parts[i].number)
+                return 0;
+            break;
+        case UNSIGNED:
+            if (unsigned_at(piece->values, column->size, row) != (uint64_t)wanted->parts[i].number)
+                return 0;
+            break;
+        default:
+            if (int_at(piece->values, column->size, row) != wanted->parts[i].number)
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Narrows the rows of the bucket to those with the fingerprint, which are in order there. */
+static inline void narrow(const Table *table, Wanted *wanted)
+{
+    uint32_t print = print_of(table, wanted->hash);
+    int64_t low = wanted->first, high = wanted->last;
+    if (high - low > 16) {
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            if (table->prints[middle] < print)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+    } else {
+        while (low < high && table->prints[low] < print)
+            low++;
+    }
+    wanted->first = low;
+    if (low == wanted->last || table->prints[low] != print)
+        wanted->state = MISSING;
+}
+
+/* Finds the rows of the key. They stand together. */
+static inline void verify(const Table *table, Wanted *wanted)
+{
+    int part = part_of(table, wanted->hash);
+    int64_t base = table->firsts[part], row = wanted->first;
+    uint32_t print = print_of(table, wanted->hash);
+    while (row < wanted->last && table->prints[row] == print && !is_key(table, wanted, part, row - base))
+        row++;
+    int64_t end = row;
+    while (end < wanted->last && table->prints[end] == print && is_key(table, wanted, part, end - base))
+        end++;
+    wanted->first = row;
+    wanted->last = end;
+    if (row == end)
+        wanted->state = MISSING;
+}
+
+/* Takes the one row that is valid at a time. */
+static inline void at_time(const Table *table, Wanted *wanted, int64_t time)
+{
+    int part = part_of(table, wanted->hash);
+    const int64_t *from = (const int64_t *)table->times[0].pieces[part].values - table->firsts[part];
+    const int64_t *to = (const int64_t *)table->times[1].pieces[part].values - table->firsts[part];
+    int64_t low = wanted->first, high = wanted->last;
+    while (low < high) { /* the first row that begins later */
+        int64_t middle = low + (high - low) / 2;
+        if (from[middle] <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == wanted->first || to[low - 1] <= time) {
+        wanted->state = MISSING;
+        return;
+    }
+    wanted->first = low - 1;
+    wanted->last = low;
+}
+
+static inline void fetch(const Column *column, int part, int64_t row)
+{
+    const Piece *piece = &column->pieces[part];
+    switch (column->layout) {
+    case TEXTS:
+    case BYTES:
+        __builtin_prefetch((const int32_t *)piece->values + row);
+        break;
+    case BITS:
+        __builtin_prefetch(piece->values + (row >> 3));
+        break;
+    case OTHERS:
+        break;
+    default:
+        __builtin_prefetch(piece->values + row * column->size);
+    }
+}
+
+static inline void fetch_data(const Column *column, int part, int64_t row)
+{
+    if (column->layout == TEXTS || column->layout == BYTES) {
+        const Piece *piece = &column->pieces[part];
+        __builtin_prefetch(piece->data + ((const int32_t *)piece->values)[row]);
+    }
+}
+
+/* Looks up a block of keys. `times`: the time of each; NULL: none. */
+static inline void find(const Table *table, Wanted *wanted, int count, const int64_t *times)
+{
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0)
+            __builtin_prefetch(table->starts + bucket_of(table, wanted[i].hash));
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            uint64_t bucket = bucket_of(table, wanted[i].hash);
+            wanted[i].first = table->starts[bucket];
+            wanted[i].last = table->starts[bucket + 1];
+            __builtin_prefetch(table->prints + wanted[i].first);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            narrow(table, &wanted[i]);
+            if (wanted[i].state != 0)
+                continue;
+            int part = part_of(table, wanted[i].hash);
+            int64_t row = wanted[i].first - table->firsts[part];
+            for (int k = 0; k < table->key_count; k++)
+                fetch(&table->keys[k], part, row);
+            for (int k = 0; k < table->column_count; k++)
+                fetch(&table->columns[k], part, row);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            int part = part_of(table, wanted[i].hash);
+            int64_t row = wanted[i].first - table->firsts[part];
+            for (int k = 0; k < table->key_count; k++)
+                fetch_data(&table->keys[k], part, row);
+            for (int k = 0; k < table->column_count; k++)
+                fetch_data(&table->columns[k], part, row);
+        }
+    for (int i = 0; i < count; i++)
+        if (wanted[i].state == 0) {
+            verify(table, &wanted[i]);
+            if (wanted[i].state == 0 && times != NULL)
+                at_time(table, &wanted[i], times[i]);
+        }
+}
+
+/* From columns of keys to columns of values: `_look_columns.c`. */
+PyObject *table_places_of(Table *table, PyObject *args);
+PyObject *table_values_of(Table *table, PyObject *args);
+PyObject *table_texts_of(Table *table, PyObject *args);
+
+#endif
