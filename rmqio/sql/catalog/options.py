@@ -16,6 +16,7 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 from rmqio.sql.catalog import connectors
 from rmqio.sql.catalog.connectors import ConnectorOptions
+from rmqio.sql.catalog.names import check_names
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom
@@ -195,6 +196,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         raise Refusal("on-error is 'dead-letter', which needs the option 'dead-letter-topic'", found["on_error"].span)
     if connector == "rocketmq" and not text("topic"):
         raise Refusal(f"the table {table} needs the option 'topic'", None)
+    check_names(found)
     is_exactly_once = one_of("delivery", DELIVERY, "at-least-once") == "exactly-once"
     if is_exactly_once and not text("producer_group"):
         raise Refusal(

@@ -7,7 +7,6 @@ a tenant, if they are not the default ones).
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -16,6 +15,7 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.serde.registry import OpenSchemaRegistry, RestRegistry
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.avro_columns import columns_of, quoted
+from rmqio.sql.catalog.names import topic_fault
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.syntax import statements
@@ -23,7 +23,6 @@ from rmqio.sql.texts import Texts
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""
-_TOPIC: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 
 
 class Subject(NamedTuple):
@@ -95,7 +94,7 @@ class RegistryTables:
         return self._created[name]
 
     def _made(self, name: str, subject: Subject) -> Table:
-        if not _TOPIC.fullmatch(subject.topic):
+        if topic_fault(subject.topic):
             raise Refusal(f"its subject says that the topic is {subject.topic}, and no topic can have that name", None)
         try:
             columns = list(columns_of(json.loads(subject.schema)))
