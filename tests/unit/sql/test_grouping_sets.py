@@ -155,11 +155,11 @@ def test_a_cross_join_gives_all_pairs(cluster: InMemoryCluster, query: str) -> N
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT k, a FROM t CROSS JOIN u", "CROSS JOIN needs inputs that end: each row would wait for all others"),
+        ("SELECT k, a FROM t CROSS JOIN u", "CROSS JOIN keeps every row for ever, for all that may still come"),
         ("SELECT t.k, w.a FROM t, u, u AS w WHERE t.g = u.a AND u.a = w.a", "this join keeps every row for ever"),
     ],
 )
-def test_a_cross_join_without_end_is_refused(query: str, message: str) -> None:
+def test_a_cross_join_without_end_and_time_to_live_is_refused(query: str, message: str) -> None:
     sink = "CREATE TABLE sink (k STRING, a INT) WITH ('topic' = 'sink');"
     with pytest.raises(SqlError, match=message):
         unbounded(f"{TABLES} {sink} INSERT INTO sink {query};")
