@@ -148,13 +148,13 @@ def test_windows_of_sql_while_a_broker_hangs(cluster: Cluster, topic: Topic, mod
         return sum(n for (of, _), n in counted().items() if of == broker)
 
     job = Job([sys.executable, "-m", "rmqio", "sql", str(file), name_server, *flags], tmp_path)
-    with started(job), sending(cluster, topic):
-        job.wait_until(lambda: total(STAYS) > 0 and total(GOES) > 0, "the first windows")
-        cluster.brokers[GOES].pause()
-        time.sleep(8)
-        cluster.brokers[GOES].resume()
-        time.sleep(2)
     with started(job):
+        with sending(cluster, topic):
+            job.wait_until(lambda: total(STAYS) > 0 and total(GOES) > 0, "the first windows")
+            cluster.brokers[GOES].pause()
+            time.sleep(8)
+            cluster.brokers[GOES].resume()
+            time.sleep(2)
         stored = Counter(broker for broker, _, _ in topic.stored())
         job.wait_until(lambda: {STAYS: total(STAYS), GOES: total(GOES)} == stored, "every message, in one window")
         assert job.interrupt() == 130, job.log.read_text()[-4000:]

@@ -111,7 +111,7 @@ def test_queries(query: str, marked: str | None, message: str) -> None:
 
 STATEMENTS = [
     ("INSERT INTO sink SELECT 1", "sink takes 2 values (id, name), and the query has 1"),
-    ("INSERT INTO sink SELECT 'a', 'b'", "id is BIGINT, and the query gives EXPR$0, STRING: use CAST"),
+    ("INSERT INTO sink SELECT 'a', 'b'", "id is BIGINT, and the query gives STRING: use CAST"),
     ("INSERT INTO sink (id, nam) SELECT 1, 'b'", "sink has no column nam: did you mean 'name'?"),
     ("INSERT INTO sink (id, id) SELECT 1, 2", "the column id is there twice"),
     ("INSERT INTO sink (id, topic) SELECT 1, 'x'", "the column topic is VIRTUAL: it gets no value"),
