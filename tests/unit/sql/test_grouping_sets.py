@@ -146,6 +146,9 @@ def test_sets_without_end_need_a_window() -> None:
         "SELECT k, a FROM t, u",
         "SELECT k, a FROM t CROSS JOIN (SELECT MAX(a) AS a FROM u) AS m WHERE v > a",
         "SELECT t.k, w.a FROM t, u, u AS w WHERE t.g = u.a AND u.a <= w.a",
+        "SELECT t.k, u.a FROM t JOIN u ON t.g > u.a",
+        "SELECT t.k, u.a FROM t JOIN u ON TRUE WHERE t.v < 3",
+        "SELECT t.k, u.a FROM t JOIN u ON t.g < u.a OR u.a IS NULL",
     ],
 )
 def test_a_cross_join_gives_all_pairs(cluster: InMemoryCluster, query: str) -> None:
