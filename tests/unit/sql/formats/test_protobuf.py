@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
@@ -46,9 +49,12 @@ def kinds(columns: dict[str, str]) -> dict[str, SqlType]:
     return {each.name: each.type for each in script.catalog.tables["t"].columns}
 
 
+KINDS = kinds(COLUMNS)
+
+
 def orders(**options: str) -> Any:
-    given = {"protobuf__descriptor": SHOP, "protobuf__message_name": "shop.Order", **options}
-    return table_with(kinds(COLUMNS), format="protobuf", **given)
+    found = {"format": "protobuf", "protobuf__descriptor": SHOP, "protobuf__message_name": "shop.Order", **options}
+    return table_with(KINDS, **found)
 
 
 def body(**fields: Any) -> bytes:
@@ -102,7 +108,7 @@ def test_what_is_not_there_is_null_or_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "columns", "reason"),
+    ("data", "columns", "reason"),
     [
         (b"\xff\xff", {}, "the body is not Protobuf of shop.Order"),
         (body(status=9), {}, "column status: 9 is no value of the enum shop.Status"),
@@ -112,11 +118,11 @@ def test_what_is_not_there_is_null_or_its_default() -> None:
         (body(), {"note": "STRING NOT NULL"}, "column note: it is NOT NULL, and the body has no value for it"),
     ],
 )
-def test_a_bad_body_says_why(given: bytes, columns: dict[str, str], reason: str) -> None:
+def test_a_bad_body_says_why(data: bytes, columns: dict[str, str], reason: str) -> None:
     table = table_with(kinds(COLUMNS | columns), format="protobuf", protobuf__descriptor=SHOP,
                        protobuf__message_name="Order")  # fmt: skip
     with pytest.raises(RowFailure, match=reason):
-        decode(table, given)
+        decode(table, data)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +160,9 @@ def test_a_row_that_the_message_does_not_have_says_why(
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(columns: dict[str, str], options: dict[str, str], reason: str) -> None:
-    given = {"protobuf__descriptor": SHOP, "protobuf__message_name": "shop.Order", **options}
+    found = {"protobuf__descriptor": SHOP, "protobuf__message_name": "shop.Order", **options}
     with pytest.raises(Refusal, match=reason):
-        table_with(kinds(columns), format="protobuf", **given)
+        table_with(kinds(columns), format="protobuf", **found)
 
 
 def test_the_descriptor_is_of_a_file_and_the_message_can_have_the_name_of_its_class(tmp_path: Path) -> None:
@@ -183,3 +189,31 @@ def test_a_message_with_required_fields_is_written_whole() -> None:
     assert encode(whole, (0,)) == b"\x08\x00"
     with pytest.raises(ValueFailure, match="the row cannot be written"):
         encode(whole, (None,))
+
+
+TEXT = st.text(max_size=5)
+INT = st.integers(-(1 << 31), (1 << 31) - 1)
+MONEYS = st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), TEXT)
+SINGLE = st.floats(width=32, allow_nan=False)
+MOMENTS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
+ROWS = st.tuples(
+    st.integers(-(1 << 63), (1 << 63) - 1), INT, st.integers(0, (1 << 32) - 1),
+    st.integers(0, (1 << 64) - 1).map(Decimal), st.floats(allow_nan=False), SINGLE, st.booleans(), st.none() | TEXT,
+    st.binary(max_size=5), st.sampled_from(["NEW", "PAID"]), st.none() | MONEYS, st.lists(TEXT, max_size=3),
+    st.lists(MONEYS, max_size=3), st.dictionaries(TEXT, INT, max_size=3), st.none() | MOMENTS, st.none() | INT,
+    st.none() | TEXT, st.none(),
+)  # fmt: skip
+
+
+@given(ROWS.filter(lambda row: any(row)))
+def test_any_row_comes_back(row: tuple[Any, ...]) -> None:
+    assume(row != DEFAULTS)
+    assert decode(orders(), encode(orders(), row)) == row
+
+
+@given(st.binary(max_size=40), st.booleans())
+def test_any_bytes_are_a_row_or_a_bad_row(data: bytes, is_registry: bool) -> None:
+    of_registry = {"format": "protobuf-confluent", "protobuf_confluent__url": "http://127.0.0.1:1"}
+    table = orders(**(of_registry if is_registry else {}))
+    with contextlib.suppress(RowFailure):
+        assert len(decode(table, (b"\0\0\0\0\x01" if is_registry else b"") + data)) == len(COLUMNS)
