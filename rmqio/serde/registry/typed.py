@@ -10,7 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from rmqio.serde.registry.base import SchemaRegistryError
-from rmqio.serde.registry.http import escaped
+from rmqio.serde.registry.http import Http, escaped
 from rmqio.serde.registry.rest import RestRegistry
 
 AVRO: Final = "AVRO"
@@ -46,7 +46,8 @@ class TypedSubjects:
     """The subjects of a registry, whatever the type of their schemas. Nothing is kept."""
 
     def __init__(self, registry: RestRegistry) -> None:
-        self._registry = registry
+        place = registry.url, registry.auth, registry.ca_file, registry.client_certificate
+        self._http = Http(*place, registry.timeout_s, registry.retries, registry.timing)
 
     def version(self, subject: str, version: int | None = None) -> TypedSchema:
         """Returns a version of a subject; None: the newest. Raises `SchemaRegistryError`."""
@@ -54,7 +55,7 @@ class TypedSubjects:
         answer = self._call("GET", path)
         if (answer.get("schemaType") or AVRO) == PROTOBUF:
             answer = self._call("GET", f"{path}?format=serialized")
-        http = self._registry._http
+        http = self._http
         return TypedSchema(
             subject,
             http.field(answer, "version", int),
@@ -71,16 +72,16 @@ class TypedSubjects:
         """
         body = json.dumps({"schema": schema, "schemaType": kind}).encode()
         answer = self._call("POST", f"/subjects/{escaped(subject)}/versions", body)
-        return self._registry._http.field(answer, "id", int)
+        return self._http.field(answer, "id", int)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        answer = self._registry._http.call(method, path, body)
+        answer = self._http.call(method, path, body)
         if not isinstance(answer, dict):
-            self._registry._http.nonsense(f"{method} {path}: an object is expected")
+            self._http.nonsense(f"{method} {path}: an object is expected")
         return answer
 
     def _reference(self, given: Any) -> Reference:
         try:
             return Reference(str(given["name"]), str(given["subject"]), int(given["version"]))
         except (KeyError, TypeError, ValueError):
-            raise SchemaRegistryError(f"{self._registry._http.where}: a reference to a schema is not valid") from None
+            raise SchemaRegistryError(f"{self._http.where}: a reference to a schema is not valid") from None
