@@ -99,31 +99,6 @@ def test_a_schema_that_refers_to_another_one_is_refused(registry: RestRegistry, 
         registry.by_version("prices")
 
 
-def test_subjects_with_other_types_of_schemas_are_tables_of_sql(registry: RestRegistry, apicurio: Apicurio) -> None:
-    """Apicurio does not give Protobuf as a descriptor: that is said when the table is used."""
-    pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
-    from rmqio.serde.registry.typed import JSON, PROTOBUF, TypedSubjects
-    from rmqio.sql.catalog.further import load_catalogs
-    from rmqio.sql.errors import SqlError
-    from rmqio.sql.script import Script
-    from rmqio.sql.syntax import nodes
-
-    schema = (
-        '{"type":"object","properties":{"id":{"type":"integer"},"note":{"type":["string","null"]}},"required":["id"]}'
-    )
-    subjects = TypedSubjects(registry)
-    number = subjects.register("readings-value", schema, JSON)
-    assert subjects.register("readings-value", schema, JSON) == number, "it is there"
-    assert subjects.version("readings-value").kind == JSON
-    subjects.register("orders-value", 'syntax = "proto3"; message Order { int32 id = 1; }', PROTOBUF)
-    script = Script()
-    load_catalogs(script, [apicurio.url])
-    found = script.catalog.table(nodes.Name("readings"))
-    assert [(each.name, str(each.type)) for each in found.columns] == [("id", "BIGINT NOT NULL"), ("note", "STRING")]
-    with pytest.raises(SqlError, match="does not give the schema of orders-value as a descriptor"):
-        script.run("CREATE VIEW v AS SELECT * FROM orders")
-
-
 @pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat/v7/none", "/apis/registry/v2"])
 def test_a_url_that_is_not_the_apis_is_reported(apicurio: Apicurio, path: str) -> None:
     registry = RestRegistry(apicurio.url.replace("/apis/ccompat/v7", path), retries=0)

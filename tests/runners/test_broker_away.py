@@ -125,17 +125,12 @@ FROM TABLE(TUMBLE(TABLE stored, DESCRIPTOR(at), INTERVAL '2' SECOND)) GROUP BY b
 """
 
 
-@pytest.mark.parametrize(
-    "mode", [SPARK_STREAMING, pytest.param(FLINK, marks=pytest.mark.exhaustive)], ids=lambda each: each.name
-)
-def test_windows_of_sql_while_a_broker_hangs(cluster: Cluster, topic: Topic, mode: Mode, tmp_path: Path) -> None:
+def test_windows_of_sql_while_a_broker_hangs(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
     """The watermark waits for the broker: what it held is in its windows, and no window is given twice."""
     pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
     file = tmp_path / "job.sql"
     file.write_text(WINDOWS.format(idle=3, topic=topic.name, sink=topic.sink))
-    flags = [*mode.with_workers(2), "--start=earliest"]
-    if mode.endless:
-        flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    flags = [*SPARK_STREAMING.with_workers(2), "--start=earliest", f"--checkpoint_dir={tmp_path / 'checkpoint'}"]
     name_server = f"--name_server={cluster.name_server}"
 
     def counted() -> dict[tuple[str, str], int]:

@@ -112,9 +112,8 @@ INSERT INTO target SELECT COUNT(*) FROM source WHERE 1 / (CAST(text AS INT) - 19
 
 
 @pytest.mark.usefixtures("logs")
-@pytest.mark.parametrize("runner", ["DirectRunner", "SparkRunner"])
 def test_sql_with_credentials_and_tls(
-    guarded: Guarded, topics: tuple[str, str], runner: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    guarded: Guarded, topics: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Reads, writes and dead letters of a job, and its plan, without a secret in what is said."""
     pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
@@ -123,7 +122,7 @@ def test_sql_with_credentials_and_tls(
     file.write_text(JOB.format(source=source, target=target))
     at = [f"--name_server={guarded.broker.name_server}", f"--credentials=file:{guarded.credentials_file}"]
     tls = ["--tls", f"--tls_ca_file={guarded.ca_file}", f"--tls_certificate_file={guarded.client_file}"]
-    command = ["sql", str(file), *at, *tls, f"--runner={runner}", "--start=earliest"]
+    command = ["sql", str(file), *at, *tls, "--start=earliest"]
     assert main([*command, "--stop=latest", "--explain"]) == 0
     assert main([*command, "--stop=latest"]) == 0
     assert count(guarded, target) == 19 + 2, "groups, and letters of two rows that divide by zero"
